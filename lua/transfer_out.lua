@@ -1,0 +1,45 @@
+#!lua
+-- Transfer out: take free units of an item out of this shard and write down where they go.
+-- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
+--
+-- KEYS[1] {sale:shard}:stock      hash  every item of the shard by SKU; never expires
+-- KEYS[2] {sale:shard}:transfers  hash  transfers on their way by id; never expires
+-- KEYS[3] {sale:shard}:applied    set   ids that are finished here; never expires
+-- ARGV[1] id      the transfer's id, 36 bytes
+-- ARGV[2] sku     1..64 bytes
+-- ARGV[3] to      the borrower's shard, or `ledger` for units that leave the sale
+-- ARGV[4] wanted  1..1000000000 units at the most
+-- ARGV[5] at_ms   milliseconds since the epoch, for the one who finishes what was left
+-- Returns {'OUT', units}  that many are on their way (the first answer again, when repeated)
+--         {'NONE'}        nothing is free here
+--         {'DONE'}        this transfer is finished already
+-- Retry:  the id is found in transfers, or in applied once it was struck.
+-- Caller: src/stock/transfer.rs
+
+local pack, unpack = struct.pack, struct.unpack
+local stock_key, transfers_key, applied_key = KEYS[1], KEYS[2], KEYS[3]
+local id, sku, to, wanted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+if #id ~= 36 or not wanted or wanted < 1 or wanted % 1 ~= 0 or not tonumber(ARGV[5]) then
+  return redis.error_reply('BADARG transfer_out')
+end
+local stock = redis.call('HGET', stock_key, sku)
+local known = redis.call('HGET', transfers_key, id)
+if redis.call('SISMEMBER', applied_key, id) == 1 then
+  return { 'DONE' }
+elseif known then
+  return { 'OUT', tonumber(known:match('^%S+ (%d+) ')) }
+elseif not stock or #stock < 81 then
+  return redis.error_reply('MISSING stock')
+end
+local available = unpack('>I6', stock)
+local units = math.min(available, wanted)
+if units == 0 then
+  return { 'NONE' }
+end
+local out = unpack('>I6', stock, 55)
+local version = unpack('>I6', stock, 73)
+
+redis.call('HSET', transfers_key, id, to .. ' ' .. string.format('%.0f', units) .. ' ' .. ARGV[5] .. ' ' .. sku)
+redis.call('HSET', stock_key, sku, pack('>I6', available - units) .. stock:sub(7, 54) .. pack('>I6', out + units)
+  .. stock:sub(61, 72) .. pack('>I6', version + 1) .. stock:sub(79))
+return { 'OUT', units }

@@ -1,0 +1,57 @@
+//! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
+//! configuration).
+
+pub mod serve;
+pub mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Sell scarce stock in a flash sale: never oversold, never a unit leaked, never sold twice to one request.
+#[derive(Parser)]
+#[command(name = "flashsale", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a private Redis and Postgres, and serve everything on top of them.
+    Up(up::Args),
+    /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
+    Serve(serve::Args),
+}
+
+/// How a command can end other than well; each has its exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The answer is no: exit code 1.
+    #[error("{0}")]
+    No(String),
+    /// Bad usage or configuration: exit code 2. The text is one line that names the variable or the file.
+    #[error("{0}")]
+    Usage(String),
+    /// A fault: exit code 1.
+    #[error("{0:#}")]
+    Fault(#[from] anyhow::Error),
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Up(args) => up::run(&args),
+        Command::Serve(args) => serve::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("flashsale: {failure}");
+            match failure {
+                Failure::Usage(_) => ExitCode::from(2),
+                Failure::No(_) | Failure::Fault(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}

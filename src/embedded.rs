@@ -1,0 +1,1 @@
+//! Private Redis and Postgres servers as child processes.
