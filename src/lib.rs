@@ -4,5 +4,8 @@
 
 pub mod cli;
 pub mod config;
+pub mod domain;
 pub mod embedded;
+pub mod ledger;
 pub mod server;
+pub mod stock;

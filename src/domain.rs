@@ -1,0 +1,12 @@
+//! Values and rules. Nothing here does input or output, reads a clock, or knows Redis, SQL or HTTP.
+
+pub mod event;
+pub mod fault;
+pub mod ids;
+pub mod order;
+pub mod payment;
+pub mod purchase;
+pub mod report;
+pub mod sale;
+pub mod shard;
+pub mod time;

@@ -1,0 +1,26 @@
+//! Faults: why an answer could not be had. A refusal is not a fault; it is an outcome.
+
+/// What kept an operation from having an outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// A server did not answer in time, or could not be reached. Whatever was asked may or may not have happened.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A shard's state is not all there: it must be rebuilt before it can answer.
+    #[error("the stock of this sale is not complete: {0}")]
+    Incomplete(String),
+    /// Too much has been accepted that is not in the ledger yet.
+    #[error("{0}")]
+    Overloaded(String),
+    /// An answer that cannot be: a defect of ours.
+    #[error("unexpected: {0}")]
+    Bug(String),
+}
+
+impl Fault {
+    /// Whether trying again later may help without anybody changing anything.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Overloaded(_))
+    }
+}

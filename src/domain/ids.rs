@@ -1,0 +1,207 @@
+//! Names of things, parsed once at the edge so that nothing inside has to check them again.
+
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// Why a text is not the name it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAName(pub &'static str);
+
+/// A canonical UUID: 36 characters with hyphens, as the API writes ids.
+fn canonical_uuid(text: &str) -> Result<Uuid, NotAName> {
+    if text.len() != 36 {
+        return Err(NotAName("not a UUID"));
+    }
+    Uuid::try_parse(text).or(Err(NotAName("not a UUID")))
+}
+
+/// One flash sale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SaleId(pub Uuid);
+
+impl FromStr for SaleId {
+    type Err = NotAName;
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        canonical_uuid(text).map(Self)
+    }
+}
+
+impl fmt::Display for SaleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One order. The id is derived, not drawn: its first four bytes are the sale's number, the rest is a keyed hash
+/// of the shopper and the idempotency key (a UUID of version 8, RFC 9562). So the same request has the same id on
+/// every instance and on every try, and an id alone tells which sale to look in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OrderId(pub Uuid);
+
+impl OrderId {
+    /// The id of the order that `user` asks for under `key` in the sale with this number and secret.
+    #[must_use]
+    pub fn derive(sale_number: u32, secret: &[u8; 32], user: &UserId, key: &IdempotencyKey) -> Self {
+        // Infallible: HMAC takes a key of any length.
+        let digest = Hmac::<Sha256>::new_from_slice(secret).map_or_else(
+            |_| Vec::new(),
+            |mut mac| {
+                // The key comes last and the user's length first, so no two pairs make the same message.
+                mac.update(&(user.0.len() as u64).to_be_bytes());
+                mac.update(user.0.as_bytes());
+                mac.update(key.0.as_bytes());
+                mac.finalize().into_bytes().to_vec()
+            },
+        );
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&sale_number.to_be_bytes());
+        for (byte, digested) in bytes[4..].iter_mut().zip(digest) {
+            *byte = digested;
+        }
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// The number of the sale that this order is in, if it is an order at all.
+    #[must_use]
+    pub fn sale_number(&self) -> u32 {
+        let [a, b, c, d, ..] = *self.0.as_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl FromStr for OrderId {
+    type Err = NotAName;
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        canonical_uuid(text).map(Self)
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A shopper: 1 to 128 bytes from the token's `sub`, compared as bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct UserId(String);
+
+impl UserId {
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for UserId {
+    type Err = NotAName;
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        // A NUL is UTF-8, but Postgres stores no text with one.
+        if text.is_empty() || text.len() > 128 || text.contains('\0') {
+            return Err(NotAName("a user id has 1 to 128 bytes and no NUL"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The client's own name for one request: 1 to 64 printable ASCII characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for IdempotencyKey {
+    type Err = NotAName;
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        if text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return Err(NotAName("Idempotency-Key must be 1 to 64 printable ASCII characters"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The smallest thing with a stock of its own: 1 to 64 of `A-Za-z0-9._-`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Sku(String);
+
+impl Sku {
+    /// The SKU as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Sku {
+    type Err = NotAName;
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if text.is_empty() || text.len() > 64 || !text.bytes().all(allowed) {
+            return Err(NotAName("a sku is 1 to 64 of A-Z a-z 0-9 . _ -"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Sku {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(number: u32, user: &str, key: &str) -> OrderId {
+        OrderId::derive(number, &[7; 32], &user.parse().unwrap(), &key.parse().unwrap())
+    }
+
+    #[test]
+    fn an_order_id_is_the_same_for_the_same_request_and_tells_its_sale() {
+        assert_eq!(order(4_000_000_001, "ada", "k"), order(4_000_000_001, "ada", "k"));
+        assert_eq!(order(4_000_000_001, "ada", "k").sale_number(), 4_000_000_001);
+        assert_eq!(order(1, "ada", "k").0.get_version_num(), 8);
+    }
+
+    #[test]
+    fn other_requests_have_other_order_ids() {
+        assert_ne!(order(1, "ada", "k1"), order(1, "ada", "k2"));
+        assert_ne!(order(1, "ada", "bk"), order(1, "adab", "k"));
+        assert_ne!(order(1, "ada", "k"), order(2, "ada", "k"));
+    }
+
+    #[test]
+    fn names_are_refused_just_outside_their_bounds() {
+        assert!("a".repeat(64).parse::<Sku>().is_ok());
+        for bad in ["", &"a".repeat(65), "a b", "a/b", "é", ":shard"] {
+            assert!(bad.parse::<Sku>().is_err(), "{bad:?}");
+        }
+        assert!("~ !".parse::<IdempotencyKey>().is_ok());
+        for bad in ["", &"k".repeat(65), "a\n", "é", "\u{7f}"] {
+            assert!(bad.parse::<IdempotencyKey>().is_err(), "{bad:?}");
+        }
+        assert!("{}:é\n".parse::<UserId>().is_ok());
+        for bad in ["", &"u".repeat(129), "a\0b"] {
+            assert!(bad.parse::<UserId>().is_err(), "{bad:?}");
+        }
+        assert!("0190B2A4-5C2E-8000-8000-000000000000".parse::<SaleId>().is_ok());
+        assert!("0190b2a45c2e80008000000000000000".parse::<SaleId>().is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! Payments, as the provider tells of them.
+
+use super::ids::OrderId;
+use serde::Serialize;
+
+/// A payment that has succeeded at the provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payment {
+    /// The provider's id for the payment, unique for ever.
+    pub payment_id: String,
+    /// The provider's id for the message, unique for ever.
+    pub webhook_id: String,
+    /// The order that it says was paid.
+    pub order_id: OrderId,
+    /// How much, in the currency's minor unit.
+    pub amount_minor: i64,
+    /// ISO 4217.
+    pub currency: String,
+}
+
+/// What became of a payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PaymentOutcome {
+    /// The order is paid.
+    Applied,
+    /// This very payment was recorded before.
+    Duplicate,
+    /// Recorded; the money is owed back.
+    RefundDue,
+    /// Recorded; there is no such order.
+    Unmatched,
+    /// Recorded; the order is on its way to the ledger.
+    Pending,
+}
+
+impl PaymentOutcome {
+    /// The outcome's name, as in JSON and SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Duplicate => "duplicate",
+            Self::RefundDue => "refund_due",
+            Self::Unmatched => "unmatched",
+            Self::Pending => "pending",
+        }
+    }
+}

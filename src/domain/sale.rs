@@ -1,0 +1,555 @@
+//! A sale: what is sold, when, to whom how much, and in which state it is.
+
+use super::ids::{SaleId, Sku};
+use super::time::{self, Millis};
+use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// The most units of one item that a sale may hold.
+pub const STOCK_MAX: i64 = 1_000_000_000;
+/// The most items in one sale.
+pub const ITEMS_MAX: usize = 1000;
+
+/// A sale's state as everybody sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaleState {
+    /// Created; no stock is loaded.
+    Draft,
+    /// Loaded; it starts by itself.
+    Scheduled,
+    /// Selling.
+    Open,
+    /// Held by an operator.
+    Paused,
+    /// Over.
+    Closed,
+}
+
+impl SaleState {
+    /// The state's name, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Scheduled => "scheduled",
+            Self::Open => "open",
+            Self::Paused => "paused",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// The state with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Draft, Self::Scheduled, Self::Open, Self::Paused, Self::Closed];
+        all.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+impl fmt::Display for SaleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What is stored of a sale's state; the times do the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lifecycle {
+    /// Created.
+    Draft,
+    /// Its shards are being created; nothing sells yet.
+    Loading,
+    /// Sells between `starts_at` and `ends_at`.
+    Active,
+    /// Held by an operator.
+    Paused,
+    /// Closed by an operator.
+    Closed,
+}
+
+impl Lifecycle {
+    /// The name in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Loading => "loading",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// The code in a shard's packed records.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Draft | Self::Loading => 0,
+            Self::Active => 1,
+            Self::Paused => 2,
+            Self::Closed => 3,
+        }
+    }
+
+    /// The state that a shard's code stands for.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Loading),
+            1 => Some(Self::Active),
+            2 => Some(Self::Paused),
+            3 => Some(Self::Closed),
+            _ => None,
+        }
+    }
+
+    /// What everybody sees at `now`: the stored state and the times together.
+    #[must_use]
+    pub const fn seen_at(self, now: Millis, starts_at: Millis, ends_at: Millis) -> SaleState {
+        match self {
+            Self::Draft | Self::Loading => SaleState::Draft,
+            Self::Closed => SaleState::Closed,
+            Self::Active | Self::Paused if now >= ends_at => SaleState::Closed,
+            Self::Paused => SaleState::Paused,
+            Self::Active if now < starts_at => SaleState::Scheduled,
+            Self::Active => SaleState::Open,
+        }
+    }
+}
+
+impl FromStr for Lifecycle {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Draft, Self::Loading, Self::Active, Self::Paused, Self::Closed];
+        let found = all.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| format!("no sale state is called {text:?}"))
+    }
+}
+
+/// What an operator does to a sale's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transition {
+    /// Start selling now, also ahead of `starts_at`.
+    Open,
+    /// Stop selling for a while.
+    Pause,
+    /// Go on after a pause.
+    Resume,
+    /// Stop selling for good.
+    Close,
+}
+
+/// What a transition makes of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It becomes this.
+    To(Lifecycle),
+    /// It is that already: asking again is no error.
+    Already,
+    /// It makes no sense.
+    Invalid,
+}
+
+impl Transition {
+    /// What this transition makes of a sale that is seen in `state`.
+    #[must_use]
+    pub const fn from(self, state: SaleState) -> Step {
+        match (self, state) {
+            (Self::Open, SaleState::Scheduled) | (Self::Resume, SaleState::Paused) => Step::To(Lifecycle::Active),
+            (Self::Pause, SaleState::Open) => Step::To(Lifecycle::Paused),
+            (Self::Close, SaleState::Scheduled | SaleState::Open | SaleState::Paused) => Step::To(Lifecycle::Closed),
+            (Self::Open, SaleState::Open) | (Self::Pause, SaleState::Paused) | (Self::Close, SaleState::Closed) => {
+                Step::Already
+            }
+            _ => Step::Invalid,
+        }
+    }
+}
+
+/// What a sale's acknowledgement of a purchase means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The script ran; with `appendfsync always` the disk has it.
+    Redis,
+}
+
+impl Durability {
+    /// The name in SQL and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+        }
+    }
+}
+
+/// An exact sliding window: so many requests in any so many milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PurchaseRate {
+    /// Requests that a window lets through, 1 to 100,000.
+    pub limit: u32,
+    /// The window's length, 1 to 86,400,000 milliseconds.
+    pub window_ms: i64,
+}
+
+/// One product in a sale.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// Its SKU, unique in the sale.
+    pub sku: Sku,
+    /// Its name for people.
+    pub name: String,
+    /// Price of one unit in the currency's minor unit.
+    pub price_minor: i64,
+    /// ISO 4217.
+    pub currency: String,
+    /// Units that the sale owns, restocks and withdrawals included.
+    pub stock: i64,
+    /// Units that one shopper may hold and own.
+    pub per_user_limit: u32,
+}
+
+/// A sale as the ledger has it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Sale {
+    /// Its id.
+    pub id: SaleId,
+    /// Its number, which the ids of its orders carry.
+    #[serde(skip)]
+    pub number: u32,
+    /// Its name for people.
+    pub name: String,
+    /// The stored state.
+    #[serde(skip)]
+    pub lifecycle: Lifecycle,
+    /// Goes up by one with every change of the state; shards follow the newest.
+    #[serde(skip)]
+    pub state_version: i64,
+    /// When it starts to sell.
+    #[serde(serialize_with = "time::serialize")]
+    pub starts_at: DateTime<Utc>,
+    /// When it stops.
+    #[serde(serialize_with = "time::serialize")]
+    pub ends_at: DateTime<Utc>,
+    /// How many shards hold its stock.
+    pub shards: u16,
+    /// How long a hold lasts, in seconds.
+    pub payment_window_seconds: u32,
+    /// How often one shopper may ask.
+    pub purchase_rate: PurchaseRate,
+    /// What an acknowledgement means.
+    pub durability: Durability,
+    /// What is sold.
+    pub items: Vec<Item>,
+    /// Keys the shoppers' home shards and the orders' ids.
+    #[serde(skip)]
+    pub secret: SaleSecret,
+    /// When it was created.
+    #[serde(serialize_with = "time::serialize")]
+    pub created_at: DateTime<Utc>,
+}
+
+/// A sale's secret, which no log shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SaleSecret(pub [u8; 32]);
+
+impl fmt::Debug for SaleSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+impl Sale {
+    /// The state that everybody sees at `now`.
+    #[must_use]
+    pub fn state_at(&self, now: Millis) -> SaleState {
+        self.lifecycle.seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
+    }
+
+    /// The item with this SKU, and its position.
+    #[must_use]
+    pub fn item(&self, sku: &Sku) -> Option<(u16, &Item)> {
+        let position = self.items.iter().position(|item| item.sku == *sku)?;
+        Some((u16::try_from(position).ok()?, self.items.get(position)?))
+    }
+
+    /// How long a hold lasts.
+    #[must_use]
+    pub fn payment_window_ms(&self) -> Millis {
+        i64::from(self.payment_window_seconds) * 1000
+    }
+}
+
+/// Why a sale cannot be as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidSale(pub String);
+
+/// A sale as an operator asks for it, not checked yet.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaleRequest {
+    name: String,
+    starts_at: DateTime<Utc>,
+    ends_at: DateTime<Utc>,
+    #[serde(default = "default_shards")]
+    shards: i64,
+    #[serde(default = "default_payment_window")]
+    payment_window_seconds: i64,
+    #[serde(default = "default_purchase_rate")]
+    purchase_rate: RateRequest,
+    #[serde(default = "default_durability")]
+    durability: String,
+    items: Vec<ItemRequest>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateRequest {
+    limit: i64,
+    window_ms: i64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ItemRequest {
+    sku: String,
+    name: String,
+    price_minor: i64,
+    currency: String,
+    stock: i64,
+    per_user_limit: i64,
+}
+
+const fn default_shards() -> i64 {
+    4
+}
+const fn default_payment_window() -> i64 {
+    900
+}
+const fn default_purchase_rate() -> RateRequest {
+    RateRequest { limit: 5, window_ms: 60_000 }
+}
+fn default_durability() -> String {
+    Durability::Redis.as_str().to_owned()
+}
+
+/// A sale that may be created.
+#[derive(Debug, Clone)]
+pub struct NewSale {
+    /// See [`Sale`].
+    pub name: String,
+    /// See [`Sale`].
+    pub starts_at: DateTime<Utc>,
+    /// See [`Sale`].
+    pub ends_at: DateTime<Utc>,
+    /// See [`Sale`].
+    pub shards: u16,
+    /// See [`Sale`].
+    pub payment_window_seconds: u32,
+    /// See [`Sale`].
+    pub purchase_rate: PurchaseRate,
+    /// See [`Sale`].
+    pub durability: Durability,
+    /// See [`Sale`].
+    pub items: Vec<Item>,
+}
+
+/// `value` as the smaller type if it lies within the bounds, else a sentence that names the field and them.
+fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Result<T, InvalidSale> {
+    let wrong = || InvalidSale(format!("{field} must be {low} to {high}, not {value}"));
+    if value < low || value > high {
+        return Err(wrong());
+    }
+    T::try_from(value).or_else(|_| Err(wrong()))
+}
+
+fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
+    let length = value.chars().count();
+    if value.trim().is_empty() || length > 200 || value.chars().any(char::is_control) {
+        return Err(InvalidSale(format!("{field} must be 1 to 200 characters, none of them a control character")));
+    }
+    Ok(value.to_owned())
+}
+
+fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
+    if !(1970..=9999).contains(&at.year()) {
+        return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
+    }
+    // Whole milliseconds: what Redis compares and what the API shows are the same instant.
+    at.duration_trunc(TimeDelta::milliseconds(1)).or_else(|_| Err(InvalidSale(format!("{field} is out of range"))))
+}
+
+impl SaleRequest {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// A sentence that names the first field that is wrong and what it may be.
+    pub fn check(self) -> Result<NewSale, InvalidSale> {
+        let starts_at = instant("starts_at", self.starts_at)?;
+        let ends_at = instant("ends_at", self.ends_at)?;
+        if ends_at <= starts_at {
+            return Err(InvalidSale("ends_at must be after starts_at".to_owned()));
+        }
+        if self.durability != Durability::Redis.as_str() {
+            return Err(InvalidSale(format!(
+                "durability must be \"redis\", not {:?}; the others are not offered yet",
+                self.durability
+            )));
+        }
+        if self.items.is_empty() || self.items.len() > ITEMS_MAX {
+            return Err(InvalidSale(format!("items must be 1 to {ITEMS_MAX}, not {}", self.items.len())));
+        }
+        let mut seen = HashSet::new();
+        let mut items = Vec::with_capacity(self.items.len());
+        for (position, item) in self.items.into_iter().enumerate() {
+            let item = item.check(&format!("items[{position}]"))?;
+            if !seen.insert(item.sku.clone()) {
+                return Err(InvalidSale(format!("items[{position}].sku: {} is there twice", item.sku)));
+            }
+            items.push(item);
+        }
+        Ok(NewSale {
+            name: text("name", &self.name)?,
+            starts_at,
+            ends_at,
+            shards: bounded("shards", self.shards, 1, 256)?,
+            payment_window_seconds: bounded("payment_window_seconds", self.payment_window_seconds, 1, 86_400)?,
+            purchase_rate: PurchaseRate {
+                limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, 100_000)?,
+                window_ms: bounded("purchase_rate.window_ms", self.purchase_rate.window_ms, 1, 86_400_000)?,
+            },
+            durability: Durability::Redis,
+            items,
+        })
+    }
+}
+
+impl ItemRequest {
+    fn check(self, at: &str) -> Result<Item, InvalidSale> {
+        if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err(InvalidSale(format!("{at}.currency must be three capital letters, as in ISO 4217")));
+        }
+        Ok(Item {
+            sku: self.sku.parse().map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
+            name: text(&format!("{at}.name"), &self.name)?,
+            // With the largest quantity, an amount stays below 2^53, which every JSON reader keeps exactly.
+            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, 10_000_000_000)?,
+            currency: self.currency,
+            stock: bounded(&format!("{at}.stock"), self.stock, 0, STOCK_MAX)?,
+            per_user_limit: bounded(&format!("{at}.per_user_limit"), self.per_user_limit, 1, 100_000)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn request() -> Value {
+        json!({"name": "n", "starts_at": "2026-01-01T00:00:00.1234Z", "ends_at": "2026-01-01T01:00:00+01:30",
+            "shards": 256, "payment_window_seconds": 86400, "purchase_rate": {"limit": 1, "window_ms": 1},
+            "durability": "redis", "items": [{"sku": "A", "name": "a", "price_minor": 0, "currency": "EUR",
+            "stock": 0, "per_user_limit": 1}]})
+    }
+
+    fn check(change: impl FnOnce(&mut Value)) -> Result<NewSale, String> {
+        let mut value = request();
+        value["ends_at"] = json!("2026-01-02T00:00:00Z");
+        change(&mut value);
+        serde_json::from_value::<SaleRequest>(value).map_err(|e| e.to_string())?.check().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let sale = check(|v| {
+            for field in ["shards", "payment_window_seconds", "purchase_rate", "durability"] {
+                v.as_object_mut().unwrap().remove(field);
+            }
+        })
+        .unwrap();
+        assert_eq!((sale.shards, sale.payment_window_seconds), (4, 900));
+        assert_eq!(sale.purchase_rate, PurchaseRate { limit: 5, window_ms: 60_000 });
+        assert_eq!(time::format(&sale.starts_at), "2026-01-01T00:00:00.123Z");
+    }
+
+    #[test]
+    fn each_field_is_refused_just_outside_its_bounds_and_named() {
+        let item = |field: &'static str, value: Value| move |v: &mut Value| v["items"][0][field] = value;
+        let top = |field: &'static str, value: Value| move |v: &mut Value| v[field] = value;
+        let cases: Vec<(&str, Box<dyn FnOnce(&mut Value)>)> = vec![
+            ("shards", Box::new(top("shards", json!(0)))),
+            ("shards", Box::new(top("shards", json!(257)))),
+            ("payment_window_seconds", Box::new(top("payment_window_seconds", json!(0)))),
+            ("payment_window_seconds", Box::new(top("payment_window_seconds", json!(86_401)))),
+            ("purchase_rate.limit", Box::new(top("purchase_rate", json!({"limit": 0, "window_ms": 1})))),
+            ("purchase_rate.window_ms", Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 0})))),
+            ("unknown field", Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1})))),
+            ("durability", Box::new(top("durability", json!("disk")))),
+            ("items", Box::new(top("items", json!([])))),
+            ("ends_at", Box::new(top("ends_at", json!("2026-01-01T00:00:00.123Z")))),
+            ("starts_at", Box::new(top("starts_at", json!("1969-12-31T23:59:59Z")))),
+            ("name", Box::new(top("name", json!(" ")))),
+            ("name", Box::new(top("name", json!("n".repeat(201))))),
+            ("unknown field", Box::new(top("colour", json!(1)))),
+            ("sku", Box::new(item("sku", json!("a b")))),
+            ("price_minor", Box::new(item("price_minor", json!(-1)))),
+            ("price_minor", Box::new(item("price_minor", json!(10_000_000_001i64)))),
+            ("currency", Box::new(item("currency", json!("eur")))),
+            ("stock", Box::new(item("stock", json!(-1)))),
+            ("stock", Box::new(item("stock", json!(1_000_000_001)))),
+            ("per_user_limit", Box::new(item("per_user_limit", json!(0)))),
+            ("invalid type", Box::new(item("stock", json!(1.5)))),
+        ];
+        assert!(check(|_| ()).is_ok());
+        for (word, change) in cases {
+            let error = check(change).unwrap_err();
+            assert!(error.contains(word), "{error:?} does not name {word}");
+        }
+        let twice = check(|v| v["items"] = json!([v["items"][0], v["items"][0]])).unwrap_err();
+        assert!(twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn the_times_decide_to_the_millisecond_what_a_stored_state_looks_like() {
+        use {Lifecycle as L, SaleState as S};
+        let table = [
+            (L::Draft, 150, S::Draft),
+            (L::Loading, 150, S::Draft),
+            (L::Active, 99, S::Scheduled),
+            (L::Active, 100, S::Open),
+            (L::Active, 199, S::Open),
+            (L::Active, 200, S::Closed),
+            (L::Paused, 199, S::Paused),
+            (L::Paused, 200, S::Closed),
+            (L::Closed, 99, S::Closed),
+        ];
+        for (stored, now, seen) in table {
+            assert_eq!(stored.seen_at(now, 100, 200), seen, "{stored:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn transitions_that_make_no_sense_are_invalid() {
+        use {SaleState as S, Transition as T};
+        let states = [S::Draft, S::Scheduled, S::Open, S::Paused, S::Closed];
+        let to = |transition: T| {
+            states.map(|state| match transition.from(state) {
+                Step::To(_) => 't',
+                Step::Already => '=',
+                Step::Invalid => '.',
+            })
+        };
+        assert_eq!(to(T::Open), ['.', 't', '=', '.', '.']);
+        assert_eq!(to(T::Pause), ['.', '.', 't', '=', '.']);
+        assert_eq!(to(T::Resume), ['.', '.', '.', 't', '.']);
+        assert_eq!(to(T::Close), ['.', 't', 't', 't', '=']);
+    }
+}

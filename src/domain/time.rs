@@ -1,0 +1,38 @@
+//! Instants as the system exchanges them: whole milliseconds, RFC 3339 in UTC outside.
+
+use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
+use serde::Serializer;
+
+/// Milliseconds since the Unix epoch.
+pub type Millis = i64;
+
+/// The instant at `millis`, which comes from a clock of ours and so is in range; the epoch when it is not.
+#[must_use]
+pub fn from_millis(millis: Millis) -> DateTime<Utc> {
+    Utc.timestamp_millis_opt(millis).single().unwrap_or_default()
+}
+
+/// `2026-11-21T08:00:00.000Z`.
+#[must_use]
+pub fn format(at: &DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// Serializes an instant as [`format`] writes it.
+///
+/// # Errors
+/// The serializer's own.
+pub fn serialize<S: Serializer>(at: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format(at))
+}
+
+/// As [`serialize`], `null` when there is none.
+///
+/// # Errors
+/// The serializer's own.
+pub fn serialize_option<S: Serializer>(at: &Option<DateTime<Utc>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serialize(at, serializer),
+        None => serializer.serialize_none(),
+    }
+}

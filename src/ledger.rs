@@ -1,0 +1,145 @@
+//! The ledger: Postgres, which decides what becomes of a unit once it has been taken. This module alone names
+//! `sqlx`. Its constraints carry the promises; the code only has to run into them.
+
+pub mod audit;
+pub mod drain;
+pub mod order;
+pub mod outbox;
+pub mod payment;
+pub mod restock;
+pub mod sale;
+
+use crate::domain::fault::Fault;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+use std::str::FromStr;
+use std::time::Duration;
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
+
+/// How long anybody waits for a free connection.
+const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
+
+/// A handle on the ledger; clones share its pools. Payments, the API and the jobs have a pool each, so none can
+/// starve another.
+#[derive(Clone)]
+pub struct Ledger {
+    api: PgPool,
+    payments: PgPool,
+    jobs: PgPool,
+}
+
+impl Ledger {
+    /// Connects, and fails if nobody answers.
+    ///
+    /// # Errors
+    /// `Unavailable` when the server cannot be reached, or the URL is none.
+    pub async fn connect(url: &str) -> Result<Self, Fault> {
+        Ok(Self {
+            api: pool(url, 12, "1500ms").await?,
+            payments: pool(url, 6, "1500ms").await?,
+            jobs: pool(url, 12, "20s").await?,
+        })
+    }
+
+    /// Ends all connections, after what runs on them.
+    pub async fn close(&self) {
+        self.api.close().await;
+        self.payments.close().await;
+        self.jobs.close().await;
+    }
+
+    /// Whether every migration of this binary has been applied; else the number of those that are missing.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn migrations_missing(&self) -> Result<usize, Fault> {
+        let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"");
+        if !there.fetch_one(&self.api).await.map_err(|error| fault(&error))? {
+            return Ok(MIGRATIONS.iter().count());
+        }
+        // Not checked at compile time: sqlx creates this table, no migration of ours.
+        let applied: Vec<i64> = sqlx::query_scalar("select version from _sqlx_migrations where success")
+            .fetch_all(&self.api)
+            .await
+            .map_err(|error| fault(&error))?;
+        Ok(MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)).count())
+    }
+}
+
+/// Applies the migrations that are missing.
+///
+/// # Errors
+/// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
+pub async fn migrate(url: &str) -> Result<(), Fault> {
+    let pool = pool(url, 1, "0").await?;
+    let outcome = MIGRATIONS.run(&pool).await.map_err(|error| Fault::Bug(format!("a migration failed: {error}")));
+    pool.close().await;
+    outcome
+}
+
+async fn pool(url: &str, connections_max: u32, statement_max: &str) -> Result<PgPool, Fault> {
+    let options = PgConnectOptions::from_str(url).map_err(|error| fault(&error))?.options([
+        ("statement_timeout", statement_max),
+        ("lock_timeout", "5s"),
+        ("idle_in_transaction_session_timeout", "30s"),
+        ("application_name", "flashsale"),
+    ]);
+    PgPoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(ACQUIRE_MAX)
+        .connect_with(options)
+        .await
+        .map_err(|error| fault(&error))
+}
+
+/// What an error of the client or the server means.
+fn fault(error: &sqlx::Error) -> Fault {
+    let passing = match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::Configuration(_) => true,
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default();
+            // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock or
+            // a lock that did not come: the same again may succeed.
+            ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default()) || code == "55P03"
+        }
+        _ => false,
+    };
+    if passing { Fault::Unavailable(format!("Postgres: {error}")) } else { Fault::Bug(format!("Postgres: {error}")) }
+}
+
+/// Whether the error says that this very data cannot be stored, whatever else happens.
+fn is_about_data(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // Data exceptions, integrity violations, and a program limit (an index row too large).
+    code.is_some_and(|code| ["22", "23", "54"].contains(&code.get(..2).unwrap_or_default()))
+}
+
+type Tx = Transaction<'static, Postgres>;
+
+async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
+    pool.begin().await.map_err(|error| fault(&error))
+}
+
+async fn commit(tx: Tx) -> Result<(), Fault> {
+    tx.commit().await.map_err(|error| fault(&error))
+}
+
+/// A stored text as one of our words.
+fn word<T: FromStr<Err = E>, E: std::fmt::Display>(text: &str) -> Result<T, Fault> {
+    text.parse().map_err(|error: E| Fault::Bug(format!("in the ledger: {error}")))
+}
+
+/// A number of Rust as SQL stores it, and back.
+fn small(number: u16) -> i16 {
+    i16::try_from(number).unwrap_or(i16::MAX)
+}
+
+fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T, Fault> {
+    T::try_from(number).or_else(|_| Err(Fault::Bug(format!("in the ledger: {number} is out of range"))))
+}

@@ -1,0 +1,149 @@
+//! What the ledger counts, for reports.
+
+use super::outbox::Message;
+use super::{Ledger, begin, fault, small, unsigned};
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::report::{Alerts, OrderCounts};
+use std::collections::BTreeMap;
+
+/// The ledger's side of one shard, as of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardBooks {
+    /// The last event that was taken in.
+    pub position: Option<Position>,
+    /// Held and sold units by SKU.
+    pub units: BTreeMap<Sku, (i64, i64)>,
+    /// Messages that the shard has not been told, oldest first.
+    pub waiting: Vec<Message>,
+    /// Events that could not be taken in.
+    pub dead_letters: i64,
+}
+
+/// The ledger's side of a sale, as of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Units that the sale owns, by SKU.
+    pub stock: BTreeMap<Sku, i64>,
+    /// Each shard, by its number.
+    pub shards: Vec<ShardBooks>,
+}
+
+impl Ledger {
+    /// Reads a sale's books in one snapshot.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        sqlx::query!("set transaction isolation level repeatable read, read only")
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        let mut books = Books { shards: vec![ShardBooks::default(); usize::from(shards)], ..Books::default() };
+        let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
+        for item in items.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            books.stock.insert(super::word(&item.sku)?, item.stock);
+        }
+        let positions = sqlx::query!("select shard, drained_epoch, drained_seq from shards where sale_id = $1", sale.0);
+        for row in positions.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let position = Position { epoch: row.drained_epoch, seq: row.drained_seq };
+            books.shard(row.shard)?.position = Some(position);
+        }
+        let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
+        for row in grants.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let sku = super::word(&row.sku)?;
+            books.shard(row.shard)?.units.insert(sku, (row.held, row.sold));
+        }
+        let waiting = sqlx::query!("select shard, message from outbox where sale_id = $1 order by outbox_id", sale.0);
+        for row in waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
+            books.shard(row.shard)?.waiting.push(message);
+        }
+        let dead = sqlx::query!(
+            "select shard, count(*) as \"count!\" from dead_letters where sale_id = $1 group by shard",
+            sale.0
+        );
+        for row in dead.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            books.shard(row.shard)?.dead_letters = row.count;
+        }
+        Ok(books)
+    }
+
+    /// Held and sold units that the sale's orders add up to, by shard and SKU; the grants must say the same.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn units_by_orders(&self, sale: SaleId, shard: u16) -> Result<BTreeMap<Sku, (i64, i64)>, Fault> {
+        let rows = sqlx::query!(
+            "select sku, coalesce(sum(quantity) filter (where state = 'reserved'), 0)::int8 as \"held!\", \
+             coalesce(sum(quantity) filter (where state = 'paid'), 0)::int8 as \"sold!\" \
+             from orders where sale_id = $1 and shard = $2 group by sku",
+            sale.0,
+            small(shard)
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(|row| Ok((super::word(&row.sku)?, (row.held, row.sold)))).collect()
+    }
+
+    /// How many orders a sale has in each state.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn order_counts(&self, sale: SaleId) -> Result<OrderCounts, Fault> {
+        let rows = sqlx::query!(
+            "select state, count(*) as \"count!\" from orders where sale_id = $1 group by state",
+            sale.0
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        let mut counts = OrderCounts::default();
+        for row in rows {
+            match row.state.as_str() {
+                "reserved" => counts.reserved = row.count,
+                "paid" => counts.paid = row.count,
+                "cancelled" => counts.cancelled = row.count,
+                "expired" => counts.expired = row.count,
+                _ => counts.revoked = row.count,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// What needs an operator's eye: in one sale, or anywhere. A payment without an order belongs to no sale, so it
+    /// counts everywhere.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn alerts(&self, sale: Option<SaleId>) -> Result<Alerts, Fault> {
+        let row = sqlx::query!(
+            "select (select count(*) from dead_letters where $1::uuid is null or sale_id = $1) as \"dead!\", \
+             (select count(*) from outbox where failure is not null and ($1::uuid is null or sale_id = $1)) \
+                 as \"failed!\", \
+             (select count(*) from payments p left join orders o on o.order_id = p.matched_order_id \
+                 where p.outcome = 'refund_due' and ($1::uuid is null or o.sale_id = $1)) as \"refunds!\", \
+             (select count(*) from payments where outcome = 'unmatched') as \"unmatched!\"",
+            sale.map(|sale| sale.0)
+        )
+        .fetch_one(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(Alerts {
+            dead_letters: row.dead,
+            failed_releases: row.failed,
+            refunds_due: row.refunds,
+            unmatched_payments: row.unmatched,
+        })
+    }
+}
+
+impl Books {
+    fn shard(&mut self, shard: i16) -> Result<&mut ShardBooks, Fault> {
+        let index: usize = unsigned(i64::from(shard))?;
+        self.shards.get_mut(index).ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
+    }
+}

@@ -1,0 +1,392 @@
+//! Taking events in: each exactly once, because a shard's position moves in the transaction that stores its rows,
+//! and because an order's id, its key and its event are each unique for ever.
+
+use super::outbox::{Message, send_all};
+use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
+use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::order::OrderState;
+use crate::domain::sale::Sale;
+use crate::domain::time::{Millis, from_millis};
+use std::collections::{BTreeMap, HashSet};
+use uuid::Uuid;
+
+/// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
+/// queue in one.
+pub struct Claim {
+    tx: Tx,
+    sale: SaleId,
+    shard: u16,
+    /// The last event that has been taken in.
+    pub position: Position,
+}
+
+/// What a batch came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Orders that are new in the ledger.
+    pub inserted: usize,
+    /// Of them, those that the ledger refused.
+    pub revoked: usize,
+    /// Events that could not be taken in.
+    pub dead: usize,
+}
+
+/// An order of a batch that fits the sale.
+struct Row<'a> {
+    position: Position,
+    raw: &'a [u8],
+    reserved: &'a Reserved,
+    sku: &'a Sku,
+    amount_minor: i64,
+    currency: &'a str,
+}
+
+/// An order that was inserted.
+struct Inserted {
+    order: Uuid,
+    user: String,
+    sku: String,
+    quantity: i64,
+    seq: i64,
+}
+
+impl Ledger {
+    /// Claims a shard for draining, unless somebody else has it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let row = sqlx::query!(
+            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 for update skip locked",
+            sale.0,
+            small(shard)
+        )
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(row.map(|row| Claim {
+            tx,
+            sale,
+            shard,
+            position: Position { epoch: row.drained_epoch, seq: row.drained_seq },
+        }))
+    }
+
+    /// How many events of a sale could not be taken in.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn dead_letters(&self) -> Result<i64, Fault> {
+        sqlx::query_scalar!("select count(*) as \"count!\" from dead_letters")
+            .fetch_one(&self.jobs)
+            .await
+            .map_err(|error| fault(&error))
+    }
+}
+
+impl Claim {
+    /// Takes in events that follow the claim's position, in their order, and commits.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: then none of them is in, or all are.
+    pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
+        let Some(last) = events.last().map(|event| event.position) else { return Ok(Drained::default()) };
+        let mut rows = Vec::with_capacity(events.len());
+        let mut dead: Vec<(Position, &[u8], String)> = Vec::new();
+        for event in events {
+            match row(sale, event) {
+                Ok(row) => rows.push(row),
+                Err(reason) => dead.push((event.position, &event.raw, reason)),
+            }
+        }
+        let mut drained = Drained::default();
+        if let Err(error) = self.insert(&rows, now, &mut drained).await? {
+            // One row spoils a batch: find it by taking them one by one.
+            tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; taking it one by one");
+            for row in &rows {
+                if let Err(error) = self.insert(std::slice::from_ref(row), now, &mut drained).await? {
+                    dead.push((row.position, row.raw, error));
+                }
+            }
+        }
+        for (position, raw, reason) in &dead {
+            tracing::error!(
+                sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
+                "an event could not be taken in; its units stay held until somebody decides (table dead_letters)"
+            );
+            sqlx::query!(
+                "insert into dead_letters (sale_id, shard, epoch, seq, event, reason) values ($1, $2, $3, $4, $5, $6) \
+                 on conflict do nothing",
+                self.sale.0,
+                small(self.shard),
+                position.epoch,
+                position.seq,
+                raw,
+                reason
+            )
+            .execute(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        }
+        drained.dead = dead.len();
+        sqlx::query!(
+            "update shards set drained_epoch = $3, drained_seq = $4 where sale_id = $1 and shard = $2",
+            self.sale.0,
+            small(self.shard),
+            last.epoch,
+            last.seq
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(self.tx).await?;
+        Ok(drained)
+    }
+
+    /// Stores rows and counts their units as held, behind a savepoint. The inner error says that the data cannot be
+    /// stored; then nothing of it has been.
+    async fn insert(
+        &mut self,
+        rows: &[Row<'_>],
+        now: Millis,
+        drained: &mut Drained,
+    ) -> Result<Result<(), String>, Fault> {
+        if rows.is_empty() {
+            return Ok(Ok(()));
+        }
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let outcome = insert_rows(&mut savepoint, self.sale, self.shard, rows, now).await;
+        match outcome {
+            Ok((inserted, revoked)) => {
+                savepoint.commit().await.map_err(|error| fault(&error))?;
+                drained.inserted += inserted;
+                drained.revoked += revoked;
+                Ok(Ok(()))
+            }
+            Err(error) if is_about_data(&error) => {
+                savepoint.rollback().await.map_err(|error| fault(&error))?;
+                Ok(Err(error.to_string()))
+            }
+            Err(error) => Err(fault(&error)),
+        }
+    }
+}
+
+fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
+    let reserved = event.reserved.as_ref().map_err(Clone::clone)?;
+    let item = sale.items.get(usize::from(reserved.item)).ok_or("the sale has no such item")?;
+    if reserved.order.sale_number() != sale.number {
+        return Err("the order is of another sale".to_owned());
+    }
+    Ok(Row {
+        position: event.position,
+        raw: &event.raw,
+        reserved,
+        sku: &item.sku,
+        amount_minor: item.price_minor.saturating_mul(i64::from(reserved.quantity)),
+        currency: &item.currency,
+    })
+}
+
+type Savepoint<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
+
+/// Inserts the orders that are not there yet and counts their units as held; returns how many were new, and how
+/// many of those were refused.
+async fn insert_rows(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    rows: &[Row<'_>],
+    now: Millis,
+) -> Result<(usize, usize), sqlx::Error> {
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
+    let users: Vec<String> = rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect();
+    let keys: Vec<String> = rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect();
+    let skus: Vec<String> = rows.iter().map(|row| row.sku.to_string()).collect();
+    let quantities: Vec<i32> =
+        rows.iter().map(|row| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX)).collect();
+    let amounts: Vec<i64> = rows.iter().map(|row| row.amount_minor).collect();
+    let currencies: Vec<String> = rows.iter().map(|row| row.currency.to_owned()).collect();
+    let created: Vec<_> = rows.iter().map(|row| from_millis(row.reserved.created_at)).collect();
+    let epochs: Vec<i64> = rows.iter().map(|row| row.position.epoch).collect();
+    let seqs: Vec<i64> = rows.iter().map(|row| row.position.seq).collect();
+    let mut inserted = sqlx::query_as!(
+        Inserted,
+        "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+             currency, created_at, expires_at, epoch, seq) \
+         select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
+             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
+         from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
+             $10::timestamptz[], $11::int8[], $12::int8[]) \
+             as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
+         join sales s on s.sale_id = $1 \
+         on conflict do nothing \
+         returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
+             quantity::int8 as \"quantity!\", seq as \"seq!\"",
+        sale.0,
+        small(shard),
+        &ids,
+        &skus,
+        &users,
+        &keys,
+        &quantities,
+        &amounts,
+        &currencies,
+        &created,
+        &epochs,
+        &seqs
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    refuse_strangers(tx, &ids, &inserted).await?;
+
+    inserted.sort_by_key(|order| order.seq);
+    let new = inserted.len();
+    let mut by_sku: BTreeMap<String, Vec<Inserted>> = BTreeMap::new();
+    for order in inserted {
+        by_sku.entry(order.sku.clone()).or_default().push(order);
+    }
+    // In the order of the SKUs, so that two drains never wait for each other.
+    let mut revoked = 0;
+    for (sku, orders) in by_sku {
+        revoked += hold(tx, sale, shard, &sku, orders, now).await?;
+    }
+    Ok((new, revoked))
+}
+
+/// Fails when an event was skipped although its own order is not in the ledger: another order has its place.
+async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inserted]) -> Result<(), sqlx::Error> {
+    if inserted.len() == ids.len() {
+        return Ok(());
+    }
+    let new: HashSet<Uuid> = inserted.iter().map(|order| order.order).collect();
+    let skipped: Vec<Uuid> = ids.iter().filter(|id| !new.contains(id)).copied().collect();
+    // Raises a data error, which sends the event to the dead letters.
+    sqlx::query_scalar!(
+        "select case when exists (select from orders where order_id = id) then 1 \
+         else ('order ' || id || ' has another order in its place')::int end as known \
+         from unnest($1::uuid[]) as id",
+        &skipped
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first. Returns
+/// how many were revoked.
+async fn hold(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    sku: &str,
+    orders: Vec<Inserted>,
+    now: Millis,
+) -> Result<usize, sqlx::Error> {
+    let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
+    let held = sqlx::query!(
+        "update grants set held = held + $4 where sale_id = $1 and sku = $2 and shard = $3 \
+         and granted - held - sold >= $4",
+        sale.0,
+        sku,
+        small(shard),
+        wanted
+    )
+    .execute(&mut **tx)
+    .await?;
+    if held.rows_affected() == 1 {
+        return Ok(0);
+    }
+    let mut free = gather(tx, sale, shard, sku, wanted).await?;
+    let mut held = 0;
+    let mut refused = Vec::new();
+    for order in orders {
+        if order.quantity <= free {
+            free -= order.quantity;
+            held += order.quantity;
+        } else {
+            refused.push(order);
+        }
+    }
+    sqlx::query!(
+        "update grants set held = held + $4 where sale_id = $1 and sku = $2 and shard = $3",
+        sale.0,
+        sku,
+        small(shard),
+        held
+    )
+    .execute(&mut **tx)
+    .await?;
+    revoke(tx, sale, shard, &refused, now).await?;
+    Ok(refused.len())
+}
+
+/// Moves grants of the item from the shards that have most to spare to this one, until it has `wanted` free or
+/// nobody has any; returns what it has free then.
+async fn gather(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    sku: &str,
+    wanted: i64,
+) -> Result<i64, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
+         order by shard for update",
+        sale.0,
+        sku
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    let (own, mut others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.shard == small(shard));
+    let mut free = own.first().map_or(0, |row| row.free);
+    others.sort_by_key(|row| std::cmp::Reverse(row.free));
+    for other in others {
+        let moved = (wanted - free).min(other.free);
+        if moved <= 0 {
+            break;
+        }
+        free += moved;
+        sqlx::query!(
+            "update grants set granted = granted + case shard when $3 then $5::int8 else -($5::int8) end \
+             where sale_id = $1 and sku = $2 and shard in ($3, $4)",
+            sale.0,
+            sku,
+            small(shard),
+            other.shard,
+            moved
+        )
+        .execute(&mut **tx)
+        .await?;
+    }
+    Ok(free)
+}
+
+/// Refuses orders whose units the item does not have: Redis had forgotten that they were sold.
+async fn revoke(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    orders: &[Inserted],
+    now: Millis,
+) -> Result<(), sqlx::Error> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = orders.iter().map(|order| order.order).collect();
+    tracing::error!(%sale, shard, orders = ids.len(), "orders were revoked: Redis sold units that it had sold before");
+    sqlx::query!("update orders set state = 'revoked', resolved_at = now() where order_id = any($1)", &ids)
+        .execute(&mut **tx)
+        .await?;
+    let messages: Vec<(u16, Message)> = orders
+        .iter()
+        .map(|order| {
+            let units = (order.sku.clone(), order.quantity);
+            (shard, Message::resolve(order.order, &order.user, units, OrderState::Revoked, now))
+        })
+        .collect();
+    send_all(tx, sale, &messages).await
+}

@@ -1,0 +1,234 @@
+//! Orders: read, cancelled, expired. Whoever changes an order locks its row first and its item's grant after, so
+//! paying, cancelling and expiring queue up and only the first finds it `reserved`.
+
+use super::outbox::{Message, send, send_all};
+use super::{Ledger, begin, commit, fault, small, unsigned, word};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId, UserId};
+use crate::domain::order::{Order, OrderState};
+use crate::domain::time::{Millis, from_millis};
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+pub(super) struct Row {
+    pub(super) order_id: Uuid,
+    pub(super) sale_id: Uuid,
+    pub(super) shard: i16,
+    pub(super) sku: String,
+    pub(super) user_id: String,
+    pub(super) quantity: i32,
+    pub(super) amount_minor: i64,
+    pub(super) currency: String,
+    pub(super) state: String,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) expires_at: DateTime<Utc>,
+    pub(super) paid_at: Option<DateTime<Utc>>,
+}
+
+impl Row {
+    pub(super) fn into_order(self) -> Result<Order, Fault> {
+        Ok(Order {
+            id: OrderId(self.order_id),
+            sale_id: SaleId(self.sale_id),
+            sku: word(&self.sku)?,
+            quantity: unsigned(i64::from(self.quantity))?,
+            amount_minor: self.amount_minor,
+            currency: self.currency,
+            state: word(&self.state)?,
+            confirmed: true,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            paid_at: self.paid_at,
+            user: word(&self.user_id)?,
+        })
+    }
+}
+
+/// Selects orders; the condition is all that differs.
+macro_rules! select_orders {
+    ($condition:literal, $($argument:expr),*) => {
+        sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
+            amount_minor, currency, state, created_at, expires_at, paid_at from orders where " + $condition,
+            $($argument),*)
+    };
+}
+pub(super) use select_orders;
+
+/// An order that has just changed, and the message about it that is waiting in the outbox.
+#[derive(Debug, Clone)]
+pub struct Decided {
+    /// The order as it is now.
+    pub order: Order,
+    /// Its shard.
+    pub shard: u16,
+    /// The message's number.
+    pub message: i64,
+}
+
+/// What a cancellation came to.
+#[derive(Debug, Clone)]
+pub enum Cancellation {
+    /// It is cancelled.
+    Now(Decided),
+    /// It was cancelled before.
+    Already(Order),
+    /// It has left `reserved` another way.
+    NotCancellable(OrderState),
+    /// The ledger has no such order of this shopper.
+    NotFound,
+}
+
+impl Ledger {
+    /// The order with this id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn order(&self, id: OrderId) -> Result<Option<Order>, Fault> {
+        let row = select_orders!("order_id = $1", id.0).fetch_optional(&self.api).await;
+        row.map_err(|error| fault(&error))?.map(Row::into_order).transpose()
+    }
+
+    /// A shopper's orders in a sale, oldest first, at most `max`.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn orders_of(&self, sale: SaleId, user: &UserId, max: i64) -> Result<Vec<Order>, Fault> {
+        let rows = select_orders!(
+            "sale_id = $1 and user_id = $2 order by created_at, order_id limit $3",
+            sale.0,
+            user.as_str(),
+            max
+        )
+        .fetch_all(&self.api)
+        .await;
+        rows.map_err(|error| fault(&error))?.into_iter().map(Row::into_order).collect()
+    }
+
+    /// Cancels a reserved order of this shopper.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; asking again finds what happened.
+    pub async fn cancel(&self, id: OrderId, user: &UserId, now: Millis) -> Result<Cancellation, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
+        let row = row.fetch_optional(&mut *tx).await.map_err(|error| fault(&error))?;
+        let Some(row) = row else { return Ok(Cancellation::NotFound) };
+        let shard = unsigned(i64::from(row.shard))?;
+        let order = row.into_order()?;
+        match order.state {
+            OrderState::Reserved => {}
+            OrderState::Cancelled => return Ok(Cancellation::Already(order)),
+            other => return Ok(Cancellation::NotCancellable(other)),
+        }
+        let message = resolve(&mut tx, &order, shard, OrderState::Cancelled, now).await.map_err(|e| fault(&e))?;
+        commit(tx).await?;
+        let order = Order { state: OrderState::Cancelled, ..order };
+        Ok(Cancellation::Now(Decided { order, shard, message }))
+    }
+
+    /// The shards that have orders past their deadline, by Postgres's clock and a little ahead of it: the caller
+    /// asks Redis, whose clock set the deadlines.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn shards_with_due_orders(&self) -> Result<Vec<(SaleId, u16)>, Fault> {
+        let rows = sqlx::query!(
+            "select s.sale_id, s.shard from shards s \
+             join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
+             where exists (select from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                 and o.state = 'reserved' and o.expires_at <= now() + interval '10 seconds')"
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.shard))?))).collect()
+    }
+
+    /// Expires up to `max` orders of a shard whose deadline is at or before `now`, Redis's clock. Returns how many.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn expire_due(&self, sale: SaleId, shard: u16, now: Millis, max: i64) -> Result<usize, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let rows = sqlx::query!(
+            "update orders set state = 'expired', resolved_at = now() where order_id in \
+             (select order_id from orders where sale_id = $1 and shard = $2 and state = 'reserved' \
+              and expires_at <= $3 order by expires_at limit $4 for update skip locked) \
+             returning order_id, user_id, sku, quantity::int8 as \"quantity!\"",
+            sale.0,
+            small(shard),
+            from_millis(now),
+            max
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let mut units: BTreeMap<String, i64> = BTreeMap::new();
+        let mut messages = Vec::with_capacity(rows.len());
+        for row in &rows {
+            *units.entry(row.sku.clone()).or_default() += row.quantity;
+            let of = (row.sku.clone(), row.quantity);
+            messages.push((shard, Message::resolve(row.order_id, &row.user_id, of, OrderState::Expired, now)));
+        }
+        for (sku, quantity) in units {
+            move_units(&mut tx, sale, shard, &sku, quantity, false).await.map_err(|error| fault(&error))?;
+        }
+        send_all(&mut tx, sale, &messages).await.map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        Ok(rows.len())
+    }
+}
+
+/// An order, whose row is locked, leaves `reserved`: row, grant and message. Returns the message's number.
+pub(super) async fn resolve(
+    tx: &mut PgConnection,
+    order: &Order,
+    shard: u16,
+    state: OrderState,
+    now: Millis,
+) -> Result<i64, sqlx::Error> {
+    let paid = state == OrderState::Paid;
+    sqlx::query!(
+        "update orders set state = $2, resolved_at = $3, paid_at = case when $4 then $3::timestamptz end \
+         where order_id = $1",
+        order.id.0,
+        state.as_str(),
+        from_millis(now),
+        paid
+    )
+    .execute(&mut *tx)
+    .await?;
+    let quantity = i64::from(order.quantity);
+    move_units(tx, order.sale_id, shard, order.sku.as_str(), quantity, paid).await?;
+    let units = (order.sku.to_string(), quantity);
+    let message = Message::resolve(order.id.0, order.user.as_str(), units, state, now);
+    send(tx, order.sale_id, shard, &message).await
+}
+
+/// Units stop being held; they are sold, or free.
+async fn move_units(
+    tx: &mut PgConnection,
+    sale: SaleId,
+    shard: u16,
+    sku: &str,
+    quantity: i64,
+    sold: bool,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update grants set held = held - $4, sold = sold + case when $5 then $4 else 0 end \
+         where sale_id = $1 and sku = $2 and shard = $3",
+        sale.0,
+        sku,
+        small(shard),
+        quantity,
+        sold
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}

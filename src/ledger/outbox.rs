@@ -1,0 +1,223 @@
+//! The outbox: what the ledger has decided and the stock must be told. A message is written in the transaction of
+//! its decision and deleted once it is applied; applying one twice changes nothing, so a crash only delays it.
+
+use super::{Ledger, Tx, begin, commit, fault, small, unsigned};
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::order::OrderState;
+use crate::domain::time::Millis;
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+/// What a shard has to be told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Message {
+    /// The sale's state or times have changed: follow them.
+    State,
+    /// An order has left `reserved`.
+    Resolve {
+        /// The order.
+        order: Uuid,
+        /// Whose.
+        user: String,
+        /// Of which item.
+        sku: String,
+        /// How many units.
+        quantity: i64,
+        /// Its new state, by name.
+        state: String,
+        /// When that was decided.
+        at: Millis,
+    },
+    /// Units have been granted.
+    Restock {
+        /// The restock.
+        id: Uuid,
+        /// Of which item.
+        sku: String,
+        /// How many.
+        units: i64,
+    },
+    /// Units that were taken out have left the sale's books.
+    Withdrawn {
+        /// The transfer that took them.
+        transfer: Uuid,
+    },
+    /// Units that were taken out go back: the withdrawal was refused.
+    GiveBack {
+        /// The transfer that took them.
+        transfer: Uuid,
+        /// Of which item.
+        sku: String,
+        /// How many.
+        units: i64,
+    },
+}
+
+impl Message {
+    /// An order has left `reserved`; `units` are its SKU and quantity.
+    pub(super) fn resolve(order: Uuid, user: &str, units: (String, i64), state: OrderState, at: Millis) -> Self {
+        let (sku, quantity) = units;
+        Self::Resolve { order, user: user.to_owned(), sku, quantity, state: state.as_str().to_owned(), at }
+    }
+}
+
+/// A message and where it goes.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Its number in the outbox.
+    pub id: i64,
+    /// The sale.
+    pub sale: SaleId,
+    /// The shard.
+    pub shard: u16,
+    /// What to tell it.
+    pub message: Message,
+    /// How often it has been tried.
+    pub attempts: i32,
+}
+
+/// What came of telling a shard.
+#[derive(Debug)]
+pub enum Delivery {
+    /// It knows.
+    Applied,
+    /// Not yet; try again.
+    Later,
+    /// It refuses: an operator has to look.
+    Failed(String),
+}
+
+/// Messages that nobody else can take until they are settled.
+pub struct Batch {
+    tx: Tx,
+    /// The messages, oldest first.
+    pub messages: Vec<Outgoing>,
+}
+
+/// Writes one message; returns its number.
+pub(super) async fn send(
+    tx: &mut PgConnection,
+    sale: SaleId,
+    shard: u16,
+    message: &Message,
+) -> Result<i64, sqlx::Error> {
+    let message = serde_json::to_value(message).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let sent = sqlx::query_scalar!(
+        "insert into outbox (sale_id, shard, message) values ($1, $2, $3) returning outbox_id",
+        sale.0,
+        small(shard),
+        message
+    );
+    sent.fetch_one(tx).await
+}
+
+/// Writes several messages.
+pub(super) async fn send_all(
+    tx: &mut PgConnection,
+    sale: SaleId,
+    messages: &[(u16, Message)],
+) -> Result<(), sqlx::Error> {
+    let shards: Vec<i16> = messages.iter().map(|(shard, _)| small(*shard)).collect();
+    let bodies: Result<Vec<_>, _> = messages.iter().map(|(_, message)| serde_json::to_value(message)).collect();
+    let bodies = bodies.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    sqlx::query!(
+        "insert into outbox (sale_id, shard, message) select $1, * from unnest($2::int2[], $3::jsonb[])",
+        sale.0,
+        &shards,
+        &bodies
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+impl Ledger {
+    /// Takes up to `max` messages that are due.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn take_outgoing(&self, max: i64) -> Result<Batch, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let rows = sqlx::query!(
+            "select outbox_id, sale_id, shard, message, attempts from outbox \
+             where failure is null and not_before <= now() \
+             order by not_before, outbox_id limit $1 for update skip locked",
+            max
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let mut messages = Vec::with_capacity(rows.len());
+        for row in rows {
+            messages.push(Outgoing {
+                id: row.outbox_id,
+                sale: SaleId(row.sale_id),
+                shard: unsigned(i64::from(row.shard))?,
+                message: serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?,
+                attempts: row.attempts,
+            });
+        }
+        Ok(Batch { tx, messages })
+    }
+
+    /// Deletes a message that has just been applied, unless a relay has taken it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; the relay deletes it then.
+    pub async fn strike_outgoing(&self, id: i64) -> Result<(), Fault> {
+        sqlx::query!(
+            "delete from outbox where outbox_id in \
+             (select outbox_id from outbox where outbox_id = $1 for update skip locked)",
+            id
+        )
+        .execute(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+}
+
+impl Batch {
+    /// Notes what came of each message.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; all of them are tried again.
+    pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<(), Fault> {
+        let mut applied = Vec::new();
+        let mut later = Vec::new();
+        for (id, delivery) in deliveries {
+            match delivery {
+                Delivery::Applied => applied.push(id),
+                Delivery::Later => later.push(id),
+                Delivery::Failed(reason) => {
+                    sqlx::query!(
+                        "update outbox set failure = $2, attempts = attempts + 1 where outbox_id = $1",
+                        id,
+                        reason
+                    )
+                    .execute(&mut *self.tx)
+                    .await
+                    .map_err(|error| fault(&error))?;
+                }
+            }
+        }
+        // A second, doubled with every try up to a minute.
+        sqlx::query!(
+            "update outbox set attempts = attempts + 1, \
+             not_before = now() + least(60, power(2, least(attempts, 6))) * interval '1 second' \
+             where outbox_id = any($1)",
+            &later
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        sqlx::query!("delete from outbox where outbox_id = any($1)", &applied)
+            .execute(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        commit(self.tx).await
+    }
+}

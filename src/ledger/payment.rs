@@ -1,0 +1,168 @@
+//! Payments: each recorded once for ever; the order, its units, the payment and the message to the stock change in
+//! one transaction.
+
+use super::order::{Decided, Row, resolve, select_orders};
+use super::{Ledger, Tx, begin, commit, fault, unsigned};
+use crate::domain::fault::Fault;
+use crate::domain::ids::OrderId;
+use crate::domain::order::{Order, OrderState};
+use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::time::{Millis, from_millis};
+
+/// What became of a payment.
+#[derive(Debug, Clone)]
+pub enum Settlement {
+    /// It is recorded with this outcome; an applied one has a message for the stock.
+    Settled(PaymentOutcome, Option<Box<Decided>>),
+    /// The ledger has no such order; nothing was recorded.
+    NoOrder,
+}
+
+impl Ledger {
+    /// Settles a payment that has just come in, if its order is here.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: the provider must send it again.
+    pub async fn settle_payment(&self, payment: &Payment, now: Millis) -> Result<Settlement, Fault> {
+        let mut tx = begin(&self.payments).await?;
+        if known(&mut tx, payment).await? {
+            return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
+        }
+        let Some(decision) = decide(&mut tx, payment, now).await? else { return Ok(Settlement::NoOrder) };
+        let recorded = sqlx::query!(
+            "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
+             matched_order_id, settled_at) values ($1, $2, $3, $4, $5, $6, $7, $3, now()) on conflict do nothing",
+            payment.payment_id,
+            payment.webhook_id,
+            payment.order_id.0,
+            payment.amount_minor,
+            payment.currency,
+            decision.outcome.as_str(),
+            decision.reason
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if recorded.rows_affected() == 0 {
+            // The same payment came in twice at once; the other one has settled it, and this transaction is undone.
+            return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
+        }
+        commit(tx).await?;
+        Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
+    }
+
+    /// Records a payment whose order is not in the ledger: on its way, or nowhere.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: the provider must send it again.
+    pub async fn record_payment(&self, payment: &Payment, outcome: PaymentOutcome) -> Result<PaymentOutcome, Fault> {
+        let recorded = sqlx::query!(
+            "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at) \
+             values ($1, $2, $3, $4, $5, $6, case when $6 <> 'pending' then now() end) on conflict do nothing",
+            payment.payment_id,
+            payment.webhook_id,
+            payment.order_id.0,
+            payment.amount_minor,
+            payment.currency,
+            outcome.as_str()
+        )
+        .execute(&self.payments)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(if recorded.rows_affected() == 1 { outcome } else { PaymentOutcome::Duplicate })
+    }
+
+    /// Up to `max` payments whose orders were on their way when they came in, oldest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn pending_payments(&self, max: i64) -> Result<Vec<Payment>, Fault> {
+        let rows = sqlx::query!(
+            "select payment_id, webhook_id, order_id, amount_minor, currency from payments \
+             where outcome = 'pending' order by received_at limit $1",
+            max
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        let payments = rows.into_iter().map(|row| Payment {
+            payment_id: row.payment_id,
+            webhook_id: row.webhook_id,
+            order_id: OrderId(row.order_id),
+            amount_minor: row.amount_minor,
+            currency: row.currency,
+        });
+        Ok(payments.collect())
+    }
+
+    /// Settles a pending payment. With `gone`, no event is left that could announce its order.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; the next run tries again.
+    pub async fn settle_pending(&self, payment: &Payment, gone: bool, now: Millis) -> Result<Settlement, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let mine = sqlx::query_scalar!(
+            "select payment_id from payments where payment_id = $1 and outcome = 'pending' for update skip locked",
+            payment.payment_id
+        );
+        if mine.fetch_optional(&mut *tx).await.map_err(|error| fault(&error))?.is_none() {
+            return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
+        }
+        let decision = match decide(&mut tx, payment, now).await? {
+            Some(decision) => decision,
+            None if gone => Decision { outcome: PaymentOutcome::Unmatched, reason: None, decided: None },
+            None => return Ok(Settlement::NoOrder),
+        };
+        sqlx::query!(
+            "update payments set outcome = $2, reason = $3, settled_at = now(), \
+             matched_order_id = case when $2 <> 'unmatched' then order_id end where payment_id = $1",
+            payment.payment_id,
+            decision.outcome.as_str(),
+            decision.reason
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
+    }
+}
+
+/// What is to be recorded of a payment, with its order changed already.
+struct Decision {
+    outcome: PaymentOutcome,
+    reason: Option<String>,
+    decided: Option<Decided>,
+}
+
+async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
+    let found = sqlx::query_scalar!(
+        "select 1 as one from payments where payment_id = $1 or webhook_id = $2",
+        payment.payment_id,
+        payment.webhook_id
+    );
+    let found = found.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))?;
+    Ok(found.is_some())
+}
+
+/// Locks the payment's order and pays it, or says why the money is owed back; `None` when there is no order.
+async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<Decision>, Fault> {
+    let row = select_orders!("order_id = $1 for update", payment.order_id.0);
+    let Some(row) = row.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))? else { return Ok(None) };
+    let shard = unsigned(i64::from(row.shard))?;
+    let order = Row::into_order(row)?;
+    let reason = if order.state != OrderState::Reserved {
+        Some(format!("the order was {} already", order.state))
+    } else if order.amount_minor != payment.amount_minor || order.currency != payment.currency {
+        Some(format!("the order costs {} {}", order.amount_minor, order.currency))
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        return Ok(Some(Decision { outcome: PaymentOutcome::RefundDue, reason: Some(reason), decided: None }));
+    }
+    let message = resolve(tx, &order, shard, OrderState::Paid, now).await.map_err(|error| fault(&error))?;
+    let order = Order { state: OrderState::Paid, paid_at: Some(from_millis(now)), ..order };
+    let decided = Some(Decided { order, shard, message });
+    Ok(Some(Decision { outcome: PaymentOutcome::Applied, reason: None, decided }))
+}

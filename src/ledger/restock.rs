@@ -1,0 +1,262 @@
+//! Restocks and withdrawals: the ledger's side. Units come into the sale's books before they reach the stock, and
+//! leave the stock before they leave the books; so the stock never offers what the ledger does not own.
+
+use super::outbox::{Message, send_all};
+use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, unsigned};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
+use crate::domain::sale::Sale;
+use crate::domain::shard::part;
+use uuid::Uuid;
+
+/// How a restock stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestockState {
+    /// Asked for; not decided.
+    Pending,
+    /// Done.
+    Applied,
+    /// There were not enough free units, or there would be too many.
+    Refused,
+    /// The key belongs to another restock.
+    KeyReused,
+}
+
+/// A restock or, with a negative quantity, a withdrawal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restock {
+    /// Its id.
+    pub id: Uuid,
+    /// The sale.
+    pub sale: SaleId,
+    /// The item.
+    pub sku: Sku,
+    /// How many units come or, below zero, go.
+    pub quantity: i64,
+}
+
+/// A pending restock that nobody else decides until this is dropped or decided.
+pub struct PendingRestock {
+    tx: Tx,
+    /// What was asked for.
+    pub restock: Restock,
+}
+
+/// Units that were taken out of one shard for a withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The shard.
+    pub shard: u16,
+    /// The transfer that took them.
+    pub transfer: Uuid,
+    /// How many.
+    pub units: i64,
+}
+
+impl Ledger {
+    /// Writes down what is asked for, or finds it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; asking again under the same key is safe.
+    pub async fn begin_restock(
+        &self,
+        sale: SaleId,
+        key: &IdempotencyKey,
+        sku: &Sku,
+        quantity: i64,
+    ) -> Result<(Uuid, RestockState), Fault> {
+        sqlx::query!(
+            "insert into restocks (sale_id, idempotency_key, restock_id, sku, quantity, state) \
+             values ($1, $2, $3, $4, $5, 'pending') on conflict do nothing",
+            sale.0,
+            key.as_str(),
+            Uuid::now_v7(),
+            sku.as_str(),
+            quantity
+        )
+        .execute(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        let row = sqlx::query!(
+            "select restock_id, sku, quantity, state from restocks where sale_id = $1 and idempotency_key = $2",
+            sale.0,
+            key.as_str()
+        )
+        .fetch_one(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        let state = if row.sku != sku.as_str() || row.quantity != quantity {
+            RestockState::KeyReused
+        } else {
+            match row.state.as_str() {
+                "pending" => RestockState::Pending,
+                "applied" => RestockState::Applied,
+                _ => RestockState::Refused,
+            }
+        };
+        Ok((row.restock_id, state))
+    }
+
+    /// The ids of restocks that nobody has decided.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn pending_restocks(&self, max: i64) -> Result<Vec<Uuid>, Fault> {
+        let ids = sqlx::query_scalar!(
+            "select restock_id from restocks where state = 'pending' order by created_at limit $1",
+            max
+        );
+        ids.fetch_all(&self.jobs).await.map_err(|error| fault(&error))
+    }
+
+    /// Takes a pending restock to decide it; `None` when it is decided. Waits for whoever is deciding it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn take_restock(&self, id: Uuid) -> Result<Option<PendingRestock>, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let row = sqlx::query!(
+            "select sale_id, sku, quantity from restocks where restock_id = $1 and state = 'pending' for update",
+            id
+        )
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let Some(row) = row else { return Ok(None) };
+        let sku = row.sku.parse().map_err(|error| Fault::Bug(format!("in the ledger: {error}")))?;
+        let restock = Restock { id, sale: SaleId(row.sale_id), sku, quantity: row.quantity };
+        Ok(Some(PendingRestock { tx, restock }))
+    }
+}
+
+impl PendingRestock {
+    /// Adds the units to the sale's books and sends each shard its part. Returns whether that was possible.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it stays pending.
+    pub async fn add(mut self, sale: &Sale) -> Result<bool, Fault> {
+        let restock = self.restock.clone();
+        if !self.change_stock(restock.quantity).await? {
+            self.decide("refused").await?;
+            commit(self.tx).await?;
+            return Ok(false);
+        }
+        let mut messages = Vec::new();
+        for shard in 0..sale.shards {
+            let units = part(restock.quantity, sale.shards, shard);
+            if units > 0 {
+                self.grant(shard, units).await?;
+                let sku = restock.sku.to_string();
+                messages.push((shard, Message::Restock { id: restock.id, sku, units }));
+            }
+        }
+        send_all(&mut self.tx, restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        self.decide("applied").await?;
+        commit(self.tx).await?;
+        Ok(true)
+    }
+
+    /// Takes the units, which have been taken out of the stock, off the sale's books. Returns whether the ledger
+    /// agreed; otherwise they go back.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it stays pending.
+    pub async fn withdraw(mut self, taken: &[Taken]) -> Result<bool, Fault> {
+        let restock = self.restock.clone();
+        let mut left = -restock.quantity;
+        let rows = sqlx::query!(
+            "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
+             order by shard for update",
+            restock.sale.0,
+            restock.sku.as_str()
+        )
+        .fetch_all(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let owned: i64 = rows.iter().map(|row| row.free).sum();
+        if owned < left || !self.change_stock(restock.quantity).await? {
+            return self.give_back(taken).await.map(|()| false);
+        }
+        for row in rows {
+            let units = left.min(row.free);
+            if units > 0 {
+                self.grant(unsigned(i64::from(row.shard))?, -units).await?;
+                left -= units;
+            }
+        }
+        let messages: Vec<_> =
+            taken.iter().map(|taken| (taken.shard, Message::Withdrawn { transfer: taken.transfer })).collect();
+        send_all(&mut self.tx, restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        self.decide("applied").await?;
+        commit(self.tx).await?;
+        Ok(true)
+    }
+
+    /// Refuses the withdrawal and sends back what was taken out.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it stays pending.
+    pub async fn give_back(mut self, taken: &[Taken]) -> Result<(), Fault> {
+        let sku = self.restock.sku.to_string();
+        let messages: Vec<_> = taken
+            .iter()
+            .map(|taken| {
+                let (transfer, units) = (taken.transfer, taken.units);
+                (taken.shard, Message::GiveBack { transfer, sku: sku.clone(), units })
+            })
+            .collect();
+        send_all(&mut self.tx, self.restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        self.decide("refused").await?;
+        commit(self.tx).await
+    }
+
+    /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.
+    async fn change_stock(&mut self, by: i64) -> Result<bool, Fault> {
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let changed = sqlx::query!(
+            "update items set stock = stock + $3 where sale_id = $1 and sku = $2",
+            self.restock.sale.0,
+            self.restock.sku.as_str(),
+            by
+        )
+        .execute(&mut *savepoint)
+        .await;
+        match changed {
+            Ok(_) => {
+                savepoint.commit().await.map_err(|error| fault(&error))?;
+                Ok(true)
+            }
+            Err(error) if is_about_data(&error) => {
+                savepoint.rollback().await.map_err(|error| fault(&error))?;
+                Ok(false)
+            }
+            Err(error) => Err(fault(&error)),
+        }
+    }
+
+    async fn grant(&mut self, shard: u16, units: i64) -> Result<(), Fault> {
+        sqlx::query!(
+            "update grants set granted = granted + $4 where sale_id = $1 and sku = $2 and shard = $3",
+            self.restock.sale.0,
+            self.restock.sku.as_str(),
+            small(shard),
+            units
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    async fn decide(&mut self, state: &str) -> Result<(), Fault> {
+        sqlx::query!(
+            "update restocks set state = $2, decided_at = now() where restock_id = $1",
+            self.restock.id,
+            state
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+}

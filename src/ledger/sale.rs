@@ -1,0 +1,363 @@
+//! Sales: created, loaded, opened, paused, closed, retired.
+
+use super::outbox::{Message, send_all};
+use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::{
+    Durability, Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition,
+};
+use crate::domain::shard::part;
+use crate::domain::time::{Millis, from_millis};
+use chrono::{DateTime, Utc};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// What a transition came to.
+#[derive(Debug, Clone)]
+pub enum TransitionOutcome {
+    /// The sale is now, or was already, in the state asked for.
+    Done(Sale),
+    /// It makes no sense from this state.
+    Invalid(SaleState),
+    /// There is no such sale.
+    NotFound,
+}
+
+/// How a sale's loading stands.
+#[derive(Debug, Clone)]
+pub enum Loading {
+    /// Its shards have to be created, now or after all.
+    Begun(Sale),
+    /// They have been.
+    Finished(Sale),
+    /// There is no such sale.
+    NotFound,
+}
+
+struct Row {
+    sale_id: Uuid,
+    number: i32,
+    name: String,
+    state: String,
+    state_version: i64,
+    starts_at: DateTime<Utc>,
+    ends_at: DateTime<Utc>,
+    shards: i16,
+    payment_window_seconds: i32,
+    rate_limit: i32,
+    rate_window_ms: i64,
+    secret: Vec<u8>,
+    created_at: DateTime<Utc>,
+}
+
+impl Row {
+    fn into_sale(self, items: Vec<Item>) -> Result<Sale, Fault> {
+        let secret = self.secret.try_into();
+        Ok(Sale {
+            id: SaleId(self.sale_id),
+            number: unsigned(i64::from(self.number))?,
+            name: self.name,
+            lifecycle: word(&self.state)?,
+            state_version: self.state_version,
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            shards: unsigned(i64::from(self.shards))?,
+            payment_window_seconds: unsigned(i64::from(self.payment_window_seconds))?,
+            purchase_rate: PurchaseRate {
+                limit: unsigned(i64::from(self.rate_limit))?,
+                window_ms: self.rate_window_ms,
+            },
+            durability: Durability::Redis,
+            items,
+            secret: SaleSecret(secret.or_else(|_| Err(Fault::Bug("a sale's secret has 32 bytes".to_owned())))?),
+            created_at: self.created_at,
+        })
+    }
+}
+
+/// Selects sales; the condition is all that differs.
+macro_rules! select_sales {
+    ($condition:literal, $($argument:expr),*) => {
+        sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
+            payment_window_seconds, rate_limit, rate_window_ms, secret, created_at from sales where " + $condition,
+            $($argument),*)
+    };
+}
+
+impl Ledger {
+    /// Creates a sale as a draft.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn create_sale(&self, new: &NewSale) -> Result<Sale, Fault> {
+        let id = Uuid::now_v7();
+        let secret: [u8; 32] = rand::random();
+        let mut tx = begin(&self.api).await?;
+        sqlx::query!(
+            "insert into sales (sale_id, name, starts_at, ends_at, shards, payment_window_seconds, rate_limit, \
+             rate_window_ms, durability, secret) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            id,
+            new.name,
+            new.starts_at,
+            new.ends_at,
+            small(new.shards),
+            i32::try_from(new.payment_window_seconds).unwrap_or(i32::MAX),
+            i32::try_from(new.purchase_rate.limit).unwrap_or(i32::MAX),
+            new.purchase_rate.window_ms,
+            new.durability.as_str(),
+            secret.as_slice(),
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let column = |of: fn(&Item) -> String| new.items.iter().map(of).collect::<Vec<_>>();
+        let positions: Vec<i16> = (0..).take(new.items.len()).collect();
+        let prices: Vec<i64> = new.items.iter().map(|item| item.price_minor).collect();
+        let stocks: Vec<i64> = new.items.iter().map(|item| item.stock).collect();
+        let limits: Vec<i32> =
+            new.items.iter().map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX)).collect();
+        sqlx::query!(
+            "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit) \
+             select $1, * from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], \
+             $8::int4[])",
+            id,
+            &positions,
+            &column(|item| item.sku.to_string()),
+            &column(|item| item.name.clone()),
+            &prices,
+            &column(|item| item.currency.clone()),
+            &stocks,
+            &limits,
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        self.sale(SaleId(id)).await?.ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
+    }
+
+    /// The sale with this id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
+        let rows = select_sales!("sale_id = $1", id.0).fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        Ok(self.with_items(rows).await?.pop())
+    }
+
+    /// The sale with this number.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn sale_by_number(&self, number: u32) -> Result<Option<Sale>, Fault> {
+        let Ok(number) = i32::try_from(number) else { return Ok(None) };
+        let rows = select_sales!("number = $1", number).fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        Ok(self.with_items(rows).await?.pop())
+    }
+
+    /// Up to `max` sales, newest first, older than the one given.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn sales(&self, max: i64, after: Option<SaleId>, drafts: bool) -> Result<Vec<Sale>, Fault> {
+        let rows = select_sales!(
+            "($2::uuid is null or number < (select number from sales where sale_id = $2)) \
+             and ($3 or state not in ('draft', 'loading')) order by number desc limit $1",
+            max,
+            after.map(|sale| sale.0),
+            drafts
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        self.with_items(rows).await
+    }
+
+    /// Every sale whose keys are in Redis.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn live_sales(&self) -> Result<Vec<Sale>, Fault> {
+        let rows = select_sales!("state <> 'draft' and retired_at is null order by number",)
+            .fetch_all(&self.jobs)
+            .await
+            .map_err(|error| fault(&error))?;
+        self.with_items(rows).await
+    }
+
+    async fn with_items(&self, rows: Vec<Row>) -> Result<Vec<Sale>, Fault> {
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.sale_id).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = sqlx::query!(
+            "select sale_id, sku, name, price_minor, currency, stock, per_user_limit from items \
+             where sale_id = any($1) order by sale_id, position",
+            &ids
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        let mut items: HashMap<Uuid, Vec<Item>> = HashMap::new();
+        for item in found {
+            items.entry(item.sale_id).or_default().push(Item {
+                sku: word(&item.sku)?,
+                name: item.name,
+                price_minor: item.price_minor,
+                currency: item.currency,
+                stock: item.stock,
+                per_user_limit: unsigned(i64::from(item.per_user_limit))?,
+            });
+        }
+        rows.into_iter()
+            .map(|row| {
+                let items = items.remove(&row.sale_id).unwrap_or_default();
+                row.into_sale(items)
+            })
+            .collect()
+    }
+
+    /// Gives each shard its part of the stock, once. Nothing sells before [`Ledger::finish_loading`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn begin_loading(&self, id: SaleId) -> Result<Loading, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(Loading::NotFound) };
+        match sale.lifecycle {
+            Lifecycle::Draft => {}
+            Lifecycle::Loading => return Ok(Loading::Begun(sale)),
+            _ => return Ok(Loading::Finished(sale)),
+        }
+        sqlx::query!("update sales set state = 'loading' where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        sqlx::query!(
+            "insert into shards (sale_id, shard) select $1, generate_series(0, $2::int4 - 1)",
+            id.0,
+            i32::from(sale.shards)
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let cells = sale.items.iter().flat_map(|item| (0..sale.shards).map(move |shard| (item, shard)));
+        let (mut skus, mut shards, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (item, shard) in cells {
+            skus.push(item.sku.to_string());
+            shards.push(small(shard));
+            parts.push(part(item.stock, sale.shards, shard));
+        }
+        sqlx::query!(
+            "insert into grants (sale_id, sku, shard, granted) \
+             select $1, * from unnest($2::text[], $3::int2[], $4::int8[])",
+            id.0,
+            &skus,
+            &shards,
+            &parts
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        Ok(Loading::Begun(sale))
+    }
+
+    /// Lets a sale sell whose shards have all been created.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn finish_loading(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(None) };
+        if sale.lifecycle == Lifecycle::Loading {
+            set_state(&mut tx, &sale, Lifecycle::Active, sale.starts_at).await?;
+            commit(tx).await?;
+        }
+        self.sale(id).await
+    }
+
+    /// Changes a sale's state, if that makes sense at `now`, Redis's clock.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn transition(
+        &self,
+        id: SaleId,
+        transition: Transition,
+        now: Millis,
+    ) -> Result<TransitionOutcome, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(TransitionOutcome::NotFound) };
+        let seen = sale.state_at(now);
+        match transition.from(seen) {
+            Step::Invalid => return Ok(TransitionOutcome::Invalid(seen)),
+            Step::Already => return Ok(TransitionOutcome::Done(sale)),
+            Step::To(lifecycle) => {
+                // Opening ahead of time moves the start: it stays the moment from which the sale sells.
+                let early = transition == Transition::Open && from_millis(now) < sale.starts_at;
+                let starts_at = if early { from_millis(now) } else { sale.starts_at };
+                set_state(&mut tx, &sale, lifecycle, starts_at).await?;
+            }
+        }
+        commit(tx).await?;
+        match self.sale(id).await? {
+            Some(sale) => Ok(TransitionOutcome::Done(sale)),
+            None => Ok(TransitionOutcome::NotFound),
+        }
+    }
+
+    async fn lock(&self, tx: &mut Tx, id: SaleId) -> Result<Option<Sale>, Fault> {
+        let rows = select_sales!("sale_id = $1 for update", id.0)
+            .fetch_all(&mut **tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        Ok(self.with_items(rows).await?.pop())
+    }
+
+    /// Sales that ended before `before` and still have keys in Redis, with nothing left to take in or to tell.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn retirable(&self, before: DateTime<Utc>) -> Result<Vec<SaleId>, Fault> {
+        let found = sqlx::query_scalar!(
+            "select sale_id from sales s where retired_at is null and state not in ('draft', 'loading') \
+             and ends_at < $1 \
+             and not exists (select from outbox o where o.sale_id = s.sale_id) \
+             and not exists (select from orders o where o.sale_id = s.sale_id and o.state = 'reserved') \
+             and not exists (select from restocks r where r.sale_id = s.sale_id and r.state = 'pending') \
+             order by ends_at limit 100",
+            before
+        );
+        let found = found.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        Ok(found.into_iter().map(SaleId).collect())
+    }
+
+    /// Notes that a sale's keys have been removed from Redis.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn retire(&self, id: SaleId) -> Result<(), Fault> {
+        sqlx::query!("update sales set retired_at = now() where sale_id = $1", id.0)
+            .execute(&self.jobs)
+            .await
+            .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+}
+
+/// Stores a new state and tells every shard of it.
+async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: DateTime<Utc>) -> Result<(), Fault> {
+    sqlx::query!(
+        "update sales set state = $2, state_version = state_version + 1, starts_at = $3 where sale_id = $1",
+        sale.id.0,
+        lifecycle.as_str(),
+        starts_at
+    )
+    .execute(&mut **tx)
+    .await
+    .map_err(|error| fault(&error))?;
+    let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State)).collect();
+    send_all(tx, sale.id, &messages).await.map_err(|error| fault(&error))
+}

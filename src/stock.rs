@@ -1,0 +1,121 @@
+//! The stock: Redis, which decides who gets a unit. This module alone names the `redis` crate. Each Lua script has
+//! one caller here, in the file of its name.
+//!
+//! Every call has a time limit. A fault says that the outcome is unknown, never that nothing happened; each script
+//! is idempotent, so the same call may be made again.
+
+pub mod events;
+pub mod health;
+pub mod keys;
+pub mod preload;
+pub mod purchase;
+pub mod read_shard;
+pub mod record;
+pub mod resolve;
+pub mod restock;
+pub mod retire;
+pub mod script;
+pub mod set_state;
+pub mod transfer;
+
+use crate::domain::fault::Fault;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The longest that one call may take. The API answers within two seconds, whatever happens below.
+const CALL_MAX: Duration = Duration::from_millis(1500);
+/// Connections that share the calls. Callers share them too: each pipelines what is waiting, and a second one helps
+/// while the first is being written to.
+const CONNECTIONS: usize = 2;
+
+/// A handle on the stock; clones share its connections.
+#[derive(Clone)]
+pub struct Stock {
+    connections: std::sync::Arc<[ConnectionManager]>,
+    next: std::sync::Arc<AtomicUsize>,
+}
+
+impl Stock {
+    /// Connects, and fails if nobody answers.
+    ///
+    /// # Errors
+    /// `Unavailable` when the server cannot be reached in time, or the URL is none.
+    pub async fn connect(url: &str) -> Result<Self, Fault> {
+        let info = redis::IntoConnectionInfo::into_connection_info(url).map_err(unreachable)?;
+        // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a
+        // real network.
+        let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
+        let config = || {
+            ConnectionManagerConfig::new()
+                .set_response_timeout(Some(CALL_MAX))
+                .set_connection_timeout(Some(Duration::from_secs(1)))
+                .set_number_of_retries(1)
+                .set_pipeline_buffer_size(4096)
+        };
+        let mut connections = Vec::with_capacity(CONNECTIONS);
+        for _ in 0..CONNECTIONS {
+            let client = redis::Client::open(info.clone()).map_err(unreachable)?;
+            let manager = ConnectionManager::new_with_config(client, config()).await.map_err(unreachable)?;
+            connections.push(manager);
+        }
+        Ok(Self { connections: connections.into(), next: std::sync::Arc::new(AtomicUsize::new(0)) })
+    }
+
+    /// One of the shared connections.
+    fn connection(&self) -> Result<ConnectionManager, Fault> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len().max(1);
+        self.connections.get(turn).cloned().ok_or_else(|| Fault::Bug("a stock without connections".to_owned()))
+    }
+
+    /// Runs one command within the time limit.
+    async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Fault> {
+        let mut connection = self.connection()?;
+        bounded(command.query_async(&mut connection)).await
+    }
+
+    /// Runs several commands in one round trip, within the time limit; they need not be one transaction.
+    async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
+        let mut connection = self.connection()?;
+        bounded(pipeline.query_async(&mut connection)).await
+    }
+}
+
+/// Waits for an answer, no longer than the time limit.
+async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Fault> {
+    match tokio::time::timeout(CALL_MAX, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(fault(&error)),
+        Err(_) => Err(Fault::Unavailable("Redis did not answer in time".to_owned())),
+    }
+}
+
+fn unreachable(error: redis::RedisError) -> Fault {
+    Fault::Unavailable(format!("Redis cannot be reached: {error}"))
+}
+
+/// What an error of the client or the server means.
+fn fault(error: &redis::RedisError) -> Fault {
+    use redis::{ErrorKind, ServerErrorKind};
+    match error.code() {
+        Some("MISSING") => return Fault::Incomplete(error.detail().unwrap_or("a key is missing").to_owned()),
+        Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
+        Some("MISCONF" | "BUSY") => return Fault::Unavailable(format!("Redis refuses writes: {error}")),
+        Some("BADARG" | "INVARIANT" | "WRONGTYPE") => return Fault::Bug(format!("{error}")),
+        _ => {}
+    }
+    match error.kind() {
+        ErrorKind::Io
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::AuthenticationFailed
+        | ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::ReadOnly
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::NoScript,
+        ) => Fault::Unavailable(format!("Redis does not answer: {error}")),
+        _ => Fault::Bug(format!("Redis answered: {error}")),
+    }
+}

@@ -1,0 +1,74 @@
+//! The event streams, as the drain uses them: read after a position, trim up to one.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::record::{decode_event, decode_position};
+use super::script::{bytes, text};
+use crate::domain::event::{Event, Position};
+use crate::domain::fault::Fault;
+use redis::Value;
+
+impl Stock {
+    /// How many events each of these shards has that the drain has not trimmed, in the same order.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn undrained(&self, shards: &[ShardKey]) -> Result<Vec<i64>, Fault> {
+        if shards.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = redis::pipe();
+        for shard in shards {
+            pipeline.cmd("XLEN").arg(shard.events());
+        }
+        self.pipeline(&pipeline).await
+    }
+
+    /// Up to `max` events after `position`, oldest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn events_after(&self, shard: ShardKey, position: Position, max: usize) -> Result<Vec<Event>, Fault> {
+        let after = format!("({}-{}", position.epoch, position.seq);
+        let mut command = redis::cmd("XRANGE");
+        command.arg(shard.events()).arg(after).arg("+").arg("COUNT").arg(max);
+        decode_entries(self.command(&command).await?)
+    }
+
+    /// Forgets the events up to and with `position`, which the ledger has committed.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer; the next drain trims them.
+    pub async fn trim_events(&self, shard: ShardKey, position: Position) -> Result<(), Fault> {
+        let from = format!("{}-{}", position.epoch, position.seq.saturating_add(1));
+        let mut command = redis::cmd("XTRIM");
+        command.arg(shard.events()).arg("MINID").arg(from);
+        let _trimmed: i64 = self.command(&command).await?;
+        Ok(())
+    }
+}
+
+/// Decodes the entries of a stream. An entry that is no event of ours is kept with its bytes.
+pub(super) fn decode_entries(value: Value) -> Result<Vec<Event>, Fault> {
+    let Value::Array(entries) = value else {
+        return Err(Fault::Bug(format!("a stream answered {value:?}")));
+    };
+    entries.into_iter().map(decode_entry).collect()
+}
+
+fn decode_entry(entry: Value) -> Result<Event, Fault> {
+    let damaged = || Fault::Bug("a stream answered an entry without id and fields".to_owned());
+    let Value::Array(entry) = entry else { return Err(damaged()) };
+    let mut entry = entry.into_iter();
+    let (Some(id), Some(Value::Array(fields))) = (entry.next(), entry.next()) else { return Err(damaged()) };
+    let id = text(id)?;
+    let position = decode_position(&id).ok_or_else(damaged)?;
+    let mut fields = fields.into_iter();
+    let (Some(field), Some(raw)) = (fields.next(), fields.next()) else { return Err(damaged()) };
+    let (field, raw) = (text(field)?, bytes(raw)?);
+    let reserved = match field.as_str() {
+        "reserved" => decode_event(&raw),
+        other => Err(format!("an event of an unknown kind: {other:?}")),
+    };
+    Ok(Event { position, raw, reserved })
+}

@@ -1,0 +1,97 @@
+//! Every key in Redis. All keys of a shard begin with the hash tag `{sale:shard}`, so they lie in one slot and one
+//! script can use them together; what a user or an operator names comes after the tag and cannot change it.
+//!
+//! | key | type | holds |
+//! | --- | --- | --- |
+//! | `{sale:shard}:stock` | hash | `:shard`, and each item's counters by SKU ([`super::record`]) |
+//! | `{sale:shard}:buyer:<user>` | hash | one shopper: window, units, orders ([`super::record`]) |
+//! | `{sale:shard}:events` | stream | what the ledger has yet to take in |
+//! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
+//! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
+//!
+//! Nothing expires but a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
+
+use crate::domain::ids::{SaleId, UserId};
+
+/// One shard of one sale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShardKey {
+    /// The sale.
+    pub sale: SaleId,
+    /// The shard's number in it.
+    pub shard: u16,
+}
+
+impl ShardKey {
+    fn key(&self, rest: &str) -> String {
+        format!("{{{}:{}}}:{rest}", self.sale, self.shard)
+    }
+
+    /// The hash of the shard's counters.
+    #[must_use]
+    pub fn stock(&self) -> String {
+        self.key("stock")
+    }
+
+    /// The hash of one shopper.
+    #[must_use]
+    pub fn buyer(&self, user: &UserId) -> String {
+        format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
+    }
+
+    /// The stream of events.
+    #[must_use]
+    pub fn events(&self) -> String {
+        self.key("events")
+    }
+
+    /// The hash of transfers on their way.
+    #[must_use]
+    pub fn transfers(&self) -> String {
+        self.key("transfers")
+    }
+
+    /// The set of ids that are finished here.
+    #[must_use]
+    pub fn applied(&self) -> String {
+        self.key("applied")
+    }
+
+    /// A pattern for every key of the sale, on any shard.
+    #[must_use]
+    pub fn pattern(sale: SaleId) -> String {
+        format!("{{{sale}:*")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SHARD: ShardKey = ShardKey { sale: SaleId(uuid::Uuid::nil()), shard: 7 };
+    const TAG: &str = "00000000-0000-0000-0000-000000000000:7";
+
+    /// What the cluster hashes: from the first `{` to the first `}` after it (Redis Cluster specification).
+    fn hashed(key: &str) -> &str {
+        let open = key.find('{').unwrap() + 1;
+        &key[open..open + key[open..].find('}').unwrap()]
+    }
+
+    #[test]
+    fn keys_are_written_like_this() {
+        assert_eq!(SHARD.stock(), format!("{{{TAG}}}:stock"));
+        assert_eq!(SHARD.buyer(&"ada".parse().unwrap()), format!("{{{TAG}}}:buyer:ada"));
+        assert_eq!(SHARD.events(), format!("{{{TAG}}}:events"));
+        assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
+        assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_user_id_changes_the_slot(user in "[{}:a-z\\n\u{1F600}]{1,20}") {
+            let key = SHARD.buyer(&user.parse().unwrap());
+            prop_assert_eq!(hashed(&key), TAG);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Calls `lua/resolve.lua`.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::script::{RESOLVE, number, outcome, unknown};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, Sku, UserId};
+use crate::domain::order::OrderState;
+use crate::domain::time::Millis;
+
+/// What a shard says to a decision about an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// The units have moved.
+    Now,
+    /// They had moved before.
+    Already,
+    /// The shard had been told another decision.
+    Conflict(Option<OrderState>),
+    /// The shard does not know the order.
+    Unknown,
+}
+
+impl Stock {
+    /// Tells a shard what the ledger has decided about an order.
+    ///
+    /// # Errors
+    /// A fault says that the outcome is unknown; the same call may be made again.
+    pub async fn resolve(
+        &self,
+        shard: ShardKey,
+        user: &UserId,
+        order: OrderId,
+        sku: &Sku,
+        state: OrderState,
+        at: Millis,
+    ) -> Result<Resolved, Fault> {
+        let mut call = RESOLVE.prepare_invoke();
+        call.key(shard.stock()).key(shard.buyer(user));
+        call.arg(order.0.as_bytes()).arg(sku.as_str()).arg(state.code()).arg(at);
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        match status.as_str() {
+            "RESOLVED" => Ok(Resolved::Now),
+            "ALREADY" => Ok(Resolved::Already),
+            "CONFLICT" => {
+                let code = u8::try_from(number(&mut fields.into_iter())?).ok();
+                Ok(Resolved::Conflict(code.and_then(OrderState::from_code)))
+            }
+            "UNKNOWN" => Ok(Resolved::Unknown),
+            other => Err(unknown("resolve", other)),
+        }
+    }
+}

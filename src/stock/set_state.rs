@@ -1,0 +1,24 @@
+//! Calls `lua/set_state.lua`.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::script::{SET_STATE, outcome, unknown};
+use crate::domain::fault::Fault;
+use crate::domain::sale::Sale;
+
+impl Stock {
+    /// Makes one shard follow the sale's state and times, unless it follows newer ones.
+    ///
+    /// # Errors
+    /// `Incomplete` when the shard is not there: it is never created here.
+    pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
+        let mut call = SET_STATE.prepare_invoke();
+        call.key(ShardKey { sale: sale.id, shard }.stock());
+        call.arg(sale.state_version).arg(sale.lifecycle.code());
+        call.arg(sale.starts_at.timestamp_millis()).arg(sale.ends_at.timestamp_millis());
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "SET" | "STALE" => Ok(()),
+            other => Err(unknown("set_state", other)),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Calls `lua/transfer_out.lua`, `transfer_in.lua`, `transfer_done.lua` and `withdraw_done.lua`: units move between
+//! two shards, or leave the sale, in steps that may each be repeated. Between the first and the last, the lender
+//! has the transfer written down, so anybody can finish it.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, number, outcome, unknown};
+use crate::domain::fault::Fault;
+use crate::domain::ids::Sku;
+use crate::domain::time::Millis;
+use uuid::Uuid;
+
+/// Where transferred units go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination {
+    /// To another shard of the sale.
+    Shard(u16),
+    /// Out of the sale: the ledger takes them off its books.
+    Ledger,
+}
+
+/// Units on their way, as the lender has written it down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// Its id.
+    pub id: Uuid,
+    /// Where the units go.
+    pub to: Destination,
+    /// How many.
+    pub units: i64,
+    /// When they left, by the clock of whoever sent them.
+    pub sent_at: Millis,
+    /// Of which item.
+    pub sku: Sku,
+}
+
+impl Transfer {
+    /// Decodes a field of the hash `transfers`: `<to> <units> <sent at> <sku>`.
+    pub(super) fn decode(id: &str, value: &str) -> Option<Self> {
+        let mut words = value.splitn(4, ' ');
+        let to = match words.next()? {
+            "ledger" => Destination::Ledger,
+            shard => Destination::Shard(shard.parse().ok()?),
+        };
+        Some(Self {
+            id: Uuid::try_parse(id).ok()?,
+            to,
+            units: words.next()?.parse().ok()?,
+            sent_at: words.next()?.parse().ok()?,
+            sku: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+/// What a lender says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// So many units are on their way.
+    Out(i64),
+    /// It has none to give.
+    None,
+    /// This transfer is finished.
+    Done,
+}
+
+impl Stock {
+    /// Takes up to `wanted` free units out of a shard.
+    ///
+    /// # Errors
+    /// A fault says that the outcome is unknown; the scheduler finishes what was begun.
+    pub async fn transfer_out(
+        &self,
+        from: ShardKey,
+        id: Uuid,
+        sku: &Sku,
+        to: Destination,
+        wanted: i64,
+        now: Millis,
+    ) -> Result<Sent, Fault> {
+        let to = match to {
+            Destination::Shard(shard) => shard.to_string(),
+            Destination::Ledger => "ledger".to_owned(),
+        };
+        let mut call = TRANSFER_OUT.prepare_invoke();
+        call.key(from.stock()).key(from.transfers()).key(from.applied());
+        call.arg(id.to_string()).arg(sku.as_str()).arg(to).arg(wanted).arg(now);
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        match status.as_str() {
+            "OUT" => Ok(Sent::Out(number(&mut fields.into_iter())?)),
+            "NONE" => Ok(Sent::None),
+            "DONE" => Ok(Sent::Done),
+            other => Err(unknown("transfer_out", other)),
+        }
+    }
+
+    /// Adds units that were sent, once for each id.
+    ///
+    /// # Errors
+    /// A fault says that the outcome is unknown; the same call may be made again.
+    pub async fn transfer_in(&self, to: ShardKey, id: Uuid, sku: &Sku, units: i64) -> Result<(), Fault> {
+        let mut call = TRANSFER_IN.prepare_invoke();
+        call.key(to.stock()).key(to.applied());
+        call.arg(id.to_string()).arg(sku.as_str()).arg(units);
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "IN" | "ALREADY" => Ok(()),
+            other => Err(unknown("transfer_in", other)),
+        }
+    }
+
+    /// Strikes a transfer whose units have arrived.
+    ///
+    /// # Errors
+    /// A fault says that the outcome is unknown; the same call may be made again.
+    pub async fn transfer_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
+        let mut call = TRANSFER_DONE.prepare_invoke();
+        call.key(from.transfers()).key(from.applied()).arg(id.to_string());
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "DONE" => Ok(()),
+            other => Err(unknown("transfer_done", other)),
+        }
+    }
+
+    /// Strikes units that the ledger has taken off its books.
+    ///
+    /// # Errors
+    /// A fault says that the outcome is unknown; the same call may be made again.
+    pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
+        let mut call = WITHDRAW_DONE.prepare_invoke();
+        call.key(from.stock()).key(from.transfers()).key(from.applied()).arg(id.to_string());
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "DONE" => Ok(()),
+            other => Err(unknown("withdraw_done", other)),
+        }
+    }
+}
