@@ -63,7 +63,10 @@ impl Ledger {
             .fetch_all(&self.api)
             .await
             .map_err(|error| fault(&error))?;
-        Ok(MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)).count())
+        Ok(MIGRATIONS
+            .iter()
+            .filter(|migration| !applied.contains(&migration.version))
+            .count())
     }
 }
 
@@ -73,18 +76,23 @@ impl Ledger {
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), Fault> {
     let pool = pool(url, 1, "0").await?;
-    let outcome = MIGRATIONS.run(&pool).await.map_err(|error| Fault::Bug(format!("a migration failed: {error}")));
+    let outcome = MIGRATIONS
+        .run(&pool)
+        .await
+        .map_err(|error| Fault::Bug(format!("a migration failed: {error}")));
     pool.close().await;
     outcome
 }
 
 async fn pool(url: &str, connections_max: u32, statement_max: &str) -> Result<PgPool, Fault> {
-    let options = PgConnectOptions::from_str(url).map_err(|error| fault(&error))?.options([
-        ("statement_timeout", statement_max),
-        ("lock_timeout", "5s"),
-        ("idle_in_transaction_session_timeout", "30s"),
-        ("application_name", "flashsale"),
-    ]);
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|error| fault(&error))?
+        .options([
+            ("statement_timeout", statement_max),
+            ("lock_timeout", "5s"),
+            ("idle_in_transaction_session_timeout", "30s"),
+            ("application_name", "flashsale"),
+        ]);
     PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
@@ -110,7 +118,11 @@ fn fault(error: &sqlx::Error) -> Fault {
         }
         _ => false,
     };
-    if passing { Fault::Unavailable(format!("Postgres: {error}")) } else { Fault::Bug(format!("Postgres: {error}")) }
+    if passing {
+        Fault::Unavailable(format!("Postgres: {error}"))
+    } else {
+        Fault::Bug(format!("Postgres: {error}"))
+    }
 }
 
 /// Whether the error says that this very data cannot be stored, whatever else happens.
@@ -132,7 +144,8 @@ async fn commit(tx: Tx) -> Result<(), Fault> {
 
 /// A stored text as one of our words.
 fn word<T: FromStr<Err = E>, E: std::fmt::Display>(text: &str) -> Result<T, Fault> {
-    text.parse().map_err(|error: E| Fault::Bug(format!("in the ledger: {error}")))
+    text.parse()
+        .map_err(|error: E| Fault::Bug(format!("in the ledger: {error}")))
 }
 
 /// A number of Rust as SQL stores it, and back.

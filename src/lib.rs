@@ -4,8 +4,11 @@
 
 pub mod cli;
 pub mod config;
+pub mod crash;
 pub mod domain;
+
 pub mod embedded;
+pub mod flow;
 pub mod ledger;
 pub mod server;
 pub mod stock;

@@ -16,6 +16,7 @@ pub mod restock;
 pub mod retire;
 pub mod script;
 pub mod set_state;
+pub mod survey;
 pub mod transfer;
 
 use crate::domain::fault::Fault;
@@ -56,16 +57,24 @@ impl Stock {
         let mut connections = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
             let client = redis::Client::open(info.clone()).map_err(unreachable)?;
-            let manager = ConnectionManager::new_with_config(client, config()).await.map_err(unreachable)?;
+            let manager = ConnectionManager::new_with_config(client, config())
+                .await
+                .map_err(unreachable)?;
             connections.push(manager);
         }
-        Ok(Self { connections: connections.into(), next: std::sync::Arc::new(AtomicUsize::new(0)) })
+        Ok(Self {
+            connections: connections.into(),
+            next: std::sync::Arc::new(AtomicUsize::new(0)),
+        })
     }
 
     /// One of the shared connections.
     fn connection(&self) -> Result<ConnectionManager, Fault> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len().max(1);
-        self.connections.get(turn).cloned().ok_or_else(|| Fault::Bug("a stock without connections".to_owned()))
+        self.connections
+            .get(turn)
+            .cloned()
+            .ok_or_else(|| Fault::Bug("a stock without connections".to_owned()))
     }
 
     /// Runs one command within the time limit.

@@ -25,7 +25,13 @@ pub enum OrderState {
 
 impl OrderState {
     /// Every state, in the order of their codes.
-    pub const ALL: [Self; 5] = [Self::Reserved, Self::Paid, Self::Cancelled, Self::Expired, Self::Revoked];
+    pub const ALL: [Self; 5] = [
+        Self::Reserved,
+        Self::Paid,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Revoked,
+    ];
 
     /// The state's code in packed records and script arguments.
     #[must_use]

@@ -269,7 +269,8 @@ impl Sale {
     /// The state that everybody sees at `now`.
     #[must_use]
     pub fn state_at(&self, now: Millis) -> SaleState {
-        self.lifecycle.seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
+        self.lifecycle
+            .seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
     }
 
     /// The item with this SKU, and its position.
@@ -334,7 +335,10 @@ const fn default_payment_window() -> i64 {
     900
 }
 const fn default_purchase_rate() -> RateRequest {
-    RateRequest { limit: 5, window_ms: 60_000 }
+    RateRequest {
+        limit: 5,
+        window_ms: 60_000,
+    }
 }
 fn default_durability() -> String {
     Durability::Redis.as_str().to_owned()
@@ -373,7 +377,9 @@ fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Res
 fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
     let length = value.chars().count();
     if value.trim().is_empty() || length > 200 || value.chars().any(char::is_control) {
-        return Err(InvalidSale(format!("{field} must be 1 to 200 characters, none of them a control character")));
+        return Err(InvalidSale(format!(
+            "{field} must be 1 to 200 characters, none of them a control character"
+        )));
     }
     Ok(value.to_owned())
 }
@@ -383,7 +389,8 @@ fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale>
         return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
     }
     // Whole milliseconds: what Redis compares and what the API shows are the same instant.
-    at.duration_trunc(TimeDelta::milliseconds(1)).or_else(|_| Err(InvalidSale(format!("{field} is out of range"))))
+    at.duration_trunc(TimeDelta::milliseconds(1))
+        .or_else(|_| Err(InvalidSale(format!("{field} is out of range"))))
 }
 
 impl SaleRequest {
@@ -404,14 +411,20 @@ impl SaleRequest {
             )));
         }
         if self.items.is_empty() || self.items.len() > ITEMS_MAX {
-            return Err(InvalidSale(format!("items must be 1 to {ITEMS_MAX}, not {}", self.items.len())));
+            return Err(InvalidSale(format!(
+                "items must be 1 to {ITEMS_MAX}, not {}",
+                self.items.len()
+            )));
         }
         let mut seen = HashSet::new();
         let mut items = Vec::with_capacity(self.items.len());
         for (position, item) in self.items.into_iter().enumerate() {
             let item = item.check(&format!("items[{position}]"))?;
             if !seen.insert(item.sku.clone()) {
-                return Err(InvalidSale(format!("items[{position}].sku: {} is there twice", item.sku)));
+                return Err(InvalidSale(format!(
+                    "items[{position}].sku: {} is there twice",
+                    item.sku
+                )));
             }
             items.push(item);
         }
@@ -434,10 +447,15 @@ impl SaleRequest {
 impl ItemRequest {
     fn check(self, at: &str) -> Result<Item, InvalidSale> {
         if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
-            return Err(InvalidSale(format!("{at}.currency must be three capital letters, as in ISO 4217")));
+            return Err(InvalidSale(format!(
+                "{at}.currency must be three capital letters, as in ISO 4217"
+            )));
         }
         Ok(Item {
-            sku: self.sku.parse().map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
+            sku: self
+                .sku
+                .parse()
+                .map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
             name: text(&format!("{at}.name"), &self.name)?,
             // With the largest quantity, an amount stays below 2^53, which every JSON reader keeps exactly.
             price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, 10_000_000_000)?,
@@ -464,7 +482,10 @@ mod tests {
         let mut value = request();
         value["ends_at"] = json!("2026-01-02T00:00:00Z");
         change(&mut value);
-        serde_json::from_value::<SaleRequest>(value).map_err(|e| e.to_string())?.check().map_err(|e| e.to_string())
+        serde_json::from_value::<SaleRequest>(value)
+            .map_err(|e| e.to_string())?
+            .check()
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -476,7 +497,13 @@ mod tests {
         })
         .unwrap();
         assert_eq!((sale.shards, sale.payment_window_seconds), (4, 900));
-        assert_eq!(sale.purchase_rate, PurchaseRate { limit: 5, window_ms: 60_000 });
+        assert_eq!(
+            sale.purchase_rate,
+            PurchaseRate {
+                limit: 5,
+                window_ms: 60_000
+            }
+        );
         assert_eq!(time::format(&sale.starts_at), "2026-01-01T00:00:00.123Z");
     }
 
@@ -487,11 +514,26 @@ mod tests {
         let cases: Vec<(&str, Box<dyn FnOnce(&mut Value)>)> = vec![
             ("shards", Box::new(top("shards", json!(0)))),
             ("shards", Box::new(top("shards", json!(257)))),
-            ("payment_window_seconds", Box::new(top("payment_window_seconds", json!(0)))),
-            ("payment_window_seconds", Box::new(top("payment_window_seconds", json!(86_401)))),
-            ("purchase_rate.limit", Box::new(top("purchase_rate", json!({"limit": 0, "window_ms": 1})))),
-            ("purchase_rate.window_ms", Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 0})))),
-            ("unknown field", Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1})))),
+            (
+                "payment_window_seconds",
+                Box::new(top("payment_window_seconds", json!(0))),
+            ),
+            (
+                "payment_window_seconds",
+                Box::new(top("payment_window_seconds", json!(86_401))),
+            ),
+            (
+                "purchase_rate.limit",
+                Box::new(top("purchase_rate", json!({"limit": 0, "window_ms": 1}))),
+            ),
+            (
+                "purchase_rate.window_ms",
+                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 0}))),
+            ),
+            (
+                "unknown field",
+                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1}))),
+            ),
             ("durability", Box::new(top("durability", json!("disk")))),
             ("items", Box::new(top("items", json!([])))),
             ("ends_at", Box::new(top("ends_at", json!("2026-01-01T00:00:00.123Z")))),

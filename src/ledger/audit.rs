@@ -1,7 +1,7 @@
 //! What the ledger counts, for reports.
 
 use super::outbox::Message;
-use super::{Ledger, begin, fault, small, unsigned};
+use super::{Ledger, begin, fault, unsigned};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -15,6 +15,8 @@ pub struct ShardBooks {
     pub position: Option<Position>,
     /// Held and sold units by SKU.
     pub units: BTreeMap<Sku, (i64, i64)>,
+    /// Held and sold units by SKU, as the orders add up; the grants must say the same.
+    pub by_orders: BTreeMap<Sku, (i64, i64)>,
     /// Messages that the shard has not been told, oldest first.
     pub waiting: Vec<Message>,
     /// Events that could not be taken in.
@@ -41,14 +43,23 @@ impl Ledger {
             .execute(&mut *tx)
             .await
             .map_err(|error| fault(&error))?;
-        let mut books = Books { shards: vec![ShardBooks::default(); usize::from(shards)], ..Books::default() };
+        let mut books = Books {
+            shards: vec![ShardBooks::default(); usize::from(shards)],
+            ..Books::default()
+        };
         let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
         for item in items.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
             books.stock.insert(super::word(&item.sku)?, item.stock);
         }
-        let positions = sqlx::query!("select shard, drained_epoch, drained_seq from shards where sale_id = $1", sale.0);
+        let positions = sqlx::query!(
+            "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
+            sale.0
+        );
         for row in positions.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let position = Position { epoch: row.drained_epoch, seq: row.drained_seq };
+            let position = Position {
+                epoch: row.drained_epoch,
+                seq: row.drained_seq,
+            };
             books.shard(row.shard)?.position = Some(position);
         }
         let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
@@ -56,7 +67,20 @@ impl Ledger {
             let sku = super::word(&row.sku)?;
             books.shard(row.shard)?.units.insert(sku, (row.held, row.sold));
         }
-        let waiting = sqlx::query!("select shard, message from outbox where sale_id = $1 order by outbox_id", sale.0);
+        let orders = sqlx::query!(
+            "select shard, sku, coalesce(sum(quantity) filter (where state = 'reserved'), 0)::int8 as \"held!\", \
+             coalesce(sum(quantity) filter (where state = 'paid'), 0)::int8 as \"sold!\" \
+             from orders where sale_id = $1 group by shard, sku",
+            sale.0
+        );
+        for row in orders.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let sku = super::word(&row.sku)?;
+            books.shard(row.shard)?.by_orders.insert(sku, (row.held, row.sold));
+        }
+        let waiting = sqlx::query!(
+            "select shard, message from outbox where sale_id = $1 order by outbox_id",
+            sale.0
+        );
         for row in waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
             let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
             books.shard(row.shard)?.waiting.push(message);
@@ -69,24 +93,6 @@ impl Ledger {
             books.shard(row.shard)?.dead_letters = row.count;
         }
         Ok(books)
-    }
-
-    /// Held and sold units that the sale's orders add up to, by shard and SKU; the grants must say the same.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn units_by_orders(&self, sale: SaleId, shard: u16) -> Result<BTreeMap<Sku, (i64, i64)>, Fault> {
-        let rows = sqlx::query!(
-            "select sku, coalesce(sum(quantity) filter (where state = 'reserved'), 0)::int8 as \"held!\", \
-             coalesce(sum(quantity) filter (where state = 'paid'), 0)::int8 as \"sold!\" \
-             from orders where sale_id = $1 and shard = $2 group by sku",
-            sale.0,
-            small(shard)
-        )
-        .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
-        rows.into_iter().map(|row| Ok((super::word(&row.sku)?, (row.held, row.sold)))).collect()
     }
 
     /// How many orders a sale has in each state.
@@ -144,6 +150,8 @@ impl Ledger {
 impl Books {
     fn shard(&mut self, shard: i16) -> Result<&mut ShardBooks, Fault> {
         let index: usize = unsigned(i64::from(shard))?;
-        self.shards.get_mut(index).ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
+        self.shards
+            .get_mut(index)
+            .ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
     }
 }

@@ -2,14 +2,14 @@
 //! and because an order's id, its key and its event are each unique for ever.
 
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
+use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, unsigned};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 /// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
@@ -71,19 +71,34 @@ impl Ledger {
             tx,
             sale,
             shard,
-            position: Position { epoch: row.drained_epoch, seq: row.drained_seq },
+            position: Position {
+                epoch: row.drained_epoch,
+                seq: row.drained_seq,
+            },
         }))
     }
 
-    /// How many events of a sale could not be taken in.
+    /// How far each shard of a sale has been taken in.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn dead_letters(&self) -> Result<i64, Fault> {
-        sqlx::query_scalar!("select count(*) as \"count!\" from dead_letters")
-            .fetch_one(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))
+    pub async fn positions(&self, sale: SaleId) -> Result<HashMap<u16, Position>, Fault> {
+        let rows = sqlx::query!(
+            "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
+            sale.0
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        let position = |epoch, seq| Position { epoch, seq };
+        rows.into_iter()
+            .map(|row| {
+                Ok((
+                    unsigned(i64::from(row.shard))?,
+                    position(row.drained_epoch, row.drained_seq),
+                ))
+            })
+            .collect()
     }
 }
 
@@ -93,7 +108,9 @@ impl Claim {
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then none of them is in, or all are.
     pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
-        let Some(last) = events.last().map(|event| event.position) else { return Ok(Drained::default()) };
+        let Some(last) = events.last().map(|event| event.position) else {
+            return Ok(Drained::default());
+        };
         let mut rows = Vec::with_capacity(events.len());
         let mut dead: Vec<(Position, &[u8], String)> = Vec::new();
         for event in events {
@@ -157,7 +174,9 @@ impl Claim {
         if rows.is_empty() {
             return Ok(Ok(()));
         }
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
         let outcome = insert_rows(&mut savepoint, self.sale, self.shard, rows, now).await;
         match outcome {
             Ok((inserted, revoked)) => {
@@ -177,7 +196,10 @@ impl Claim {
 
 fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
     let reserved = event.reserved.as_ref().map_err(Clone::clone)?;
-    let item = sale.items.get(usize::from(reserved.item)).ok_or("the sale has no such item")?;
+    let item = sale
+        .items
+        .get(usize::from(reserved.item))
+        .ok_or("the sale has no such item")?;
     if reserved.order.sale_number() != sale.number {
         return Err("the order is of another sale".to_owned());
     }
@@ -206,8 +228,10 @@ async fn insert_rows(
     let users: Vec<String> = rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect();
     let keys: Vec<String> = rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect();
     let skus: Vec<String> = rows.iter().map(|row| row.sku.to_string()).collect();
-    let quantities: Vec<i32> =
-        rows.iter().map(|row| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX)).collect();
+    let quantities: Vec<i32> = rows
+        .iter()
+        .map(|row| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX))
+        .collect();
     let amounts: Vec<i64> = rows.iter().map(|row| row.amount_minor).collect();
     let currencies: Vec<String> = rows.iter().map(|row| row.currency.to_owned()).collect();
     let created: Vec<_> = rows.iter().map(|row| from_millis(row.reserved.created_at)).collect();
@@ -326,13 +350,7 @@ async fn hold(
 
 /// Moves grants of the item from the shards that have most to spare to this one, until it has `wanted` free or
 /// nobody has any; returns what it has free then.
-async fn gather(
-    tx: &mut Savepoint<'_>,
-    sale: SaleId,
-    shard: u16,
-    sku: &str,
-    wanted: i64,
-) -> Result<i64, sqlx::Error> {
+async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wanted: i64) -> Result<i64, sqlx::Error> {
     let rows = sqlx::query!(
         "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
          order by shard for update",
@@ -378,14 +396,20 @@ async fn revoke(
     }
     let ids: Vec<Uuid> = orders.iter().map(|order| order.order).collect();
     tracing::error!(%sale, shard, orders = ids.len(), "orders were revoked: Redis sold units that it had sold before");
-    sqlx::query!("update orders set state = 'revoked', resolved_at = now() where order_id = any($1)", &ids)
-        .execute(&mut **tx)
-        .await?;
+    sqlx::query!(
+        "update orders set state = 'revoked', resolved_at = now() where order_id = any($1)",
+        &ids
+    )
+    .execute(&mut **tx)
+    .await?;
     let messages: Vec<(u16, Message)> = orders
         .iter()
         .map(|order| {
             let units = (order.sku.clone(), order.quantity);
-            (shard, Message::resolve(order.order, &order.user, units, OrderState::Revoked, now))
+            (
+                shard,
+                Message::resolve(order.order, &order.user, units, OrderState::Revoked, now),
+            )
         })
         .collect();
     send_all(tx, sale, &messages).await

@@ -103,7 +103,10 @@ impl Ledger {
         )
         .fetch_all(&self.api)
         .await;
-        rows.map_err(|error| fault(&error))?.into_iter().map(Row::into_order).collect()
+        rows.map_err(|error| fault(&error))?
+            .into_iter()
+            .map(Row::into_order)
+            .collect()
     }
 
     /// Cancels a reserved order of this shopper.
@@ -114,7 +117,9 @@ impl Ledger {
         let mut tx = begin(&self.api).await?;
         let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
         let row = row.fetch_optional(&mut *tx).await.map_err(|error| fault(&error))?;
-        let Some(row) = row else { return Ok(Cancellation::NotFound) };
+        let Some(row) = row else {
+            return Ok(Cancellation::NotFound);
+        };
         let shard = unsigned(i64::from(row.shard))?;
         let order = row.into_order()?;
         match order.state {
@@ -122,9 +127,14 @@ impl Ledger {
             OrderState::Cancelled => return Ok(Cancellation::Already(order)),
             other => return Ok(Cancellation::NotCancellable(other)),
         }
-        let message = resolve(&mut tx, &order, shard, OrderState::Cancelled, now).await.map_err(|e| fault(&e))?;
+        let message = resolve(&mut tx, &order, shard, OrderState::Cancelled, now)
+            .await
+            .map_err(|e| fault(&e))?;
         commit(tx).await?;
-        let order = Order { state: OrderState::Cancelled, ..order };
+        let order = Order {
+            state: OrderState::Cancelled,
+            ..order
+        };
         Ok(Cancellation::Now(Decided { order, shard, message }))
     }
 
@@ -143,7 +153,9 @@ impl Ledger {
         .fetch_all(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
-        rows.into_iter().map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.shard))?))).collect()
+        rows.into_iter()
+            .map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.shard))?)))
+            .collect()
     }
 
     /// Expires up to `max` orders of a shard whose deadline is at or before `now`, Redis's clock. Returns how many.
@@ -173,12 +185,19 @@ impl Ledger {
         for row in &rows {
             *units.entry(row.sku.clone()).or_default() += row.quantity;
             let of = (row.sku.clone(), row.quantity);
-            messages.push((shard, Message::resolve(row.order_id, &row.user_id, of, OrderState::Expired, now)));
+            messages.push((
+                shard,
+                Message::resolve(row.order_id, &row.user_id, of, OrderState::Expired, now),
+            ));
         }
         for (sku, quantity) in units {
-            move_units(&mut tx, sale, shard, &sku, quantity, false).await.map_err(|error| fault(&error))?;
+            move_units(&mut tx, sale, shard, &sku, quantity, false)
+                .await
+                .map_err(|error| fault(&error))?;
         }
-        send_all(&mut tx, sale, &messages).await.map_err(|error| fault(&error))?;
+        send_all(&mut tx, sale, &messages)
+            .await
+            .map_err(|error| fault(&error))?;
         commit(tx).await?;
         Ok(rows.len())
     }

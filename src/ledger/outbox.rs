@@ -60,7 +60,14 @@ impl Message {
     /// An order has left `reserved`; `units` are its SKU and quantity.
     pub(super) fn resolve(order: Uuid, user: &str, units: (String, i64), state: OrderState, at: Millis) -> Self {
         let (sku, quantity) = units;
-        Self::Resolve { order, user: user.to_owned(), sku, quantity, state: state.as_str().to_owned(), at }
+        Self::Resolve {
+            order,
+            user: user.to_owned(),
+            sku,
+            quantity,
+            state: state.as_str().to_owned(),
+            at,
+        }
     }
 }
 
@@ -121,7 +128,10 @@ pub(super) async fn send_all(
     messages: &[(u16, Message)],
 ) -> Result<(), sqlx::Error> {
     let shards: Vec<i16> = messages.iter().map(|(shard, _)| small(*shard)).collect();
-    let bodies: Result<Vec<_>, _> = messages.iter().map(|(_, message)| serde_json::to_value(message)).collect();
+    let bodies: Result<Vec<_>, _> = messages
+        .iter()
+        .map(|(_, message)| serde_json::to_value(message))
+        .collect();
     let bodies = bodies.map_err(|error| sqlx::Error::Encode(error.into()))?;
     sqlx::query!(
         "insert into outbox (sale_id, shard, message) select $1, * from unnest($2::int2[], $3::jsonb[])",

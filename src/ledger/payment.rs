@@ -28,7 +28,9 @@ impl Ledger {
         if known(&mut tx, payment).await? {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
-        let Some(decision) = decide(&mut tx, payment, now).await? else { return Ok(Settlement::NoOrder) };
+        let Some(decision) = decide(&mut tx, payment, now).await? else {
+            return Ok(Settlement::NoOrder);
+        };
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
              matched_order_id, settled_at) values ($1, $2, $3, $4, $5, $6, $7, $3, now()) on conflict do nothing",
@@ -69,7 +71,11 @@ impl Ledger {
         .execute(&self.payments)
         .await
         .map_err(|error| fault(&error))?;
-        Ok(if recorded.rows_affected() == 1 { outcome } else { PaymentOutcome::Duplicate })
+        Ok(if recorded.rows_affected() == 1 {
+            outcome
+        } else {
+            PaymentOutcome::Duplicate
+        })
     }
 
     /// Up to `max` payments whose orders were on their way when they came in, oldest first.
@@ -105,12 +111,21 @@ impl Ledger {
             "select payment_id from payments where payment_id = $1 and outcome = 'pending' for update skip locked",
             payment.payment_id
         );
-        if mine.fetch_optional(&mut *tx).await.map_err(|error| fault(&error))?.is_none() {
+        if mine
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?
+            .is_none()
+        {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
         let decision = match decide(&mut tx, payment, now).await? {
             Some(decision) => decision,
-            None if gone => Decision { outcome: PaymentOutcome::Unmatched, reason: None, decided: None },
+            None if gone => Decision {
+                outcome: PaymentOutcome::Unmatched,
+                reason: None,
+                decided: None,
+            },
             None => return Ok(Settlement::NoOrder),
         };
         sqlx::query!(
@@ -148,7 +163,9 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
 /// Locks the payment's order and pays it, or says why the money is owed back; `None` when there is no order.
 async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<Decision>, Fault> {
     let row = select_orders!("order_id = $1 for update", payment.order_id.0);
-    let Some(row) = row.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))? else { return Ok(None) };
+    let Some(row) = row.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))? else {
+        return Ok(None);
+    };
     let shard = unsigned(i64::from(row.shard))?;
     let order = Row::into_order(row)?;
     let reason = if order.state != OrderState::Reserved {
@@ -159,10 +176,24 @@ async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<De
         None
     };
     if let Some(reason) = reason {
-        return Ok(Some(Decision { outcome: PaymentOutcome::RefundDue, reason: Some(reason), decided: None }));
+        return Ok(Some(Decision {
+            outcome: PaymentOutcome::RefundDue,
+            reason: Some(reason),
+            decided: None,
+        }));
     }
-    let message = resolve(tx, &order, shard, OrderState::Paid, now).await.map_err(|error| fault(&error))?;
-    let order = Order { state: OrderState::Paid, paid_at: Some(from_millis(now)), ..order };
+    let message = resolve(tx, &order, shard, OrderState::Paid, now)
+        .await
+        .map_err(|error| fault(&error))?;
+    let order = Order {
+        state: OrderState::Paid,
+        paid_at: Some(from_millis(now)),
+        ..order
+    };
     let decided = Some(Decided { order, shard, message });
-    Ok(Some(Decision { outcome: PaymentOutcome::Applied, reason: None, decided }))
+    Ok(Some(Decision {
+        outcome: PaymentOutcome::Applied,
+        reason: None,
+        decided,
+    }))
 }

@@ -97,6 +97,18 @@ impl Ledger {
         Ok((row.restock_id, state))
     }
 
+    /// Whether a decided restock was applied.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn restock_applied(&self, id: Uuid) -> Result<bool, Fault> {
+        let applied = sqlx::query_scalar!(
+            "select state = 'applied' as \"applied!\" from restocks where restock_id = $1",
+            id
+        );
+        applied.fetch_one(&self.api).await.map_err(|error| fault(&error))
+    }
+
     /// The ids of restocks that nobody has decided.
     ///
     /// # Errors
@@ -123,8 +135,16 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         let Some(row) = row else { return Ok(None) };
-        let sku = row.sku.parse().map_err(|error| Fault::Bug(format!("in the ledger: {error}")))?;
-        let restock = Restock { id, sale: SaleId(row.sale_id), sku, quantity: row.quantity };
+        let sku = row
+            .sku
+            .parse()
+            .map_err(|error| Fault::Bug(format!("in the ledger: {error}")))?;
+        let restock = Restock {
+            id,
+            sale: SaleId(row.sale_id),
+            sku,
+            quantity: row.quantity,
+        };
         Ok(Some(PendingRestock { tx, restock }))
     }
 }
@@ -147,10 +167,19 @@ impl PendingRestock {
             if units > 0 {
                 self.grant(shard, units).await?;
                 let sku = restock.sku.to_string();
-                messages.push((shard, Message::Restock { id: restock.id, sku, units }));
+                messages.push((
+                    shard,
+                    Message::Restock {
+                        id: restock.id,
+                        sku,
+                        units,
+                    },
+                ));
             }
         }
-        send_all(&mut self.tx, restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, restock.sale, &messages)
+            .await
+            .map_err(|error| fault(&error))?;
         self.decide("applied").await?;
         commit(self.tx).await?;
         Ok(true)
@@ -184,9 +213,20 @@ impl PendingRestock {
                 left -= units;
             }
         }
-        let messages: Vec<_> =
-            taken.iter().map(|taken| (taken.shard, Message::Withdrawn { transfer: taken.transfer })).collect();
-        send_all(&mut self.tx, restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        let messages: Vec<_> = taken
+            .iter()
+            .map(|taken| {
+                (
+                    taken.shard,
+                    Message::Withdrawn {
+                        transfer: taken.transfer,
+                    },
+                )
+            })
+            .collect();
+        send_all(&mut self.tx, restock.sale, &messages)
+            .await
+            .map_err(|error| fault(&error))?;
         self.decide("applied").await?;
         commit(self.tx).await?;
         Ok(true)
@@ -202,17 +242,28 @@ impl PendingRestock {
             .iter()
             .map(|taken| {
                 let (transfer, units) = (taken.transfer, taken.units);
-                (taken.shard, Message::GiveBack { transfer, sku: sku.clone(), units })
+                (
+                    taken.shard,
+                    Message::GiveBack {
+                        transfer,
+                        sku: sku.clone(),
+                        units,
+                    },
+                )
             })
             .collect();
-        send_all(&mut self.tx, self.restock.sale, &messages).await.map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, self.restock.sale, &messages)
+            .await
+            .map_err(|error| fault(&error))?;
         self.decide("refused").await?;
         commit(self.tx).await
     }
 
     /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.
     async fn change_stock(&mut self, by: i64) -> Result<bool, Fault> {
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
         let changed = sqlx::query!(
             "update items set stock = stock + $3 where sale_id = $1 and sku = $2",
             self.restock.sale.0,

@@ -115,8 +115,11 @@ impl Ledger {
         let positions: Vec<i16> = (0..).take(new.items.len()).collect();
         let prices: Vec<i64> = new.items.iter().map(|item| item.price_minor).collect();
         let stocks: Vec<i64> = new.items.iter().map(|item| item.stock).collect();
-        let limits: Vec<i32> =
-            new.items.iter().map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX)).collect();
+        let limits: Vec<i32> = new
+            .items
+            .iter()
+            .map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX))
+            .collect();
         sqlx::query!(
             "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit) \
              select $1, * from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], \
@@ -134,7 +137,9 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         commit(tx).await?;
-        self.sale(SaleId(id)).await?.ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
+        self.sale(SaleId(id))
+            .await?
+            .ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
     }
 
     /// The sale with this id.
@@ -142,7 +147,10 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
-        let rows = select_sales!("sale_id = $1", id.0).fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        let rows = select_sales!("sale_id = $1", id.0)
+            .fetch_all(&self.api)
+            .await
+            .map_err(|error| fault(&error))?;
         Ok(self.with_items(rows).await?.pop())
     }
 
@@ -151,8 +159,13 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn sale_by_number(&self, number: u32) -> Result<Option<Sale>, Fault> {
-        let Ok(number) = i32::try_from(number) else { return Ok(None) };
-        let rows = select_sales!("number = $1", number).fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        let Ok(number) = i32::try_from(number) else {
+            return Ok(None);
+        };
+        let rows = select_sales!("number = $1", number)
+            .fetch_all(&self.api)
+            .await
+            .map_err(|error| fault(&error))?;
         Ok(self.with_items(rows).await?.pop())
     }
 
@@ -224,7 +237,9 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn begin_loading(&self, id: SaleId) -> Result<Loading, Fault> {
         let mut tx = begin(&self.api).await?;
-        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(Loading::NotFound) };
+        let Some(sale) = self.lock(&mut tx, id).await? else {
+            return Ok(Loading::NotFound);
+        };
         match sale.lifecycle {
             Lifecycle::Draft => {}
             Lifecycle::Loading => return Ok(Loading::Begun(sale)),
@@ -242,7 +257,10 @@ impl Ledger {
         .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        let cells = sale.items.iter().flat_map(|item| (0..sale.shards).map(move |shard| (item, shard)));
+        let cells = sale
+            .items
+            .iter()
+            .flat_map(|item| (0..sale.shards).map(move |shard| (item, shard)));
         let (mut skus, mut shards, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for (item, shard) in cells {
             skus.push(item.sku.to_string());
@@ -270,7 +288,9 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn finish_loading(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
         let mut tx = begin(&self.api).await?;
-        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(None) };
+        let Some(sale) = self.lock(&mut tx, id).await? else {
+            return Ok(None);
+        };
         if sale.lifecycle == Lifecycle::Loading {
             set_state(&mut tx, &sale, Lifecycle::Active, sale.starts_at).await?;
             commit(tx).await?;
@@ -289,7 +309,9 @@ impl Ledger {
         now: Millis,
     ) -> Result<TransitionOutcome, Fault> {
         let mut tx = begin(&self.api).await?;
-        let Some(sale) = self.lock(&mut tx, id).await? else { return Ok(TransitionOutcome::NotFound) };
+        let Some(sale) = self.lock(&mut tx, id).await? else {
+            return Ok(TransitionOutcome::NotFound);
+        };
         let seen = sale.state_at(now);
         match transition.from(seen) {
             Step::Invalid => return Ok(TransitionOutcome::Invalid(seen)),

@@ -24,6 +24,17 @@ impl Stock {
         self.pipeline(&pipeline).await
     }
 
+    /// The newest event that is still in the stream.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn last_event(&self, shard: ShardKey) -> Result<Option<Position>, Fault> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(shard.events()).arg("+").arg("-").arg("COUNT").arg(1);
+        let events = decode_entries(self.command(&command).await?)?;
+        Ok(events.last().map(|event| event.position))
+    }
+
     /// Up to `max` events after `position`, oldest first.
     ///
     /// # Errors
@@ -58,17 +69,27 @@ pub(super) fn decode_entries(value: Value) -> Result<Vec<Event>, Fault> {
 
 fn decode_entry(entry: Value) -> Result<Event, Fault> {
     let damaged = || Fault::Bug("a stream answered an entry without id and fields".to_owned());
-    let Value::Array(entry) = entry else { return Err(damaged()) };
+    let Value::Array(entry) = entry else {
+        return Err(damaged());
+    };
     let mut entry = entry.into_iter();
-    let (Some(id), Some(Value::Array(fields))) = (entry.next(), entry.next()) else { return Err(damaged()) };
+    let (Some(id), Some(Value::Array(fields))) = (entry.next(), entry.next()) else {
+        return Err(damaged());
+    };
     let id = text(id)?;
     let position = decode_position(&id).ok_or_else(damaged)?;
     let mut fields = fields.into_iter();
-    let (Some(field), Some(raw)) = (fields.next(), fields.next()) else { return Err(damaged()) };
+    let (Some(field), Some(raw)) = (fields.next(), fields.next()) else {
+        return Err(damaged());
+    };
     let (field, raw) = (text(field)?, bytes(raw)?);
     let reserved = match field.as_str() {
         "reserved" => decode_event(&raw),
         other => Err(format!("an event of an unknown kind: {other:?}")),
     };
-    Ok(Event { position, raw, reserved })
+    Ok(Event {
+        position,
+        raw,
+        reserved,
+    })
 }

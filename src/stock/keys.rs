@@ -69,7 +69,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SHARD: ShardKey = ShardKey { sale: SaleId(uuid::Uuid::nil()), shard: 7 };
+    const SHARD: ShardKey = ShardKey {
+        sale: SaleId(uuid::Uuid::nil()),
+        shard: 7,
+    };
     const TAG: &str = "00000000-0000-0000-0000-000000000000:7";
 
     /// What the cluster hashes: from the first `{` to the first `}` after it (Redis Cluster specification).

@@ -57,8 +57,13 @@ impl Stock {
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
         let mut call = PURCHASE.prepare_invoke();
-        call.key(shard.stock()).key(shard.buyer(&request.user)).key(shard.events());
-        call.arg(order.0.as_bytes()).arg(request.sku.as_str()).arg(request.quantity).arg(identity);
+        call.key(shard.stock())
+            .key(shard.buyer(&request.user))
+            .key(shard.events());
+        call.arg(order.0.as_bytes())
+            .arg(request.sku.as_str())
+            .arg(request.quantity)
+            .arg(identity);
         if let Some(now) = now {
             call.arg(now);
         }
@@ -75,18 +80,25 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
     match status.as_str() {
         "REPLAYED" => {
             let record = bytes(fields.next().unwrap_or(Value::Nil))?;
-            Ok(ShardAnswer::Replayed { record: OrderRecord::decode(&record)?, drained: number(&mut fields)? == 1 })
+            Ok(ShardAnswer::Replayed {
+                record: OrderRecord::decode(&record)?,
+                drained: number(&mut fields)? == 1,
+            })
         }
         "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
         "BANNED" => Ok(ShardAnswer::Banned),
-        "RATE_LIMITED" => Ok(ShardAnswer::RateLimited { wait_ms: number(&mut fields)? }),
+        "RATE_LIMITED" => Ok(ShardAnswer::RateLimited {
+            wait_ms: number(&mut fields)?,
+        }),
         "NOT_OPEN" => {
             let state = text(fields.next().unwrap_or(Value::Nil))?;
             let state = SaleState::from_name(&state).ok_or_else(|| unknown("purchase", &state))?;
             Ok(ShardAnswer::NotOpen(state))
         }
         "LIMIT_REACHED" => Ok(ShardAnswer::LimitReached),
-        "SHORT" => Ok(ShardAnswer::Short { available: number(&mut fields)? }),
+        "SHORT" => Ok(ShardAnswer::Short {
+            available: number(&mut fields)?,
+        }),
         other => Err(unknown("purchase", other)),
     }
 }

@@ -58,7 +58,10 @@ impl Stock {
     /// `Incomplete` when the shard is not all there.
     pub async fn read_shard(&self, key: ShardKey, events_max: usize) -> Result<ShardReading, Fault> {
         let mut call = READ_SHARD.prepare_invoke();
-        call.key(key.stock()).key(key.transfers()).key(key.events()).arg(events_max.min(EVENTS_MAX));
+        call.key(key.stock())
+            .key(key.transfers())
+            .key(key.events())
+            .arg(events_max.min(EVENTS_MAX));
         let Value::Array(fields) = self.run(&call).await? else {
             return Err(Fault::Bug("read_shard answered no array".to_owned()));
         };
@@ -78,7 +81,9 @@ impl Stock {
             } else {
                 let item = ItemRecord::decode(&value)?;
                 state = Some((item.lifecycle, item.starts_at, item.ends_at));
-                let sku = field.parse().map_err(|wrong| Fault::Bug(format!("{field:?} in the stock: {wrong}")))?;
+                let sku = field
+                    .parse()
+                    .map_err(|wrong| Fault::Bug(format!("{field:?} in the stock: {wrong}")))?;
                 items.insert(sku, item.counters);
             }
         }
@@ -124,9 +129,13 @@ impl Stock {
         let key = shard.buyer(user);
         let fields: Vec<(Vec<u8>, Vec<u8>)> = match only {
             Some(order) => {
-                let value: Option<Vec<u8>> =
-                    self.command(redis::cmd("HGET").arg(key).arg(order.0.as_bytes())).await?;
-                value.map(|value| (order.0.as_bytes().to_vec(), value)).into_iter().collect()
+                let value: Option<Vec<u8>> = self
+                    .command(redis::cmd("HGET").arg(key).arg(order.0.as_bytes()))
+                    .await?;
+                value
+                    .map(|value| (order.0.as_bytes().to_vec(), value))
+                    .into_iter()
+                    .collect()
             }
             None => self.command(redis::cmd("HGETALL").arg(key)).await?,
         };

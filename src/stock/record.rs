@@ -92,8 +92,22 @@ impl ItemRecord {
         let _units_field = bytes.number(3)?;
         let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
         let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
-        let counters = Counters { available, held, sold, revoked, out, r#in: came_in, granted, version };
-        Some(Self { counters, lifecycle, starts_at, ends_at })
+        let counters = Counters {
+            available,
+            held,
+            sold,
+            revoked,
+            out,
+            r#in: came_in,
+            granted,
+            version,
+        };
+        Some(Self {
+            counters,
+            lifecycle,
+            starts_at,
+            ends_at,
+        })
     }
 }
 
@@ -172,7 +186,10 @@ pub fn decode_shard(bytes: &[u8]) -> Result<(i64, i64), Fault> {
 #[must_use]
 pub fn decode_position(id: &str) -> Option<Position> {
     let (epoch, seq) = id.split_once('-')?;
-    Some(Position { epoch: epoch.parse().ok()?, seq: seq.parse().ok()? })
+    Some(Position {
+        epoch: epoch.parse().ok()?,
+        seq: seq.parse().ok()?,
+    })
 }
 
 /// Decodes an event's value, or says why it cannot.

@@ -16,7 +16,11 @@ impl Stock {
     /// `Unavailable` when Redis does not answer; the step may be repeated.
     pub async fn retire_step(&self, sale: SaleId, cursor: u64) -> Result<u64, Fault> {
         let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(ShardKey::pattern(sale)).arg("COUNT").arg(STEP);
+        scan.arg(cursor)
+            .arg("MATCH")
+            .arg(ShardKey::pattern(sale))
+            .arg("COUNT")
+            .arg(STEP);
         let (next, keys): (u64, Vec<Vec<u8>>) = self.command(&scan).await?;
         if !keys.is_empty() {
             let mut unlink = redis::cmd("UNLINK");

@@ -70,6 +70,8 @@ pub(super) fn bytes(value: Value) -> Result<Vec<u8>, Fault> {
 pub(super) fn number(fields: &mut impl Iterator<Item = Value>) -> Result<i64, Fault> {
     match fields.next() {
         Some(Value::Int(number)) => Ok(number),
-        other => Err(Fault::Bug(format!("a script answered {other:?} where a number belongs"))),
+        other => Err(Fault::Bug(format!(
+            "a script answered {other:?} where a number belongs"
+        ))),
     }
 }

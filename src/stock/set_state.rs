@@ -15,7 +15,8 @@ impl Stock {
         let mut call = SET_STATE.prepare_invoke();
         call.key(ShardKey { sale: sale.id, shard }.stock());
         call.arg(sale.state_version).arg(sale.lifecycle.code());
-        call.arg(sale.starts_at.timestamp_millis()).arg(sale.ends_at.timestamp_millis());
+        call.arg(sale.starts_at.timestamp_millis())
+            .arg(sale.ends_at.timestamp_millis());
         match outcome(self.run(&call).await?)?.0.as_str() {
             "SET" | "STALE" => Ok(()),
             other => Err(unknown("set_state", other)),

@@ -126,7 +126,10 @@ impl Stock {
     /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut call = WITHDRAW_DONE.prepare_invoke();
-        call.key(from.stock()).key(from.transfers()).key(from.applied()).arg(id.to_string());
+        call.key(from.stock())
+            .key(from.transfers())
+            .key(from.applied())
+            .arg(id.to_string());
         match outcome(self.run(&call).await?)?.0.as_str() {
             "DONE" => Ok(()),
             other => Err(unknown("withdraw_done", other)),

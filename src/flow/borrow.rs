@@ -1,0 +1,242 @@
+//! Borrow: bring free units of an item to a shard that ran short, or prove that there are none.
+//!
+//! A transfer has three steps: out of the lender, which writes it down; into the borrower, which remembers its id;
+//! struck at the lender. A crash between two leaves the lender's note, and the scheduler, or the next shopper who
+//! is short, finishes it ([`finish`]).
+//!
+//! *Sold out* is said after a proof. Two surveys of all shards, one after the other, that find every shard's version
+//! unchanged mean that between them no unit became free, arrived or left; purchases only lower what is free. So at
+//! the moment between the two, no more was free than the first survey saw.
+
+use super::App;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::report::Counters;
+use crate::domain::sale::Sale;
+use crate::domain::time::Millis;
+use crate::stock::keys::ShardKey;
+use crate::stock::transfer::{Destination, Sent, Transfer};
+use futures_util::future::try_join_all;
+use moka::future::Cache;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+/// How often one shortage looks again because units were moving.
+const LOOKS_MAX: u32 = 12;
+
+/// What came of a shortage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cover {
+    /// Units were brought, or have come: ask the shard again.
+    Brought,
+    /// Nothing was left, on any shard or between two, at a moment since the question.
+    SoldOut,
+}
+
+/// Shortages that this process is covering, by sale and item. They queue up, and one look answers all who were
+/// waiting when it began.
+pub struct Shortages(Cache<(SaleId, Sku), Arc<Desk>>);
+
+impl Default for Shortages {
+    fn default() -> Self {
+        Self(Cache::new(10_000))
+    }
+}
+
+#[derive(Default)]
+struct Desk {
+    /// Looks begun so far.
+    begun: AtomicU64,
+    last: Mutex<Last>,
+}
+
+/// What the looks found, by the number of the look.
+#[derive(Default)]
+struct Last {
+    /// The newest proof: that few units were free.
+    proof: Option<(u64, i64)>,
+    /// The newest look that brought units to a shard.
+    brought: HashMap<u16, u64>,
+}
+
+/// Brings `home` what it lacks for a purchase of `quantity`.
+///
+/// # Errors
+/// A fault says nothing about the stock: neither that it is there nor that it is not.
+pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) -> Result<Cover, Fault> {
+    let quantity = i64::from(quantity);
+    let desk = app
+        .shortages
+        .0
+        .get_with((sale.id, sku.clone()), async { Arc::default() })
+        .await;
+    // Only looks that begin from here on can answer this shortage.
+    let asked_after = desk.begun.load(Ordering::SeqCst);
+    let mut last = desk.last.lock().await;
+    if last.brought.get(&home).is_some_and(|look| *look > asked_after) {
+        return Ok(Cover::Brought);
+    }
+    if last
+        .proof
+        .is_some_and(|(look, free)| look > asked_after && free < quantity)
+    {
+        return Ok(Cover::SoldOut);
+    }
+    for round in 0..LOOKS_MAX {
+        let look = desk.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let first = app.stock.survey(sale.id, sale.shards, sku).await?;
+        let free: i64 = first.iter().map(|counters| counters.available).sum();
+        if free >= quantity {
+            bring(app, sale, sku, home, quantity, &first).await?;
+            last.brought.insert(home, look);
+            return Ok(Cover::Brought);
+        }
+        if finish_between_shards(app, sale, sku).await? > 0 {
+            continue;
+        }
+        let second = app.stock.survey(sale.id, sale.shards, sku).await?;
+        let still = |(a, b): (&Counters, &Counters)| a.version == b.version;
+        let in_transit: i64 = second.iter().map(Counters::in_transit).sum();
+        if first.iter().zip(&second).all(still) && in_transit == leaving(app, sale, sku, in_transit).await? {
+            last.proof = Some((look, free));
+            return Ok(Cover::SoldOut);
+        }
+        // Units are moving: let them arrive. Others who look at the same item are not waited for in step.
+        tokio::time::sleep(Duration::from_millis(rand::random_range(1..=4 << round.min(4)))).await;
+    }
+    Err(Fault::Unavailable(
+        "units of this item are on the move; try again".to_owned(),
+    ))
+}
+
+/// Of the units in transit, those that are leaving the sale: nobody can buy them.
+async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i64, Fault> {
+    if in_transit == 0 {
+        return Ok(0);
+    }
+    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let leaving = transfers
+        .iter()
+        .filter(|(_, it)| it.sku == *sku && it.to == Destination::Ledger);
+    Ok(leaving.map(|(_, it)| it.units).sum())
+}
+
+/// Moves units from the richest shards to `home`, which is known to be part of the sale.
+async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen: &[Counters]) -> Result<(), Fault> {
+    let own = seen.get(usize::from(home)).map_or(0, |counters| counters.available);
+    let mut lenders: Vec<(u16, i64)> = (0..)
+        .zip(seen.iter().map(|counters| counters.available))
+        .filter(|(shard, _)| *shard != home)
+        .collect();
+    lenders.sort_by_key(|(_, available)| std::cmp::Reverse(*available));
+    let mut missing = quantity - own;
+    let mut moves = Vec::new();
+    for (lender, available) in lenders {
+        if missing <= 0 || available <= 0 {
+            break;
+        }
+        // Half of the difference, so that the next shopper here need not borrow again at once.
+        let units = missing.max((available - own) / 2).min(available);
+        missing -= units;
+        moves.push(transfer(app, sale, sku, (lender, home), units));
+    }
+    try_join_all(moves).await?;
+    Ok(())
+}
+
+/// Moves up to `units` from one shard to another.
+///
+/// # Errors
+/// A fault leaves the units where they are or on their way.
+pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16), units: i64) -> Result<(), Fault> {
+    let (lender, id) = (
+        ShardKey {
+            sale: sale.id,
+            shard: from,
+        },
+        Uuid::now_v7(),
+    );
+    let sent_at = chrono::Utc::now().timestamp_millis();
+    let sent = app
+        .stock
+        .transfer_out(lender, id, sku, Destination::Shard(to), units, sent_at)
+        .await?;
+    crash::point("transfer.after_out");
+    if let Sent::Out(units) = sent {
+        app.stock
+            .transfer_in(
+                ShardKey {
+                    sale: sale.id,
+                    shard: to,
+                },
+                id,
+                sku,
+                units,
+            )
+            .await?;
+        crash::point("transfer.after_in");
+        app.stock.transfer_done(lender, id).await?;
+    }
+    Ok(())
+}
+
+/// Brings in what is on its way to another shard; returns how many transfers that were.
+async fn finish_between_shards(app: &App, sale: &Sale, sku: &Sku) -> Result<usize, Fault> {
+    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let mut finished = 0;
+    for (lender, transfer) in transfers {
+        if transfer.sku == *sku && finish(app, sale, lender, &transfer).await? {
+            finished += 1;
+        }
+    }
+    Ok(finished)
+}
+
+/// Does what is left of one transfer; `false` if it leaves the sale, which the restock decides.
+///
+/// # Errors
+/// A fault leaves it to be finished.
+pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) -> Result<bool, Fault> {
+    let Destination::Shard(to) = transfer.to else {
+        return Ok(false);
+    };
+    let borrower = ShardKey {
+        sale: sale.id,
+        shard: to,
+    };
+    app.stock
+        .transfer_in(borrower, transfer.id, &transfer.sku, transfer.units)
+        .await?;
+    app.stock
+        .transfer_done(
+            ShardKey {
+                sale: sale.id,
+                shard: lender,
+            },
+            transfer.id,
+        )
+        .await?;
+    Ok(true)
+}
+
+/// Finishes what was left between two shards for longer than `age`; returns how many transfers that were.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
+    let now = chrono::Utc::now().timestamp_millis();
+    let mut finished = 0;
+    for (lender, transfer) in app.stock.transfers(sale.id, sale.shards).await? {
+        // A clock that went back must not keep one for ever.
+        let left = now - transfer.sent_at >= age || transfer.sent_at > now;
+        if left && finish(app, sale, lender, &transfer).await? {
+            finished += 1;
+        }
+    }
+    Ok(finished)
+}

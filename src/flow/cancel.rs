@@ -1,0 +1,60 @@
+//! Cancel: the ledger decides, then the units go back at once.
+//!
+//! An order that is not in the ledger yet is brought there first, so that one place decides whether it is paid or
+//! cancelled. A crash after the decision leaves its message in the outbox.
+
+use super::App;
+use super::drain::drain_to_now;
+use super::order::find_in_stock;
+use super::release::release_now;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, UserId};
+use crate::domain::order::CancelOutcome;
+use crate::domain::shard::home_shard;
+use crate::ledger::order::Cancellation;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a cancellation waits for its order to reach the ledger.
+const WAIT_MAX: Duration = Duration::from_millis(1500);
+
+/// Cancels a shopper's order.
+///
+/// # Errors
+/// A fault says that the outcome is unknown; asking again finds it.
+pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutcome, Fault> {
+    if let Some(outcome) = decide(app, id, user).await? {
+        return Ok(outcome);
+    }
+    let Some(sale) = app.sales.by_number(id.sale_number()).await? else {
+        return Ok(CancelOutcome::NotFound);
+    };
+    if find_in_stock(app, &sale, user, Some(id)).await?.is_empty() {
+        return Ok(CancelOutcome::NotFound);
+    }
+    let home = home_shard(&sale.secret.0, user, sale.shards);
+    let taken_in = drain_to_now(app, &sale, &[home], Instant::now() + WAIT_MAX).await?;
+    match decide(app, id, user).await? {
+        Some(outcome) => Ok(outcome),
+        None if taken_in => Err(Fault::Bug(format!("order {id} is in the stock and not in the ledger"))),
+        None => Err(Fault::Unavailable(
+            "the order is still on its way to the ledger; try again".to_owned(),
+        )),
+    }
+}
+
+/// What the ledger makes of it; `None` if it does not have the order.
+async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOutcome>, Fault> {
+    let now = chrono::Utc::now().timestamp_millis();
+    Ok(match app.ledger.cancel(id, user, now).await? {
+        Cancellation::Now(decided) => {
+            crash::point("cancel.after_commit");
+            release_now(app, &decided).await;
+            Some(CancelOutcome::Cancelled(decided.order))
+        }
+        Cancellation::Already(order) => Some(CancelOutcome::Cancelled(order)),
+        Cancellation::NotCancellable(state) => Some(CancelOutcome::NotCancellable(state)),
+        Cancellation::NotFound => None,
+    })
+}

@@ -1,0 +1,35 @@
+//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`; the relay gives their
+//! units back.
+//!
+//! A crash after the decision leaves its messages in the outbox.
+
+use super::App;
+use crate::domain::fault::Fault;
+
+/// Orders in one transaction.
+const BATCH_MAX: i64 = 500;
+/// Batches of one shard in one run.
+const BATCHES_MAX: usize = 100;
+
+/// Expires what is due; returns how many orders that were.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn expire_due(app: &App) -> Result<usize, Fault> {
+    let mut expired = 0;
+    let shards = app.ledger.shards_with_due_orders().await?;
+    if shards.is_empty() {
+        return Ok(0);
+    }
+    let now = app.stock.now().await?;
+    for (sale, shard) in shards {
+        for _ in 0..BATCHES_MAX {
+            let batch = app.ledger.expire_due(sale, shard, now, BATCH_MAX).await?;
+            expired += batch;
+            if i64::try_from(batch).unwrap_or(i64::MAX) < BATCH_MAX {
+                break;
+            }
+        }
+    }
+    Ok(expired)
+}

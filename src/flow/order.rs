@@ -1,0 +1,74 @@
+//! Read orders: the ledger's word where it has one, the stock's until then.
+
+use super::App;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId, UserId};
+use crate::domain::order::Order;
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::shard::home_shard;
+use crate::stock::keys::ShardKey;
+use std::collections::HashSet;
+
+/// Orders of one shopper in one sale that one answer lists.
+pub const LIST_MAX: usize = 1000;
+
+/// A shopper's order; `None` when the shopper has none of this id.
+///
+/// # Errors
+/// `Unavailable` when neither side can tell.
+pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<Order>, Fault> {
+    let in_ledger = app.ledger.order(id).await;
+    if let Ok(Some(order)) = in_ledger {
+        return Ok((order.user == *user).then_some(order));
+    }
+    let in_stock = match app.sales.by_number(id.sale_number()).await? {
+        Some(sale) => find_in_stock(app, &sale, user, Some(id)).await?.pop(),
+        None => None,
+    };
+    // Whether Postgres has it is not known while Postgres is away; then it is not called confirmed.
+    match (in_stock, in_ledger) {
+        (Some(order), _) => Ok(Some(order)),
+        (None, Ok(_)) => Ok(None),
+        (None, Err(fault)) => Err(fault),
+    }
+}
+
+/// A shopper's orders in a sale, oldest first; `None` when there is no such sale.
+///
+/// # Errors
+/// `Unavailable` when either side cannot tell.
+pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<Vec<Order>>, Fault> {
+    let Some(sale) = app.sales.fixed(sale).await? else {
+        return Ok(None);
+    };
+    // The stock first: what it has that the ledger does not yet have by then is on its way, and not missed.
+    let in_stock = find_in_stock(app, &sale, user, None).await?;
+    let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
+    let mut orders = app.ledger.orders_of(sale.id, user, max).await?;
+    let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
+    orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
+    orders.sort_by_key(|order| (order.created_at, order.id));
+    orders.truncate(LIST_MAX);
+    Ok(Some(orders))
+}
+
+/// What the stock knows of a shopper's orders, not confirmed.
+pub(super) async fn find_in_stock(
+    app: &App,
+    sale: &Sale,
+    user: &UserId,
+    only: Option<OrderId>,
+) -> Result<Vec<Order>, Fault> {
+    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        return Ok(Vec::new());
+    }
+    let home = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, user, sale.shards),
+    };
+    let records = app.stock.read_orders(home, user, only).await?;
+    records
+        .into_iter()
+        .map(|(id, record)| record.into_order(id, sale, user.clone(), false))
+        .collect()
+}

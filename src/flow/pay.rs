@@ -1,0 +1,110 @@
+//! Pay: the ledger decides, then the stock is told.
+//!
+//! A payment that overtakes its order waits for it a moment, and is recorded either way: a job settles it later.
+//! The provider is answered only after the commit; a crash before makes it send again.
+
+use super::App;
+use super::drain::drain_to_now;
+use super::release::release_now;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::ledger::payment::Settlement;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the provider waits for an order that is on its way.
+const WAIT_MAX: Duration = Duration::from_millis(1800);
+/// Pending payments settled in one run.
+const PENDING_MAX: i64 = 500;
+
+/// Takes in one payment.
+///
+/// # Errors
+/// A fault says that nothing is certain to be recorded: the provider must send it again.
+pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
+    let deadline = Instant::now() + WAIT_MAX;
+    if let Some(outcome) = settle(app, payment).await? {
+        return Ok(outcome);
+    }
+    let Some(sale) = selling(app, payment).await? else {
+        return app.ledger.record_payment(payment, PaymentOutcome::Unmatched).await;
+    };
+    let gone = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
+        Ok(taken_in) => taken_in,
+        // The money is recorded all the same; whether there is an order, the job finds out.
+        Err(fault) => {
+            tracing::warn!(%fault, "a payment could not wait for its order");
+            false
+        }
+    };
+    if let Some(outcome) = settle(app, payment).await? {
+        return Ok(outcome);
+    }
+    let outcome = if gone {
+        PaymentOutcome::Unmatched
+    } else {
+        PaymentOutcome::Pending
+    };
+    app.ledger.record_payment(payment, outcome).await
+}
+
+async fn settle(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
+    crash::point("pay.before_commit");
+    let settlement = app
+        .ledger
+        .settle_payment(payment, chrono::Utc::now().timestamp_millis())
+        .await?;
+    crash::point("pay.after_commit");
+    Ok(told(app, settlement).await)
+}
+
+async fn told(app: &App, settlement: Settlement) -> Option<PaymentOutcome> {
+    match settlement {
+        Settlement::Settled(outcome, decided) => {
+            if let Some(decided) = decided {
+                release_now(app, &decided).await;
+            }
+            Some(outcome)
+        }
+        Settlement::NoOrder => None,
+    }
+}
+
+/// The sale that the payment's order would be in, if it has ever sold.
+async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Fault> {
+    let sale = app.sales.by_number(payment.order_id.sale_number()).await?;
+    Ok(sale.filter(|sale| !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)))
+}
+
+fn all_shards(sale: &Sale) -> Vec<u16> {
+    (0..sale.shards).collect()
+}
+
+/// Settles payments whose orders were on their way; returns how many.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
+    let mut settled = 0;
+    for payment in app.ledger.pending_payments(PENDING_MAX).await? {
+        let now = chrono::Utc::now().timestamp_millis();
+        let mut settlement = app.ledger.settle_pending(&payment, false, now).await?;
+        if matches!(settlement, Settlement::NoOrder) {
+            let gone = match selling(app, &payment).await? {
+                Some(sale) => {
+                    let deadline = Instant::now() + WAIT_MAX;
+                    drain_to_now(app, &sale, &all_shards(&sale), deadline).await?
+                }
+                None => true,
+            };
+            settlement = app.ledger.settle_pending(&payment, gone, now).await?;
+        }
+        if told(app, settlement).await.is_some() {
+            settled += 1;
+        }
+    }
+    Ok(settled)
+}

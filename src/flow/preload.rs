@@ -1,0 +1,56 @@
+//! Preload: give each shard its part of the stock, to the last unit.
+//!
+//! The ledger's books come first, then the shards, and only when all of them stand may any sell. So a shard is never
+//! created twice once it could have sold: a crash on the way leaves a sale that does not sell yet, and preloading
+//! again, or the scheduler, finishes it.
+
+use super::App;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::Sale;
+use crate::ledger::sale::Loading;
+use crate::stock::read_shard::ShardReading;
+use std::sync::Arc;
+
+/// The generation that every shard begins with.
+const FIRST_EPOCH: i64 = 1;
+
+/// Loads a sale, or finds it loaded; `None` when there is no such sale. Also returns the shards as they are now.
+///
+/// # Errors
+/// A fault leaves a sale that does not sell yet; preloading again goes on.
+pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<ShardReading>)>, Fault> {
+    let sale = match app.ledger.begin_loading(id).await? {
+        Loading::NotFound => return Ok(None),
+        Loading::Finished(sale) => sale,
+        Loading::Begun(sale) => {
+            for shard in 0..sale.shards {
+                app.stock.preload(&sale, shard, FIRST_EPOCH).await?;
+                crash::point("preload.after_shard");
+            }
+            crash::point("preload.before_finish");
+            let Some(sale) = app.ledger.finish_loading(id).await? else {
+                return Ok(None);
+            };
+            crash::point("preload.after_finish");
+            sale
+        }
+    };
+    let sale = Arc::new(sale);
+    tell_all_shards(app, &sale).await?;
+    app.sales.changed(&sale).await;
+    let readings = app.stock.read_shards(sale.id, sale.shards).await?;
+    Ok(Some((sale, readings)))
+}
+
+/// Makes every shard follow the sale's state.
+///
+/// # Errors
+/// A fault leaves the rest to the relay, which has a message for each.
+pub(super) async fn tell_all_shards(app: &App, sale: &Sale) -> Result<(), Fault> {
+    for shard in 0..sale.shards {
+        app.stock.set_state(sale, shard).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Purchase: ask the shopper's home shard, and bring it units from others while it is short.
+//!
+//! A crash after the script leaves an order that its key finds again; a crash while units move leaves them on their
+//! way, and the scheduler brings them in.
+
+use super::App;
+use super::borrow::{Cover, cover};
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
+use crate::domain::sale::{Lifecycle, SaleState};
+use crate::domain::shard::home_shard;
+use crate::stock::keys::ShardKey;
+use crate::stock::purchase::ShardAnswer;
+
+/// How often a purchase asks again after units were brought: others may take them first.
+const TRIES_MAX: u32 = 16;
+
+/// Decides one request for units.
+///
+/// # Errors
+/// A fault says that the outcome is unknown: the same key finds it.
+pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
+    let Some(sale) = app.sales.fixed(sale_id).await? else {
+        return Ok(PurchaseOutcome::SaleNotFound);
+    };
+    let Some((_, item)) = sale.item(&request.sku) else {
+        return Ok(PurchaseOutcome::ItemNotFound);
+    };
+    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        return Ok(PurchaseOutcome::NotOpen(SaleState::Draft));
+    }
+    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    let home = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
+    };
+    crash::point("purchase.before_script");
+    for _ in 0..TRIES_MAX {
+        let answer = app.stock.purchase(home, order, request, None).await?;
+        crash::point("purchase.after_script");
+        return Ok(match answer {
+            ShardAnswer::Reserved(record) => {
+                app.drain_wanted.notify_one();
+                PurchaseOutcome::Reserved(record.into_order(order, &sale, request.user.clone(), false)?)
+            }
+            ShardAnswer::Replayed { record, drained } => {
+                PurchaseOutcome::Replayed(record.into_order(order, &sale, request.user.clone(), drained)?)
+            }
+            ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
+            ShardAnswer::Banned => PurchaseOutcome::Banned,
+            ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
+            ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
+            ShardAnswer::LimitReached => PurchaseOutcome::LimitReached,
+            ShardAnswer::Short { .. } => match cover(app, &sale, &item.sku, home.shard, request.quantity).await? {
+                Cover::Brought => continue,
+                Cover::SoldOut => PurchaseOutcome::SoldOut,
+            },
+        });
+    }
+    Err(Fault::Unavailable(
+        "the last units are changing hands; try again".to_owned(),
+    ))
+}

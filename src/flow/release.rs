@@ -1,0 +1,169 @@
+//! Release: tell the stock what the ledger has decided.
+//!
+//! The message was committed with the decision. A crash before the shard was told leaves the message; after it, the
+//! message is delivered again and changes nothing.
+
+use super::App;
+use super::borrow::finish;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::order::OrderState;
+use crate::ledger::order::Decided;
+use crate::ledger::outbox::{Delivery, Message, Outgoing};
+use crate::stock::keys::ShardKey;
+use crate::stock::resolve::Resolved;
+use crate::stock::transfer::{Destination, Transfer};
+use futures_util::StreamExt;
+
+/// Messages in one transaction.
+const BATCH_MAX: i64 = 500;
+/// Batches in one run.
+const BATCHES_MAX: usize = 400;
+/// Messages told at once.
+const AT_ONCE: usize = 64;
+
+/// Delivers what is waiting; returns how many messages that were.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
+    let mut delivered = 0;
+    for _ in 0..BATCHES_MAX {
+        let batch = app.ledger.take_outgoing(BATCH_MAX).await?;
+        if batch.messages.is_empty() {
+            break;
+        }
+        delivered += batch.messages.len();
+        let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
+            .map(|outgoing| async move {
+                let id = outgoing.id;
+                (id, deliver(app, &outgoing).await)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        crash::point("release.before_settle");
+        let stuck = outcomes.iter().all(|(_, delivery)| matches!(delivery, Delivery::Later));
+        batch.settle(outcomes).await?;
+        if stuck {
+            break;
+        }
+    }
+    Ok(delivered)
+}
+
+/// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
+pub async fn release_now(app: &App, decided: &Decided) {
+    crash::point("release.before_stock");
+    let order = &decided.order;
+    let outgoing = Outgoing {
+        id: decided.message,
+        sale: order.sale_id,
+        shard: decided.shard,
+        message: Message::Resolve {
+            order: order.id.0,
+            user: order.user.as_str().to_owned(),
+            sku: order.sku.to_string(),
+            quantity: i64::from(order.quantity),
+            state: order.state.as_str().to_owned(),
+            at: chrono::Utc::now().timestamp_millis(),
+        },
+        attempts: 0,
+    };
+    if let Delivery::Applied = deliver(app, &outgoing).await {
+        crash::point("release.after_stock");
+        // If this fails, the relay finds the message, and the stock that it knows.
+        if let Err(fault) = app.ledger.strike_outgoing(decided.message).await {
+            tracing::debug!(%fault, message = decided.message, "left to the relay");
+        }
+    }
+}
+
+async fn deliver(app: &App, outgoing: &Outgoing) -> Delivery {
+    match tell(app, outgoing).await {
+        Ok(delivery) => delivery,
+        Err(Fault::Bug(reason)) => Delivery::Failed(reason),
+        Err(fault) => {
+            if outgoing.attempts == 0 {
+                tracing::warn!(%fault, message = outgoing.id, "a release has to wait");
+            }
+            Delivery::Later
+        }
+    }
+    .reported(outgoing)
+}
+
+impl Delivery {
+    /// A failure needs an operator, so it is logged as one.
+    fn reported(self, outgoing: &Outgoing) -> Self {
+        if let Self::Failed(reason) = &self {
+            tracing::error!(
+                message = outgoing.id, sale = %outgoing.sale, shard = outgoing.shard, %reason,
+                "the stock refuses a decision of the ledger (table outbox)"
+            );
+        }
+        self
+    }
+}
+
+async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
+    let shard = ShardKey {
+        sale: outgoing.sale,
+        shard: outgoing.shard,
+    };
+    match &outgoing.message {
+        Message::State => {
+            let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
+                return Ok(gone(outgoing.sale));
+            };
+            app.stock.set_state(&sale, outgoing.shard).await?;
+        }
+        Message::Resolve {
+            order,
+            user,
+            sku,
+            state,
+            at,
+            quantity: _,
+        } => {
+            let state: OrderState = state.parse().map_err(Fault::Bug)?;
+            let bug = |error: crate::domain::ids::NotAName| Fault::Bug(error.to_string());
+            let (user, sku) = (user.parse().map_err(bug)?, sku.parse().map_err(bug)?);
+            let resolved = app
+                .stock
+                .resolve(shard, &user, OrderId(*order), &sku, state, *at)
+                .await?;
+            return Ok(match resolved {
+                Resolved::Now | Resolved::Already => Delivery::Applied,
+                Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {order}")),
+                Resolved::Conflict(other) => {
+                    Delivery::Failed(format!("order {order} should become {state}, but is {other:?}"))
+                }
+            });
+        }
+        Message::Restock { id, sku, units } => {
+            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            app.stock.restock(shard, *id, &sku, *units).await?;
+        }
+        Message::Withdrawn { transfer } => app.stock.withdraw_done(shard, *transfer).await?,
+        Message::GiveBack { transfer, sku, units } => {
+            let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
+                return Ok(gone(outgoing.sale));
+            };
+            let back = Transfer {
+                id: *transfer,
+                to: Destination::Shard(outgoing.shard),
+                units: *units,
+                sent_at: 0,
+                sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
+            };
+            finish(app, &sale, outgoing.shard, &back).await?;
+        }
+    }
+    Ok(Delivery::Applied)
+}
+
+fn gone(sale: SaleId) -> Delivery {
+    Delivery::Failed(format!("there is no sale {sale}"))
+}

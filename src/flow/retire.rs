@@ -1,0 +1,47 @@
+//! Retire: remove a sale's keys from Redis a day after it has ended, when nothing of it is open. From then on only
+//! the ledger knows it.
+//!
+//! A crash on the way leaves the rest of the keys for the next run.
+
+use super::App;
+use crate::domain::fault::Fault;
+use crate::stock::keys::ShardKey;
+use chrono::{TimeDelta, Utc};
+
+/// How long after its end a sale's keys are kept: so long is a key's first answer given again. An hour more, for
+/// clocks that differ.
+const KEPT: TimeDelta = TimeDelta::hours(25);
+/// Steps over the keys of Redis in one run, for each sale.
+const STEPS_MAX: usize = 100_000;
+
+/// Removes what is due; returns how many sales that were.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
+    let mut retired = 0;
+    for id in app.ledger.retirable(Utc::now() - KEPT).await? {
+        let Some(sale) = app.sales.fresh(id).await? else {
+            continue;
+        };
+        let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
+        if app.stock.undrained(&shards).await?.iter().any(|events| *events > 0) {
+            continue;
+        }
+        let mut cursor = 0;
+        let mut finished = false;
+        for _ in 0..STEPS_MAX {
+            cursor = app.stock.retire_step(id, cursor).await?;
+            if cursor == 0 {
+                finished = true;
+                break;
+            }
+        }
+        if finished {
+            app.ledger.retire(id).await?;
+            tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
+            retired += 1;
+        }
+    }
+    Ok(retired)
+}

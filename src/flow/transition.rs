@@ -1,0 +1,28 @@
+//! Transition: an operator opens, pauses, resumes or closes a sale.
+//!
+//! The ledger decides and leaves a message for each shard; the shards are told before the operator is answered. A
+//! crash in between leaves the messages.
+
+use super::App;
+use super::preload::tell_all_shards;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::Transition;
+use crate::ledger::sale::TransitionOutcome;
+use std::sync::Arc;
+
+/// Changes a sale's state, by Redis's clock.
+///
+/// # Errors
+/// A fault says that not every shard is certain to know; asking again tells them.
+pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result<TransitionOutcome, Fault> {
+    let now = app.stock.now().await?;
+    let outcome = app.ledger.transition(id, transition, now).await?;
+    crash::point("transition.after_commit");
+    if let TransitionOutcome::Done(sale) = &outcome {
+        tell_all_shards(app, sale).await?;
+        app.sales.changed(&Arc::new(sale.clone())).await;
+    }
+    Ok(outcome)
+}

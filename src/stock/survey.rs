@@ -1,0 +1,54 @@
+//! One item over all shards, and units on their way between them.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::record::ItemRecord;
+use super::transfer::Transfer;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::report::Counters;
+
+impl Stock {
+    /// An item's counters on each shard, each as of its own moment, in one round trip.
+    ///
+    /// # Errors
+    /// `Incomplete` when a shard does not have the item.
+    pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Result<Vec<Counters>, Fault> {
+        let mut pipeline = redis::pipe();
+        for shard in 0..shards {
+            pipeline
+                .cmd("HGET")
+                .arg(ShardKey { sale, shard }.stock())
+                .arg(sku.as_str());
+        }
+        let records: Vec<Option<Vec<u8>>> = self.pipeline(&pipeline).await?;
+        let counters = records.into_iter().enumerate().map(|(shard, record)| match record {
+            Some(record) => Ok(ItemRecord::decode(&record)?.counters),
+            None => Err(Fault::Incomplete(format!("shard {shard} of sale {sale} has no {sku}"))),
+        });
+        counters.collect()
+    }
+
+    /// The units that each shard has sent and not struck, with the shard that sent them, in one round trip.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
+        let mut pipeline = redis::pipe();
+        for shard in 0..shards {
+            pipeline.cmd("HGETALL").arg(ShardKey { sale, shard }.transfers());
+        }
+        let found: Vec<Vec<(String, String)>> = self.pipeline(&pipeline).await?;
+        let mut transfers = Vec::new();
+        for (shard, sent) in (0..shards).zip(found) {
+            for (id, value) in sent {
+                let transfer = Transfer::decode(&id, &value);
+                transfers.push((
+                    shard,
+                    transfer.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?,
+                ));
+            }
+        }
+        Ok(transfers)
+    }
+}
