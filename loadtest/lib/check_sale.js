@@ -27,6 +27,7 @@ const PAGES_MAX = 1000;
 const POLL_SECONDS = 0.5;
 
 const oversold = new Counter('oversold');
+const readingsOversold = new Counter('readings_oversold');
 const leaked = new Counter('leaked');
 const duplicates = new Counter('duplicate_orders');
 const miscounted = new Counter('miscounted_orders');
@@ -46,6 +47,7 @@ export const CHECK_THRESHOLDS = {
   // Without this one, a check that never ran would have found nothing wrong.
   sale_checked: ['count>=1'],
   oversold: ['count==0'],
+  readings_oversold: ['count==0'],
   leaked: ['count==0'],
   duplicate_orders: ['count==0'],
   miscounted_orders: ['count==0'],
@@ -69,7 +71,6 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
   const orders = ordersOfShoppers(sale.id, asked, user);
   ordersFound.add(orders.size);
   checkCounts(before, orders, complete);
-  checkUnits(before, soldOut);
 
   // Once the sale is closed a key that has an order still answers with it, and a key that has none can no longer get
   // one. So asking every key again is a census that changes nothing.
@@ -78,7 +79,7 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
   const found = checkKeys(sale.id, orders, asked, user, keys);
   acknowledgedNotFound.add(-(complete ? found : orderTotal(before)));
 
-  checkUnits(stats(sale.id), soldOut);
+  checkUnits([itemOf(before), itemOf(stats(sale.id))], soldOut);
   checkAudit(sale.id);
   checked.add(1);
 }
@@ -189,20 +190,23 @@ function unitDifferences({ total, available, held, sold, in_transit: inTransit }
   return { over: Math.max(0, held + sold - total, sum - total), gone: Math.max(0, total - sum) };
 }
 
-function checkUnits(sheet, soldOut) {
-  const item = itemOf(sheet);
-  unitsTotal.add(item.total);
-  unitsAvailable.add(item.available);
-  unitsHeld.add(item.held);
-  unitsSold.add(item.sold);
-  const { over, gone } = unitDifferences(item);
-  const left = soldOut ? item.available + item.in_transit : 0;
+// The worst of the readings before and after the sale was closed.
+function checkUnits(items, soldOut) {
+  const over = Math.max(...items.map((item) => unitDifferences(item).over));
+  const gone = Math.max(...items.map((item) => unitDifferences(item).gone));
+  const left = soldOut ? Math.max(0, ...items.map((item) => item.available + item.in_transit)) : 0;
   if (over > 0 || gone > 0 || left > 0) {
-    console.error(`check: ${over} units too many, ${gone} missing, ${left} unsold: ${JSON.stringify(item)}`);
+    console.error(`check: ${over} units too many, ${gone} missing, ${left} unsold: ${JSON.stringify(items)}`);
   }
   oversold.add(over);
   leaked.add(gone);
   unsold.add(left);
+
+  const { total, available, held, sold } = items[items.length - 1];
+  unitsTotal.add(total);
+  unitsAvailable.add(available);
+  unitsHeld.add(held);
+  unitsSold.add(sold);
 }
 
 // The keys of the n-th of `shoppers` when they took turns and request number `at` was sent under key(at).
@@ -217,7 +221,7 @@ export function keysByTurn(n, shoppers, requests, key) {
 // A reading of the stock while the sale runs: never more promised than there is.
 export function watchStock(saleId) {
   const { held, sold, total } = itemOf(stats(saleId));
-  oversold.add(Math.max(0, held + sold - total));
+  readingsOversold.add(held + sold > total ? 1 : 0);
 }
 
 // Every key of every shopper who has an order is asked again. Each order has to come back under exactly one key.
