@@ -102,7 +102,8 @@ export function teardown(sale) {
 function waitForExpiry(saleId) {
   const deadline = Date.now() + (PAYMENT_WINDOW + CHECK_WAIT_SECONDS) * 1000;
   let sheet = stats(saleId);
-  while ((sheet.orders.reserved > 0 || sheet.undrained_events > 0 || sheet.items[0].held > 0) && Date.now() < deadline) {
+  const isOver = () => sheet.orders.reserved === 0 && sheet.undrained_events === 0 && sheet.items[0].held === 0;
+  while (!isOver() && Date.now() < deadline) {
     sleep(0.5);
     sheet = stats(saleId);
   }

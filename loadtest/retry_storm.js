@@ -1,5 +1,5 @@
-// Does one request stay one order, however often it arrives? Impatient clients: every purchase is sent twice at the same
-// moment with the same key (to two instances, where BASE_URL names several), and once more later. Whatever was
+// Does one request stay one order, however often it arrives? Impatient clients: every purchase is sent twice at the
+// same moment with the same key (to two instances, where BASE_URL names several), and once more later. Whatever was
 // answered with success has to be the same order, only one answer may have created it, and in the end each key has
 // exactly one order. The stock runs out on the way, so keys are repeated on both sides of that moment.
 

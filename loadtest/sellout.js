@@ -1,5 +1,5 @@
-// Is exactly the stock sold, wherever it lies? The stock is spread over many shards and a few shoppers, whose home shards
-// are only some of them, ask for more than there is. So most units have to be found on other shards. At the end
+// Is exactly the stock sold, wherever it lies? The stock is spread over many shards and a few shoppers, whose home
+// shards are only some of them, ask for more than there is. So most units have to be found on other shards. At the end
 // every unit is in an order, none is left over, and `sold_out` was never said while one was free.
 
 import exec from 'k6/execution';

@@ -85,7 +85,10 @@ function lookAtSale(saleId) {
   const sale = json(answer);
   expect(answer.status === 200 && sale !== null && sale.state === 'open', `the public sale: ${describe(answer)}`);
   const item = ((sale && sale.items) || []).find(({ sku }) => sku === SKU);
-  expect(item !== undefined && ['available', 'low'].includes(item.availability), `the public item: ${describe(answer)}`);
+  expect(
+    item !== undefined && ['available', 'low'].includes(item.availability),
+    `the public item: ${describe(answer)}`,
+  );
   expect(sale !== null && !Number.isNaN(Date.parse(sale.server_time)), 'the public sale has no server_time');
 }
 

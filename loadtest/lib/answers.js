@@ -65,7 +65,10 @@ export function expectRefusal(response, status, code, what) {
 
 // An answer in a few words.
 export function describe(response) {
-  return response.status === 0 ? `no answer (${response.error})` : `${response.status} ${String(response.body).slice(0, 200)}`;
+  if (response.status === 0) {
+    return `no answer (${response.error})`;
+  }
+  return `${response.status} ${String(response.body).slice(0, 200)}`;
 }
 
 // Judges and counts the answer to a purchase: {outcome, order}. The outcome is `reserved`, `replayed`, the error's
@@ -102,7 +105,8 @@ function judgeOrder(response, order) {
   reserved.add(1);
   reservedDuration.add(response.timings.duration);
   expect(!saysReplayed, `201 with Idempotency-Replayed: ${order.id}`);
-  expect((header(response, 'Location') || '').endsWith(`/v1/orders/${order.id}`), `201 without its Location: ${order.id}`);
+  const location = header(response, 'Location') || '';
+  expect(location.endsWith(`/v1/orders/${order.id}`), `201 without its Location: ${order.id}`);
   expect(order.state === 'reserved', `a new order that is ${order.state}: ${order.id}`);
   return { outcome: 'reserved', order };
 }
