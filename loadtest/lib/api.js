@@ -1,0 +1,235 @@
+// The HTTP API, one function a request. Every request is tagged with a short name instead of its address, so that
+// the number of time series does not grow with the number of orders.
+
+import http from 'k6/http';
+import { sleep } from 'k6';
+
+import { shopperToken, webhookHeaders } from './auth.js';
+import { ADMIN_KEY, BASE_URLS, DURABILITY } from './config.js';
+
+const REQUEST_TIMEOUT = '10s';
+const RETRY_WAIT_SECONDS_MAX = 5;
+const HOUR_MS = 3600 * 1000;
+
+export const SKU = 'LOAD-1';
+export const PRICE_MINOR = 1990;
+export const CURRENCY = 'EUR';
+
+// A refusal is an answer, not a failure: what a flash sale mostly says is no.
+http.setResponseCallback(http.expectedStatuses({ min: 200, max: 299 }, 409, 429));
+
+// Options that every scenario shares. The check after the run asks in batches.
+export const COMMON_OPTIONS = {
+  batch: 20,
+  batchPerHost: 20,
+  setupTimeout: '60s',
+  teardownTimeout: '10m',
+  summaryTrendStats: ['avg', 'min', 'p(50)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count'],
+};
+
+// One request as http.batch takes it. `instance` picks one of the addresses in BASE_URL.
+function request(name, method, path, { bearer, body, headers, instance = 0, expected } = {}) {
+  const params = { tags: { name }, headers: { ...headers }, timeout: REQUEST_TIMEOUT };
+  if (bearer) {
+    params.headers.Authorization = `Bearer ${bearer}`;
+  }
+  if (body !== undefined) {
+    params.headers['Content-Type'] = 'application/json';
+  }
+  if (expected) {
+    params.responseCallback = http.expectedStatuses(...expected);
+  }
+  const url = BASE_URLS[instance % BASE_URLS.length] + path;
+  return { method, url, body: body === undefined ? null : body, params };
+}
+
+function send({ method, url, body, params }) {
+  return http.request(method, url, body, params);
+}
+
+// The body of an answer, or null when it is not JSON.
+export function json(response) {
+  try {
+    return response.body ? JSON.parse(response.body) : null;
+  } catch (_) {
+    return null;
+  }
+}
+
+// A header's value whatever its case, or undefined.
+export function header(response, name) {
+  const wanted = name.toLowerCase();
+  const found = Object.keys(response.headers).find((candidate) => candidate.toLowerCase() === wanted);
+  return found === undefined ? undefined : response.headers[found];
+}
+
+// The body of an answer that has to be a success: without it the run makes no sense.
+function demand(response, what) {
+  if (response.status < 200 || response.status > 299) {
+    const said = response.status === 0 ? `no answer (${response.error})` : `${response.status} ${response.body}`;
+    throw new Error(`${what}: ${said}`);
+  }
+  return json(response);
+}
+
+// Operators
+
+function admin(name, method, path, body, headers) {
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  return send(request(name, method, `/v1/admin${path}`, { bearer: ADMIN_KEY, body: text, headers }));
+}
+
+// Creates, preloads and opens a sale of one item, and returns what the shoppers need of it.
+export function openSale(scenario, { stock, shards, perUserLimit, purchaseRate, paymentWindowSeconds = 900 }) {
+  const run = Date.now().toString(36);
+  const { id } = demand(
+    admin('create_sale', 'POST', '/sales', {
+      name: `Load test ${scenario} ${run}`,
+      starts_at: new Date(Date.now() - 1000).toISOString(),
+      ends_at: new Date(Date.now() + 2 * HOUR_MS).toISOString(),
+      shards,
+      payment_window_seconds: paymentWindowSeconds,
+      purchase_rate: purchaseRate,
+      durability: DURABILITY,
+      items: [
+        {
+          sku: SKU,
+          name: 'Load test item',
+          price_minor: PRICE_MINOR,
+          currency: CURRENCY,
+          stock,
+          per_user_limit: perUserLimit,
+        },
+      ],
+    }),
+    'creating the sale',
+  );
+  const preloaded = demand(admin('preload_sale', 'POST', `/sales/${id}/preload`), 'preloading the sale');
+  const loaded = preloaded.shards.reduce((units, shard) => units + (shard.available[SKU] || 0), 0);
+  if (loaded !== stock || preloaded.shards.length !== shards) {
+    throw new Error(`preloading: ${loaded} of ${stock} units on ${preloaded.shards.length} of ${shards} shards`);
+  }
+  if (saleState(id) !== 'open') {
+    demand(admin('open_sale', 'POST', `/sales/${id}/open`), 'opening the sale');
+  }
+  for (let tries = 0; saleState(id) !== 'open'; tries += 1) {
+    if (tries === 20) {
+      throw new Error(`the sale ${id} is not open after 10 seconds`);
+    }
+    sleep(0.5);
+  }
+  return { id, run, scenario, stock, shards, durability: DURABILITY };
+}
+
+function saleState(id) {
+  return demand(admin('read_sale', 'GET', `/sales/${id}`), 'reading the sale').state;
+}
+
+export function closeSale(id) {
+  return demand(admin('close_sale', 'POST', `/sales/${id}/close`), 'closing the sale');
+}
+
+export function stats(id) {
+  return demand(admin('stats', 'GET', `/sales/${id}/stats`), 'reading the stats');
+}
+
+export function audit(id) {
+  return demand(admin('audit', 'GET', `/sales/${id}/audit`), 'auditing the sale');
+}
+
+// Shoppers
+
+// A purchase as http.batch takes it.
+export function purchaseRequest(saleId, user, key, { name = 'buy', quantity = 1, sku = SKU, instance, expected } = {}) {
+  return request(name, 'POST', `/v1/sales/${saleId}/orders`, {
+    bearer: shopperToken(user),
+    body: JSON.stringify({ sku, quantity }),
+    headers: { 'Idempotency-Key': key },
+    instance,
+    expected,
+  });
+}
+
+export function buy(saleId, user, key, options) {
+  return send(purchaseRequest(saleId, user, key, options));
+}
+
+// Buys as a patient shopper does: no answer, 429 and 503 are asked again with the same key, after Retry-After, but
+// no more than `attemptsMax` times in all.
+export function buyPatiently(saleId, user, key, options, attemptsMax = 5) {
+  let response = buy(saleId, user, key, options);
+  for (let attempts = 1; attempts < attemptsMax && isWorthRetrying(response); attempts += 1) {
+    waitAsTold(response);
+    response = buy(saleId, user, key, { ...options, name: 'buy_retry' });
+  }
+  return response;
+}
+
+export function isWorthRetrying(response) {
+  return response.status === 0 || response.status === 429 || response.status === 503;
+}
+
+// Waits as long as Retry-After says, within a bound.
+export function waitAsTold(response) {
+  const told = Number(header(response, 'Retry-After'));
+  sleep(Math.min(told > 0 ? told : 1, RETRY_WAIT_SECONDS_MAX));
+}
+
+export function readOrder(user, orderId, options) {
+  return send(request('read_order', 'GET', `/v1/orders/${orderId}`, { bearer: shopperToken(user), ...options }));
+}
+
+// A page of a shopper's orders in a sale, as http.batch takes it.
+export function ordersRequest(saleId, user, afterId) {
+  const page = afterId === undefined ? '' : `&starting_after=${afterId}`;
+  return request('list_orders', 'GET', `/v1/orders?sale_id=${saleId}${page}`, { bearer: shopperToken(user) });
+}
+
+export function listOrders(saleId, user, afterId) {
+  return send(ordersRequest(saleId, user, afterId));
+}
+
+export function cancel(user, orderId, options) {
+  return send(request('cancel', 'POST', `/v1/orders/${orderId}/cancel`, { bearer: shopperToken(user), ...options }));
+}
+
+export function readSale(saleId) {
+  return send(request('read_public_sale', 'GET', `/v1/sales/${saleId}`));
+}
+
+// A purchase without a token or without a key, for the one who looks at how it is refused.
+export function buyIncompletely(saleId, { user, key, expected }) {
+  return send(
+    request('buy_incomplete', 'POST', `/v1/sales/${saleId}/orders`, {
+      bearer: user === undefined ? undefined : shopperToken(user),
+      body: JSON.stringify({ sku: SKU, quantity: 1 }),
+      headers: key === undefined ? {} : { 'Idempotency-Key': key },
+      expected,
+    }),
+  );
+}
+
+// The payment provider
+
+// Sends the webhook that says `order` was paid. The same payment id twice is the same payment.
+export function pay(order, paymentId, { forged = false, expected } = {}) {
+  const sentAt = Date.now();
+  const body = JSON.stringify({
+    type: 'payment.succeeded',
+    timestamp: new Date(sentAt).toISOString(),
+    data: {
+      payment_id: paymentId,
+      order_id: order.id,
+      amount_minor: order.amount_minor,
+      currency: order.currency,
+    },
+  });
+  const headers = webhookHeaders(`msg_${paymentId}`, forged ? `${body} ` : body, sentAt);
+  return send(request('pay', 'POST', '/v1/webhooks/payments', { body, headers, expected }));
+}
+
+// Machines
+
+export function readProbe(path) {
+  return send(request('probe', 'GET', path));
+}

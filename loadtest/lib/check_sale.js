@@ -1,0 +1,296 @@
+// The check after the run: counts orders, keys and units through the API and turns every difference into a metric
+// whose threshold is zero, so that k6's exit code carries the verdict. Runs in teardown.
+
+import http from 'k6/http';
+import { sleep } from 'k6';
+import { Counter, Gauge } from 'k6/metrics';
+
+import { acknowledgedNotFound, breach, describe, expect } from './answers.js';
+import {
+  SKU,
+  audit,
+  closeSale,
+  header,
+  isWorthRetrying,
+  json,
+  listOrders,
+  ordersRequest,
+  purchaseRequest,
+  stats,
+  waitAsTold,
+} from './api.js';
+import { CHECK_USERS, CHECK_WAIT_SECONDS } from './config.js';
+
+const BATCH = 20;
+const RETRY_ROUNDS_MAX = 5;
+const PAGES_MAX = 1000;
+const POLL_SECONDS = 0.5;
+
+const oversold = new Counter('oversold');
+const readingsOversold = new Counter('readings_oversold');
+const leaked = new Counter('leaked');
+const duplicates = new Counter('duplicate_orders');
+const miscounted = new Counter('miscounted_orders');
+const unbalanced = new Counter('unbalanced');
+const undrained = new Counter('undrained');
+const unsold = new Counter('unsold');
+const checked = new Counter('sale_checked');
+
+const drainSeconds = new Gauge('drain_seconds');
+const unitsTotal = new Gauge('units_total');
+const unitsAvailable = new Gauge('units_available');
+const unitsHeld = new Gauge('units_held');
+const unitsSold = new Gauge('units_sold');
+const ordersFound = new Gauge('orders_found');
+
+export const CHECK_THRESHOLDS = {
+  // Without this one, a check that never ran would have found nothing wrong.
+  sale_checked: ['count>=1'],
+  oversold: ['count==0'],
+  readings_oversold: ['count==0'],
+  leaked: ['count==0'],
+  duplicate_orders: ['count==0'],
+  miscounted_orders: ['count==0'],
+  unbalanced: ['count==0'],
+  undrained: ['count==0'],
+  unsold: ['count==0'],
+};
+
+// Checks a sale to which nobody sends requests any more, and closes it.
+//
+// shoppers  how many there were
+// user(n)   the name of the n-th
+// keys(n)   every idempotency key that the n-th may have bought under, one unit each
+// soldOut   true when demand was certainly above the stock: then nothing may be left
+export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
+  waitUntilSettled(sale.id);
+  const before = stats(sale.id);
+
+  const asked = Math.min(shoppers, CHECK_USERS);
+  const complete = asked === shoppers;
+  const orders = ordersOfShoppers(sale.id, asked, user);
+  ordersFound.add(orders.size);
+  checkCounts(before, orders, complete);
+
+  // Once the sale is closed a key that has an order still answers with it, and a key that has none can no longer get
+  // one. So asking every key again is a census that changes nothing.
+  const closed = closeSale(sale.id);
+  expect(closed.state === 'closed', `a closed sale that says it is ${closed.state}`);
+  const found = checkKeys(sale.id, orders, asked, user, keys);
+  acknowledgedNotFound.add(-(complete ? found : orderTotal(before)));
+
+  checkUnits([itemOf(before), itemOf(stats(sale.id))], soldOut);
+  checkAudit(sale.id);
+  checked.add(1);
+}
+
+function itemOf(sheet) {
+  const item = sheet.items.find(({ sku }) => sku === SKU);
+  if (item === undefined) {
+    throw new Error(`the stats know no item ${SKU}: ${JSON.stringify(sheet)}`);
+  }
+  return item;
+}
+
+function orderTotal(sheet) {
+  return Object.values(sheet.orders).reduce((sum, count) => sum + count, 0);
+}
+
+// Waits until the ledger has taken in every event and the stock has heard of every decision of the ledger.
+function waitUntilSettled(saleId) {
+  const started = Date.now();
+  const deadline = started + CHECK_WAIT_SECONDS * 1000;
+  let sheet = stats(saleId);
+  while (!isSettled(sheet) && Date.now() < deadline) {
+    sleep(POLL_SECONDS);
+    sheet = stats(saleId);
+  }
+  drainSeconds.add((Date.now() - started) / 1000);
+  if (sheet.undrained_events > 0) {
+    console.error(`check: ${sheet.undrained_events} events are still not in the ledger`);
+    undrained.add(sheet.undrained_events);
+  }
+}
+
+// One unit an order, so units held are orders reserved and units sold are orders paid.
+function isSettled(sheet) {
+  const item = itemOf(sheet);
+  return (
+    sheet.undrained_events === 0 &&
+    item.in_transit === 0 &&
+    item.held === sheet.orders.reserved &&
+    item.sold === sheet.orders.paid
+  );
+}
+
+// Every order that the shoppers say is theirs, by id.
+function ordersOfShoppers(saleId, shoppers, user) {
+  const orders = new Map();
+  for (let first = 0; first < shoppers; first += BATCH) {
+    const names = [];
+    for (let n = first; n < Math.min(first + BATCH, shoppers); n += 1) {
+      names.push(user(n));
+    }
+    const answers = askAll(names.map((name) => ordersRequest(saleId, name)));
+    answers.forEach((answer, position) => {
+      for (const order of allPages(saleId, names[position], answer)) {
+        if (orders.has(order.id)) {
+          console.error(`check: order ${order.id} is listed twice`);
+          duplicates.add(1);
+        }
+        orders.set(order.id, { ...order, n: first + position });
+      }
+    });
+  }
+  return orders;
+}
+
+function allPages(saleId, name, firstAnswer) {
+  const orders = [];
+  let answer = firstAnswer;
+  for (let pages = 0; pages < PAGES_MAX; pages += 1) {
+    const page = answer.status === 200 ? json(answer) : null;
+    if (page === null || !Array.isArray(page.data)) {
+      throw new Error(`listing the orders of ${name}: ${describe(answer)}`);
+    }
+    orders.push(...page.data);
+    if (!page.has_more) {
+      return orders;
+    }
+    answer = listOrders(saleId, name, page.data[page.data.length - 1].id);
+  }
+  throw new Error(`listing the orders of ${name}: no end after ${PAGES_MAX} pages`);
+}
+
+// The shoppers' own lists against the operators' count, state by state.
+function checkCounts(sheet, orders, complete) {
+  const listed = { reserved: 0, paid: 0, cancelled: 0, expired: 0, revoked: 0 };
+  for (const { id, state, confirmed } of orders.values()) {
+    listed[state] += 1;
+    expect(confirmed === true || sheet.undrained_events > 0, `order ${id} is not confirmed though all is drained`);
+  }
+  for (const state of Object.keys(listed)) {
+    const counted = sheet.orders[state];
+    const difference = complete ? Math.abs(counted - listed[state]) : Math.max(0, listed[state] - counted);
+    if (difference > 0 || typeof counted !== 'number') {
+      console.error(`check: ${counted} orders are ${state} by the stats, ${listed[state]} by the shoppers' lists`);
+      miscounted.add(difference || 1);
+    }
+  }
+  const item = itemOf(sheet);
+  if (item.held !== sheet.orders.reserved || item.sold !== sheet.orders.paid) {
+    console.error(`check: the units do not fit the orders: ${JSON.stringify(item)} ${JSON.stringify(sheet.orders)}`);
+    unbalanced.add(1);
+  }
+}
+
+// Counts what is out of place in one reading of the stock: {over, gone}.
+function unitDifferences({ total, available, held, sold, in_transit: inTransit }) {
+  const sum = available + held + sold + inTransit;
+  return { over: Math.max(0, held + sold - total, sum - total), gone: Math.max(0, total - sum) };
+}
+
+// The worst of the readings before and after the sale was closed.
+function checkUnits(items, soldOut) {
+  const over = Math.max(...items.map((item) => unitDifferences(item).over));
+  const gone = Math.max(...items.map((item) => unitDifferences(item).gone));
+  const left = soldOut ? Math.max(0, ...items.map((item) => item.available + item.in_transit)) : 0;
+  if (over > 0 || gone > 0 || left > 0) {
+    console.error(`check: ${over} units too many, ${gone} missing, ${left} unsold: ${JSON.stringify(items)}`);
+  }
+  oversold.add(over);
+  leaked.add(gone);
+  unsold.add(left);
+
+  const { total, available, held, sold } = items[items.length - 1];
+  unitsTotal.add(total);
+  unitsAvailable.add(available);
+  unitsHeld.add(held);
+  unitsSold.add(sold);
+}
+
+// The keys of the n-th of `shoppers` when they took turns and request number `at` was sent under key(at).
+export function keysByTurn(n, shoppers, requests, key) {
+  const keys = [];
+  for (let at = n; at < requests; at += shoppers) {
+    keys.push(key(at));
+  }
+  return keys;
+}
+
+// A reading of the stock while the sale runs: never more promised than there is.
+export function watchStock(saleId) {
+  const { held, sold, total } = itemOf(stats(saleId));
+  readingsOversold.add(held + sold > total ? 1 : 0);
+}
+
+// Every key of every shopper who has an order is asked again. Each order has to come back under exactly one key.
+function checkKeys(saleId, orders, shoppers, user, keys) {
+  const owners = new Set();
+  for (const { n } of orders.values()) {
+    owners.add(n);
+  }
+  const asks = [];
+  for (const n of [...owners].sort((a, b) => a - b)) {
+    for (const key of keys(n)) {
+      asks.push({ n, key });
+    }
+  }
+  const keyOf = new Map();
+  for (let first = 0; first < asks.length; first += BATCH) {
+    const some = asks.slice(first, first + BATCH);
+    const answers = askAll(some.map(({ n, key }) => purchaseRequest(saleId, user(n), key, { name: 'replay' })));
+    answers.forEach((answer, position) => checkReplay(answer, some[position], orders, keyOf));
+  }
+  const keyless = orders.size - keyOf.size;
+  if (keyless > 0) {
+    console.error(`check: ${keyless} orders are under no key that was used: two orders for one request`);
+    duplicates.add(keyless);
+  }
+  return keyOf.size;
+}
+
+function checkReplay(answer, { n, key }, orders, keyOf) {
+  const body = json(answer);
+  if (answer.status === 409 && body !== null && body.code === 'sale_not_open') {
+    return; // The key was refused in its time.
+  }
+  if (answer.status !== 200 || body === null || header(answer, 'Idempotency-Replayed') !== 'true') {
+    breach(`key ${key} asked again after the sale: ${describe(answer)}`);
+    return;
+  }
+  const order = orders.get(body.id);
+  if (order === undefined || order.n !== n) {
+    console.error(`check: key ${key} has order ${body.id}, which is not on its shopper's list`);
+    miscounted.add(1);
+  } else if (keyOf.has(body.id)) {
+    console.error(`check: keys ${keyOf.get(body.id)} and ${key} have the same order ${body.id}`);
+    miscounted.add(1);
+  } else {
+    keyOf.set(body.id, key);
+  }
+}
+
+function checkAudit(saleId) {
+  const sheet = audit(saleId);
+  if (sheet.balanced !== true || sheet.differences.length > 0) {
+    console.error(`check: the audit does not balance: ${JSON.stringify(sheet)}`);
+    unbalanced.add(1);
+  }
+}
+
+// Sends requests together and asks again, as told and within a bound, those that were put off.
+function askAll(requests) {
+  const answers = http.batch(requests);
+  for (let round = 0; round < RETRY_ROUNDS_MAX; round += 1) {
+    const open = answers.map((_, position) => position).filter((position) => isWorthRetrying(answers[position]));
+    if (open.length === 0) {
+      break;
+    }
+    waitAsTold(answers[open[0]]);
+    http.batch(open.map((position) => requests[position])).forEach((answer, index) => {
+      answers[open[index]] = answer;
+    });
+  }
+  return answers;
+}

@@ -1,0 +1,97 @@
+// Settings: everything that a run takes from its environment, read once, refused with one clear line.
+
+// The first of the names that is set; the project's own names (FLASHSALE_…) come last.
+function setting(names, fallback) {
+  for (const name of names) {
+    if (__ENV[name] !== undefined && __ENV[name] !== '') {
+      return __ENV[name];
+    }
+  }
+  return fallback;
+}
+
+function required(names, check, demand) {
+  const value = setting(names, '');
+  if (value === '') {
+    throw new Error(`${names[0]} is not set (${names.slice(1).join(' or ')} does as well): ${demand}`);
+  }
+  if (!check(value)) {
+    throw new Error(`${names[0]} is not usable: ${demand}`);
+  }
+  return value;
+}
+
+// A whole number within its bounds, from the environment or the scenario's own default.
+export function whole(name, fallback, min, max) {
+  const text = setting([name], String(fallback));
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < min || value > max) {
+    throw new Error(`${name} is "${text}": a whole number from ${min} to ${max} is needed`);
+  }
+  return value;
+}
+
+function choice(name, fallback, choices) {
+  const value = setting([name], fallback);
+  if (!choices.includes(value)) {
+    throw new Error(`${name} is "${value}": one of ${choices.join(', ')} is needed`);
+  }
+  return value;
+}
+
+// A duration as k6 writes it ("90s", "1m30s"), in seconds.
+export function seconds(name, fallback) {
+  const text = setting([name], fallback);
+  const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text);
+  const value = parts === null ? 0 : Number(parts[1] || 0) * 3600 + Number(parts[2] || 0) * 60 + Number(parts[3] || 0);
+  if (value < 1) {
+    throw new Error(`${name} is "${text}": a duration like 15s or 1m30s, a second or longer, is needed`);
+  }
+  return value;
+}
+
+function addresses() {
+  const text = setting(['BASE_URL', 'FLASHSALE_URL'], 'http://127.0.0.1:8080');
+  return text.split(',').map((address) => {
+    const url = address.trim().replace(/\/+$/, '');
+    if (!/^https?:\/\/[^/\s]+/.test(url)) {
+      throw new Error(`BASE_URL is "${text}": http://host:port is needed, several instances with a comma between`);
+    }
+    return url;
+  });
+}
+
+export const BASE_URLS = addresses();
+export const DURABILITY = choice('DURABILITY', 'redis', ['redis', 'replica', 'postgres']);
+
+// How long the check after a run waits for the ledger to take in the last event.
+export const CHECK_WAIT_SECONDS = seconds('CHECK_WAIT', '60s');
+
+// The check after a run looks at every shopper up to this many; beyond it, at these.
+export const CHECK_USERS = whole('CHECK_USERS', 20000, 1, 1000000);
+
+export const ADMIN_KEY = required(
+  ['ADMIN_KEY', 'FLASHSALE_ADMIN_KEY'],
+  (key) => key.length >= 16,
+  "the operators' bearer key, at least 16 bytes",
+);
+
+export const JWT_SECRET = required(
+  ['JWT_SECRET', 'FLASHSALE_JWT_SECRET'],
+  (secret) => secret.length >= 32,
+  "the HS256 secret of the shoppers' tokens, at least 32 bytes",
+);
+
+// Only scenarios that pay need it, so only they call this.
+export function webhookSecret() {
+  return required(
+    ['WEBHOOK_SECRET', 'FLASHSALE_WEBHOOK_SECRET'],
+    (secret) => /^whsec_[A-Za-z0-9+/]+={0,2}$/.test(secret),
+    "the payment provider's secret, whsec_ followed by base64",
+  );
+}
+
+// The name of a scenario's n-th shopper.
+export function userName(scenario, n) {
+  return `${setting(['USER_PREFIX'], `u-${scenario}`)}-${n}`;
+}

@@ -1,0 +1,99 @@
+// Does one request stay one order, however often it arrives? Impatient clients: every purchase is sent twice at the
+// same moment with the same key (to two instances, where BASE_URL names several), and once more later. Whatever was
+// answered with success has to be the same order, only one answer may have created it, and in the end each key has
+// exactly one order. The stock runs out on the way, so keys are repeated on both sides of that moment.
+
+import http from 'k6/http';
+import { sleep } from 'k6';
+import { Counter } from 'k6/metrics';
+import exec from 'k6/execution';
+
+import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
+import { COMMON_OPTIONS, buyPatiently, openSale, purchaseRequest } from './lib/api.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
+import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { summaryOf } from './lib/summary.js';
+
+const SCENARIO = 'retry_storm';
+const RATE = whole('RATE', 100, 1, 100000);
+const DURATION = seconds('DURATION', '10s');
+const PLANNED = RATE * DURATION;
+const STOCK = whole('STOCK', Math.ceil((PLANNED * 2) / 3), 1, 1000000000);
+const SHARDS = whole('SHARDS', 4, 1, 256);
+const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 4), 1, 10000000);
+const VUS_MAX = whole('MAX_VUS', Math.max(50, RATE * 3), 1, 100000);
+const LATER_SECONDS_MAX = 2;
+
+const keysWithTwoOrders = new Counter('keys_with_two_orders');
+const keysCreatedTwice = new Counter('keys_created_twice');
+
+export const options = {
+  ...COMMON_OPTIONS,
+  scenarios: {
+    [SCENARIO]: {
+      executor: 'constant-arrival-rate',
+      rate: RATE,
+      timeUnit: '1s',
+      duration: `${DURATION}s`,
+      preAllocatedVUs: Math.min(VUS_MAX, RATE * 2),
+      maxVUs: VUS_MAX,
+    },
+  },
+  thresholds: {
+    ...ANSWER_THRESHOLDS,
+    ...CHECK_THRESHOLDS,
+    keys_with_two_orders: ['count==0'],
+    keys_created_twice: ['count==0'],
+    'http_req_failed{name:buy}': ['rate<0.01'],
+    'http_req_duration{name:buy}': ['p(95)<1000'],
+  },
+};
+
+export function setup() {
+  return openSale(SCENARIO, {
+    stock: STOCK,
+    shards: SHARDS,
+    perUserLimit: 1000,
+    purchaseRate: { limit: 1000, window_ms: 1000 },
+  });
+}
+
+const user = (n) => userName(SCENARIO, n);
+const key = (run, n) => `${SCENARIO}-${run}-${n}`;
+
+export default function retryStorm({ id: saleId, run }) {
+  const n = exec.scenario.iterationInTest;
+  const name = user(n % SHOPPERS);
+  const twin = (instance) => purchaseRequest(saleId, name, key(run, n), { instance });
+
+  const twins = http.batch([twin(0), twin(1)]).map(judgePurchase);
+  noteSoldOut(...twins.map(({ outcome }) => outcome));
+  sleep(Math.random() * LATER_SECONDS_MAX);
+  const later = judgePurchase(buyPatiently(saleId, name, key(run, n), { name: 'buy_later', instance: n }));
+  noteSoldOut(later.outcome);
+
+  const ids = new Set([...twins, later].filter(({ order }) => order !== undefined).map(({ order }) => order.id));
+  const created = [...twins, later].filter(({ outcome }) => outcome === 'reserved');
+  keysWithTwoOrders.add(ids.size > 1 ? 1 : 0);
+  keysCreatedTwice.add(created.length > 1 ? 1 : 0);
+  if (ids.size > 0) {
+    acknowledge();
+  }
+  if (twins.some(({ order }) => order !== undefined) && later.outcome !== 'unanswered') {
+    expect(later.outcome === 'replayed', `a key that has an order was answered ${later.outcome}`);
+  }
+}
+
+export function teardown(sale) {
+  const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
+  checkSale(sale, { shoppers: SHOPPERS, user, keys });
+}
+
+export const handleSummary = summaryOf(SCENARIO, {
+  rate: RATE,
+  duration: `${DURATION}s`,
+  stock: STOCK,
+  shards: SHARDS,
+  shoppers: SHOPPERS,
+  durability: DURABILITY,
+});

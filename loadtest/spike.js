@@ -1,0 +1,95 @@
+// Does a sale hold when everybody comes in the same second? An open model: requests start at their rate whether or not
+// earlier ones were answered, from none to RATE in one second, for DURATION, and back. Demand is several times the
+// stock, so both sides of a sale are seen, the few who get a unit and the many who do not, each with its own latency.
+// Latency thresholds are generous; what was promised and what was counted has to agree to the unit.
+
+import { ANSWER_THRESHOLDS, acknowledge, judgePurchase, noteSoldOut } from './lib/answers.js';
+import { COMMON_OPTIONS, buy, openSale } from './lib/api.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
+import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { summaryOf } from './lib/summary.js';
+import exec from 'k6/execution';
+
+const SCENARIO = 'spike';
+const RATE = whole('RATE', 1000, 1, 1000000);
+const DURATION = seconds('DURATION', '15s');
+const PLANNED = RATE * (DURATION + 1);
+const STOCK = whole('STOCK', Math.ceil(PLANNED / 5), 1, 1000000000);
+const SHARDS = whole('SHARDS', 4, 1, 256);
+const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
+const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
+const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
+const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const PER_USER_LIMIT = 2;
+
+export const options = {
+  ...COMMON_OPTIONS,
+  scenarios: {
+    [SCENARIO]: {
+      executor: 'ramping-arrival-rate',
+      startRate: 0,
+      timeUnit: '1s',
+      preAllocatedVUs: VUS,
+      maxVUs: VUS_MAX,
+      stages: [
+        { target: RATE, duration: '1s' },
+        { target: RATE, duration: `${DURATION}s` },
+        { target: 0, duration: '1s' },
+      ],
+    },
+    watch: {
+      executor: 'constant-arrival-rate',
+      exec: 'watch',
+      rate: 1,
+      timeUnit: '1s',
+      duration: `${DURATION + 2}s`,
+      preAllocatedVUs: 2,
+    },
+  },
+  thresholds: {
+    ...ANSWER_THRESHOLDS,
+    ...CHECK_THRESHOLDS,
+    'http_req_failed{name:buy}': ['rate<0.01'],
+    'http_req_duration{name:buy}': ['p(95)<500', 'p(99)<1500'],
+    'dropped_iterations{scenario:spike}': [`count<=${DROPPED_MAX}`],
+  },
+};
+
+export function setup() {
+  return openSale(SCENARIO, {
+    stock: STOCK,
+    shards: SHARDS,
+    perUserLimit: PER_USER_LIMIT,
+    purchaseRate: { limit: 1000, window_ms: 1000 },
+  });
+}
+
+const user = (n) => userName(SCENARIO, n);
+const key = (run, n) => `${SCENARIO}-${run}-${n}`;
+
+export default function spike({ id: saleId, run }) {
+  const n = exec.scenario.iterationInTest;
+  const { outcome, order } = judgePurchase(buy(saleId, user(n % SHOPPERS), key(run, n), { instance: n }));
+  noteSoldOut(outcome);
+  if (order !== undefined) {
+    acknowledge();
+  }
+}
+
+export function watch({ id: saleId }) {
+  watchStock(saleId);
+}
+
+export function teardown(sale) {
+  const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
+  checkSale(sale, { shoppers: SHOPPERS, user, keys });
+}
+
+export const handleSummary = summaryOf(SCENARIO, {
+  rate: RATE,
+  duration: `${DURATION}s`,
+  stock: STOCK,
+  shards: SHARDS,
+  shoppers: SHOPPERS,
+  durability: DURABILITY,
+});
