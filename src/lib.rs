@@ -4,5 +4,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod domain;
 pub mod embedded;
 pub mod server;
