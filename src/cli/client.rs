@@ -16,6 +16,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// No answer of the API comes near this; a wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Where `flashsale up` and `flashsale serve` listen unless told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
 /// Where the API is.
 #[derive(Debug, clap::Args)]
 pub struct Connection {
@@ -23,7 +26,7 @@ pub struct Connection {
     #[arg(
         long,
         env = "FLASHSALE_URL",
-        default_value = "http://127.0.0.1:8080",
+        default_value = DEFAULT_URL,
         value_name = "URL",
         global = true
     )]
@@ -44,7 +47,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::operator`].
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        Client::new(&self.url, Some(setting::required(setting::ADMIN_KEY)?), limit)
+        Client::new(self.url(), Some(setting::required(setting::ADMIN_KEY)?), limit)
     }
 
     /// A client that sends `bearer`, or nothing, as who it is.
@@ -52,7 +55,12 @@ impl Connection {
     /// # Errors
     /// `Usage` when the address is wrong.
     pub fn client(&self, bearer: Option<String>) -> Result<Client, Failure> {
-        Client::new(&self.url, bearer, REQUEST_LIMIT)
+        Client::new(self.url(), bearer, REQUEST_LIMIT)
+    }
+
+    /// An empty variable is how compose files and shells say "not set".
+    fn url(&self) -> &str {
+        if self.url.is_empty() { DEFAULT_URL } else { &self.url }
     }
 }
 
