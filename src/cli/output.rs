@@ -22,7 +22,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Prints an answer as it came, indented.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_json(answer: &Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(answer).context("the answer cannot be written as JSON")?;
     print(&format!("{text}\n"))
