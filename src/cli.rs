@@ -1,8 +1,21 @@
 //! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
+mod answer;
+pub mod audit;
+mod client;
+mod duration;
+#[cfg(test)]
+mod mock_server;
+mod output;
+pub mod pay;
+pub mod sale;
+mod sale_file;
 pub mod serve;
+mod setting;
+pub mod token;
 pub mod up;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +34,14 @@ enum Command {
     Up(up::Args),
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
+    /// Create, open, restock and follow sales.
+    Sale(sale::Args),
+    /// Print a shopper's bearer token.
+    Token(token::Args),
+    /// Play the payment provider: mark an order as paid.
+    Pay(pay::Args),
+    /// Count every unit of a sale in Redis and in Postgres.
+    Audit(audit::Args),
 }
 
 /// How a command can end other than well; each has its exit code.
@@ -43,6 +64,10 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Sale(args) => sale::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Pay(args) => pay::run(&args),
+        Command::Audit(args) => audit::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

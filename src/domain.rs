@@ -10,3 +10,4 @@ pub mod report;
 pub mod sale;
 pub mod shard;
 pub mod time;
+pub mod webhook;

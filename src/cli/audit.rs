@@ -1,0 +1,170 @@
+//! `flashsale audit`: where every unit of a sale is, in Redis and in Postgres, and what does not agree.
+
+use super::answer::{scalar, sentence};
+use super::client::Connection;
+use super::output::{self, Table};
+use super::{Failure, sale};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+/// The order in which a unit moves; columns that the server adds come after these.
+const COLUMNS: [&str; 13] = [
+    "total",
+    "preloaded",
+    "stock",
+    "granted",
+    "available",
+    "free",
+    "in_transit",
+    "held",
+    "reserved",
+    "sold",
+    "paid",
+    "cancelled",
+    "expired",
+];
+
+/// Arguments of `audit`.
+#[derive(clap::Args)]
+#[command(after_help = "Exit code 1 when anything does not balance. Needs FLASHSALE_ADMIN_KEY.")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The sale's id.
+    sale_id: Uuid,
+}
+
+/// Counts and prints.
+///
+/// # Errors
+/// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let body = args
+        .connection
+        .operator()?
+        .get(&sale::path(&args.sale_id, "/audit"))?
+        .body;
+    if args.json {
+        output::print_json(&body)?
+    } else {
+        output::print(&report(&body))?
+    }
+    verdict(&body)
+}
+
+/// Fails closed: an answer that does not say that it balances does not.
+fn verdict(body: &Value) -> Result<(), Failure> {
+    let differences = body.get("differences").and_then(Value::as_array).map_or(0, Vec::len);
+    match body.get("balanced").and_then(Value::as_bool) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure::No(format!(
+            "the sale does not balance, differences: {differences}"
+        ))),
+        None => Err(Failure::No(
+            "the server did not say whether the sale balances: is it flashsale?".to_owned(),
+        )),
+    }
+}
+
+fn report(body: &Value) -> String {
+    let list = |name: &str| body.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut text = units(&list("items"));
+    for difference in list("differences") {
+        text.push_str(&format!("difference: {}\n", sentence(&difference)));
+    }
+    if body.get("balanced") == Some(&Value::Bool(true)) {
+        text.push_str("balanced: every unit is accounted for on both sides\n");
+    }
+    text
+}
+
+/// One row for each side of each item: every object within an item is a side, named by its key.
+fn units(items: &[Value]) -> String {
+    let rows: Vec<(String, String, Map<String, Value>)> =
+        items.iter().filter_map(Value::as_object).flat_map(sides).collect();
+    let mut columns: Vec<&String> = Vec::new();
+    for name in rows.iter().flat_map(|(_, _, counts)| counts.keys()) {
+        if !columns.contains(&name) {
+            columns.push(name);
+        }
+    }
+    columns.sort_by_key(|name| COLUMNS.iter().position(|known| known == name).unwrap_or(COLUMNS.len()));
+    let headings = columns.iter().map(|name| name.to_uppercase().replace('_', " "));
+    let mut table = Table::new(["SKU".to_owned(), "SIDE".to_owned()].into_iter().chain(headings));
+    for (sku, side, counts) in &rows {
+        let cells = columns
+            .iter()
+            .map(|name| counts.get(*name).map_or_else(|| "-".to_owned(), scalar));
+        table.row([sku.clone(), side.clone()].into_iter().chain(cells));
+    }
+    table.render()
+}
+
+fn sides(item: &Map<String, Value>) -> Vec<(String, String, Map<String, Value>)> {
+    let sku = item.get("sku").map_or_else(|| "-".to_owned(), scalar);
+    let mut both = Map::new();
+    let mut sides = Vec::new();
+    for (name, value) in item {
+        match value {
+            Value::Object(counts) => sides.push((sku.clone(), name.clone(), counts.clone())),
+            Value::Array(_) | Value::Null => {}
+            _ if name == "sku" => {}
+            count => {
+                both.insert(name.clone(), count.clone());
+            }
+        }
+    }
+    if !both.is_empty() || sides.is_empty() {
+        sides.insert(0, (sku, "both".to_owned(), both));
+    }
+    // Redis first: it is where units are sold from.
+    sides.sort_by_key(|(_, side, _)| match side.as_str() {
+        "both" => 0,
+        "redis" => 1,
+        _ => 2,
+    });
+    sides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn both_sides_of_an_item_stand_under_each_other() {
+        let body = json!({"balanced": true, "differences": [], "items": [{
+            "sku": "phone", "total": 100,
+            "postgres": {"held": 10, "sold": 30},
+            "redis": {"sold": 30, "held": 10, "available": 55, "in_transit": 5},
+        }]});
+        assert_eq!(
+            report(&body),
+            "SKU    SIDE      TOTAL  AVAILABLE  IN TRANSIT  HELD  SOLD\n\
+             phone  both        100          -           -     -     -\n\
+             phone  redis         -         55           5    10    30\n\
+             phone  postgres      -          -           -    10    30\n\
+             balanced: every unit is accounted for on both sides\n"
+        );
+        assert!(verdict(&body).is_ok());
+    }
+
+    #[test]
+    fn a_flat_item_is_one_row() {
+        assert_eq!(
+            units(&[json!({"sku": "a", "held": 1})]),
+            "SKU  SIDE  HELD\na    both     1\n"
+        );
+    }
+
+    #[test]
+    fn what_does_not_balance_is_listed_and_a_no() {
+        let body = json!({"balanced": false, "items": [], "differences": [{"detail": "one unit short", "sku": "a"}]});
+        assert!(report(&body).contains("difference: one unit short (sku a)\n"));
+        assert!(matches!(verdict(&body), Err(Failure::No(line)) if line.ends_with("differences: 1")));
+        assert!(verdict(&json!({})).is_err());
+    }
+}

@@ -1,0 +1,362 @@
+//! The HTTP API as a command sees it: one blocking request at a time, a limit on every wait, and every refusal
+//! brought down to one line `code: detail`.
+
+use super::Failure;
+use super::output::one_line;
+use super::setting;
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use std::time::Duration;
+use ureq::http::{Request, Response, Uri};
+
+/// A whole request, answer included: twice what the payment webhook may wait for its order, with room to spare.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// Finding the server and shaking hands.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// No answer of the API comes near this; a wrong address may answer without end.
+const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Where `flashsale up` and `flashsale serve` listen unless told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
+/// Where the API is.
+#[derive(Debug, clap::Args)]
+pub struct Connection {
+    /// Address of the API.
+    #[arg(
+        long,
+        env = "FLASHSALE_URL",
+        default_value = DEFAULT_URL,
+        value_name = "URL",
+        global = true
+    )]
+    url: String,
+}
+
+impl Connection {
+    /// A client that speaks as the operator.
+    ///
+    /// # Errors
+    /// `Usage` when the address is wrong or `FLASHSALE_ADMIN_KEY` is missing.
+    pub fn operator(&self) -> Result<Client, Failure> {
+        self.operator_within(REQUEST_LIMIT)
+    }
+
+    /// The same, for one who has no use for an answer after `limit`.
+    ///
+    /// # Errors
+    /// As [`Connection::operator`].
+    pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
+        Client::new(self.url(), Some(setting::required(setting::ADMIN_KEY)?), limit)
+    }
+
+    /// A client that sends `bearer`, or nothing, as who it is.
+    ///
+    /// # Errors
+    /// `Usage` when the address is wrong.
+    pub fn client(&self, bearer: Option<String>) -> Result<Client, Failure> {
+        Client::new(self.url(), bearer, REQUEST_LIMIT)
+    }
+
+    /// An empty variable is how compose files and shells say "not set".
+    fn url(&self) -> &str {
+        if self.url.is_empty() { DEFAULT_URL } else { &self.url }
+    }
+}
+
+/// An answer of 2xx.
+#[derive(Debug)]
+pub struct Answer {
+    /// The JSON of its body; `null` when it was empty.
+    pub body: Value,
+    /// The server's clock when it answered, to the second.
+    pub date: Option<DateTime<Utc>>,
+}
+
+/// A problem+json answer, or another one that is not 2xx.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// What went wrong, for machines.
+    pub code: String,
+    /// What went wrong, for people.
+    pub detail: String,
+    /// Seconds after which it makes sense to try again.
+    pub retry_after: Option<String>,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", one_line(&self.code), one_line(&self.detail))?;
+        match &self.retry_after {
+            Some(seconds) => write!(f, " (try again in {} s)", one_line(seconds)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why there is no answer of 2xx.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server answered no.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// Nothing came back that could be understood; the request may or may not have been carried out.
+    #[error("{0}")]
+    NoAnswer(String),
+}
+
+impl CallError {
+    /// Whether the same request may do better a little later.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
+            Self::NoAnswer(_) => true,
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refusal) => Self::No(refusal.to_string()),
+            CallError::NoAnswer(message) => Self::Fault(anyhow::Error::msg(message)),
+        }
+    }
+}
+
+/// Talks to one server as one caller.
+pub struct Client {
+    agent: ureq::Agent,
+    base: String,
+    bearer: Option<String>,
+}
+
+impl Client {
+    /// A client for the API at `url` that waits `limit` for an answer.
+    ///
+    /// # Errors
+    /// `Usage` when `url` is no http address.
+    pub fn new(url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
+        let base = url.trim_end_matches('/').to_owned();
+        let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
+            return Err(bad_url(url, "it must look like http://127.0.0.1:8080"));
+        }
+        let host = uri.host().unwrap_or_default();
+        let is_this_host = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+        let mut config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            // A redirect would carry the key elsewhere: it is shown as the odd answer that it is.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_connect(Some(CONNECT_LIMIT.min(limit)))
+            .timeout_global(Some(limit))
+            .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
+        if is_this_host {
+            // A proxy's localhost is another one.
+            config = config.proxy(None);
+        }
+        Ok(Self {
+            agent: config.build().new_agent(),
+            base,
+            bearer,
+        })
+    }
+
+    /// Reads `path`.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn get(&self, path: &str) -> Result<Answer, CallError> {
+        let request = self.request("GET", path).body(());
+        self.settle(request.map(|request| self.agent.run(request)))
+    }
+
+    /// Posts a body that is JSON already, or an empty one, with further headers.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
+        let mut request = self.request("POST", path);
+        if !body.is_empty() {
+            request = request.header("content-type", "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.settle(request.body(body).map(|request| self.agent.run(request)))
+    }
+
+    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("accept", "application/json");
+        match &self.bearer {
+            Some(bearer) => request.header("authorization", format!("Bearer {bearer}")),
+            None => request,
+        }
+    }
+
+    fn settle(
+        &self,
+        outcome: Result<Result<Response<ureq::Body>, ureq::Error>, ureq::http::Error>,
+    ) -> Result<Answer, CallError> {
+        let outcome = outcome.map_err(|_unsendable| {
+            CallError::NoAnswer("the key, token or header has a character that HTTP cannot carry: check it".to_owned())
+        })?;
+        let mut response = outcome.map_err(|error| self.no_answer(&error))?;
+        let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
+        let retry_after = header("retry-after");
+        let date = header("date")
+            .and_then(|date| DateTime::parse_from_rfc2822(&date).ok())
+            .map(|date| date.to_utc());
+        let status = response.status().as_u16();
+        let bytes = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()
+            .map_err(|error| self.no_answer(&error))?;
+        if !(200..300).contains(&status) {
+            return Err(CallError::Refused(refusal(status, retry_after, &bytes)));
+        }
+        let body = if bytes.is_empty() {
+            Ok(Value::Null)
+        } else {
+            serde_json::from_slice(&bytes)
+        };
+        match body {
+            Ok(body) => Ok(Answer { body, date }),
+            Err(_) => Err(CallError::NoAnswer(format!(
+                "{} answered something that is not JSON: is it flashsale? Name another address with --url",
+                self.base
+            ))),
+        }
+    }
+
+    fn no_answer(&self, error: &ureq::Error) -> CallError {
+        let base = &self.base;
+        CallError::NoAnswer(match error {
+            ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
+                format!("no server at {base}: start one with `flashsale up`, or name another with --url")
+            }
+            ureq::Error::HostNotFound => format!("no host of that name at {base}: name another with --url"),
+            ureq::Error::Timeout(_) => format!(
+                "no answer from {base} in time: the request may still have been carried out, look before repeating it"
+            ),
+            other => format!("no answer from {base}: {}", one_line(&other.to_string())),
+        })
+    }
+}
+
+fn bad_url(url: &str, why: &str) -> Failure {
+    Failure::Usage(format!(
+        "--url or FLASHSALE_URL {url:?} is no address of the API: {why}"
+    ))
+}
+
+/// Makes one line of whatever the server gave as its reason.
+fn refusal(status: u16, retry_after: Option<String>, bytes: &[u8]) -> Refusal {
+    let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
+    let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| {
+        let start: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
+        if start.trim().is_empty() {
+            "no reason given".to_owned()
+        } else {
+            start
+        }
+    });
+    Refusal {
+        status,
+        code: text("code").unwrap_or_else(|| format!("HTTP {status}")),
+        detail,
+        retry_after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+
+    fn client(url: &str) -> Client {
+        Client::new(url, Some("key".to_owned()), Duration::from_millis(500)).unwrap()
+    }
+
+    #[test]
+    fn a_request_carries_the_key_and_the_answer_its_body() {
+        let server = MockServer::answering(&[(200, r#"{"data":[]}"#)]);
+        let answer = client(&format!("{}/", server.url())).get("/v1/admin/sales").unwrap();
+        assert_eq!(answer.body, serde_json::json!({"data": []}));
+        assert_eq!(answer.date.unwrap().to_rfc3339(), "2026-11-27T20:00:00+00:00");
+        let request = &server.requests()[0];
+        assert!(request.starts_with("GET /v1/admin/sales HTTP/1.1"), "{request}");
+        assert!(
+            request.to_lowercase().contains("authorization: bearer key\r\n"),
+            "{request}"
+        );
+    }
+
+    #[test]
+    fn a_problem_becomes_one_line_and_exit_code_1() {
+        let body = r#"{"type":"about:blank","title":"Conflict","status":409,"detail":"a draft\ncannot open","code":"invalid_transition"}"#;
+        let server = MockServer::answering(&[(409, body)]);
+        let error = client(server.url())
+            .post("/v1/admin/sales/x/open", &[], "")
+            .unwrap_err();
+        assert!(!error.may_pass());
+        let failure = Failure::from(error);
+        assert!(
+            matches!(&failure, Failure::No(line) if line == "invalid_transition: a draft cannot open"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn an_answer_from_something_else_is_named_as_such() {
+        let server = MockServer::answering(&[(502, "<html>bad gateway"), (200, "<html>hello"), (301, "")]);
+        let client = client(server.url());
+        let error = client.get("/").unwrap_err();
+        assert!(error.may_pass());
+        assert_eq!(error.to_string(), "HTTP 502: <html>bad gateway");
+        assert!(client.get("/").unwrap_err().to_string().contains("not JSON"));
+        assert_eq!(client.get("/").unwrap_err().to_string(), "HTTP 301: no reason given");
+    }
+
+    #[test]
+    fn no_server_says_how_to_start_one() {
+        let free_port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let error = client(&format!("http://{free_port}")).get("/").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("no server at http://{free_port}: start one with `flashsale up`, or name another with --url")
+        );
+    }
+
+    #[test]
+    fn a_silent_server_does_not_hold_the_command() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = client(&format!("http://{}", silent.local_addr().unwrap()))
+            .get("/")
+            .unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_bad_usage() {
+        for url in ["", "127.0.0.1:8080", "ftp://x", "redis://x", "http://", "http://x?y"] {
+            assert!(
+                matches!(Client::new(url, None, REQUEST_LIMIT), Err(Failure::Usage(_))),
+                "{url}"
+            );
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A server for tests of the commands: gives prepared answers in turn and remembers what it was asked.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+/// Listens until its answers are used up.
+pub struct MockServer {
+    url: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl MockServer {
+    /// Answers each connection once, with the next status and body; the last answer is given for ever.
+    pub fn answering(answers: &[(u16, &str)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let answers: Vec<(u16, String)> = answers
+            .iter()
+            .map(|(status, body)| (*status, (*body).to_owned()))
+            .collect();
+        let seen = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for turn in 0.. {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut request = String::new();
+                while reader.read_line(&mut request).unwrap() > 2 {}
+                let length = request.lines().find_map(|line| {
+                    line.to_lowercase()
+                        .strip_prefix("content-length: ")?
+                        .parse::<usize>()
+                        .ok()
+                });
+                let mut body = vec![0; length.unwrap_or(0)];
+                reader.read_exact(&mut body).unwrap();
+                request.push_str(&String::from_utf8(body).unwrap());
+                seen.lock().unwrap().push(request);
+                let (status, body) = &answers[turn.min(answers.len() - 1)];
+                write!(
+                    stream,
+                    "HTTP/1.1 {status} X\r\ndate: Fri, 27 Nov 2026 20:00:00 GMT\r\nconnection: close\r\n\
+                     content-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+                .unwrap();
+            }
+        });
+        Self { url, requests }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it was asked, head and body, in order.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,102 @@
+//! What a command prints on standard output: text, aligned tables, JSON.
+
+use super::Failure;
+use anyhow::Context as _;
+use serde_json::Value;
+use std::io::Write as _;
+
+/// Prints `text`, which ends in a line break if it should.
+///
+/// # Errors
+/// `Fault` when standard output cannot be written; a reader that left (`| head`) is no fault.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Fault(
+            anyhow::Error::new(error).context("standard output cannot be written"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints an answer as it came, indented.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_json(answer: &Value) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(answer).context("the answer cannot be written as JSON")?;
+    print(&format!("{text}\n"))
+}
+
+/// Takes out what could move a terminal's cursor or forge a line: names come from outside.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A table with aligned columns; columns whose cells are all numbers align to the right.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    #[must_use]
+    pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            rows: vec![headings.into_iter().map(Into::into).collect()],
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
+    }
+
+    /// The table as text, one line a row.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let layout: Vec<(usize, bool)> = (0..columns).map(|column| self.layout(column)).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, (width, is_number)) in row.iter().zip(&layout) {
+                if *is_number {
+                    line.push_str(&format!("{cell:>width$}  "));
+                } else {
+                    line.push_str(&format!("{cell:<width$}  "));
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn layout(&self, column: usize) -> (usize, bool) {
+        let cells = || self.rows.iter().filter_map(|row| row.get(column));
+        let width = cells().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let mut body = cells().skip(1).filter(|cell| *cell != "-").peekable();
+        let is_number = body.peek().is_some() && body.all(|cell| cell.parse::<f64>().is_ok());
+        (width, is_number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_align_left_and_numbers_right() {
+        let mut table = Table::new(["SKU", "STOCK", "NAME"]);
+        table.row(["phone".into(), "5".into(), "A phone".into()]);
+        table.row(["tv".into(), "1000".into(), "A\u{1b}[2J TV".into()]);
+        table.row(["x".into(), "-".into(), String::new()]);
+        assert_eq!(
+            table.render(),
+            "SKU    STOCK  NAME\nphone      5  A phone\ntv      1000  A [2J TV\nx          -\n"
+        );
+    }
+}

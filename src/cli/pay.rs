@@ -1,0 +1,281 @@
+//! `flashsale pay`: plays the payment provider, which tells the shop by a signed webhook that money has come.
+
+use super::client::{CallError, Client, Connection};
+use super::{Failure, answer, output, setting, token};
+use crate::domain::webhook;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A token that is made only to look one order up.
+const LOOK_UP_TTL: Duration = Duration::from_secs(60);
+
+/// Arguments of `pay`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without --amount and --currency the order is looked up: as its shopper with --token or --user, else as the
+operator (FLASHSALE_ADMIN_KEY). Needs FLASHSALE_WEBHOOK_SECRET.
+
+Exit code 0 for applied, pending and duplicate, 1 for refund_due and unmatched.
+
+Example:
+  flashsale pay 3f2c…
+  flashsale pay 3f2c… --amount 49900 --currency EUR --payment-id pay_1")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The order's id.
+    order_id: Uuid,
+    /// What is paid, in the currency's minor unit; default: what the order costs.
+    #[arg(long, value_name = "MINOR")]
+    amount: Option<u64>,
+    /// The currency it is paid in; default: the order's.
+    #[arg(long, value_name = "CODE")]
+    currency: Option<String>,
+    /// Look the order up as this shopper.
+    #[arg(long, value_name = "ID", value_parser = token::user_id, conflicts_with = "token")]
+    user: Option<String>,
+    /// Look the order up with this shopper's token.
+    #[arg(long, value_name = "JWT")]
+    token: Option<String>,
+    /// The payment's id; the same again is the same payment. Default: a new one.
+    #[arg(long, value_name = "ID")]
+    payment_id: Option<String>,
+}
+
+/// Sends the webhook and prints the outcome.
+///
+/// # Errors
+/// `Usage` when a secret is missing, `No` when the money is not for an order that can take it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let secret = setting::webhook_secret()?;
+    let (amount_minor, currency) = price(args)?;
+    let payment = Payment {
+        id: args
+            .payment_id
+            .clone()
+            .unwrap_or_else(|| format!("pay_{}", Uuid::new_v4())),
+        order_id: args.order_id,
+        amount_minor,
+        currency,
+    };
+    let answer = deliver(&args.connection.client(None)?, &secret, &payment, Utc::now())?;
+    if args.json {
+        output::print_json(&answer)?;
+    } else {
+        let outcome = answer.get("outcome").map_or_else(|| "-".to_owned(), answer::scalar);
+        output::print(&format!("{}  payment {}\n", output::one_line(&outcome), payment.id))?;
+    }
+    verdict(&answer)
+}
+
+struct Payment {
+    id: String,
+    order_id: Uuid,
+    amount_minor: u64,
+    currency: String,
+}
+
+/// What to pay: as told, else as the order says.
+fn price(args: &Args) -> Result<(u64, String), Failure> {
+    if let (Some(amount), Some(currency)) = (args.amount, &args.currency) {
+        return Ok((amount, currency.clone()));
+    }
+    let order = look_up(args)?;
+    let unreadable = || {
+        Failure::Fault(anyhow::anyhow!(
+            "the order has no price: name it with --amount and --currency"
+        ))
+    };
+    let amount = match args.amount {
+        Some(amount) => amount,
+        None => order
+            .get("amount_minor")
+            .and_then(Value::as_u64)
+            .ok_or_else(unreadable)?,
+    };
+    let currency = match &args.currency {
+        Some(currency) => currency.clone(),
+        None => order
+            .get("currency")
+            .and_then(Value::as_str)
+            .ok_or_else(unreadable)?
+            .to_owned(),
+    };
+    Ok((amount, currency))
+}
+
+fn look_up(args: &Args) -> Result<Value, Failure> {
+    let id = args.order_id;
+    let bearer = match (&args.token, &args.user) {
+        (Some(token), _) => token.clone(),
+        (None, Some(user)) => token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?,
+        (None, None) => return Ok(args.connection.operator()?.get(&format!("/v1/admin/orders/{id}"))?.body),
+    };
+    Ok(args
+        .connection
+        .client(Some(bearer))?
+        .get(&format!("/v1/orders/{id}"))?
+        .body)
+}
+
+fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>) -> Result<Value, Failure> {
+    let body = json!({
+        "type": "payment.succeeded",
+        "timestamp": now.to_rfc3339_opts(SecondsFormat::Millis, true),
+        "data": {
+            "payment_id": payment.id,
+            "order_id": payment.order_id,
+            "amount_minor": payment.amount_minor,
+            "currency": payment.currency,
+        },
+    })
+    .to_string();
+    let id = format!("msg_{}", Uuid::new_v4().simple());
+    let seconds = now.timestamp();
+    let signature = webhook::sign(secret, &id, seconds, body.as_bytes());
+    let headers = [
+        ("webhook-id", id.as_str()),
+        ("webhook-timestamp", &seconds.to_string()),
+        ("webhook-signature", &signature),
+    ];
+    match client.post("/v1/webhooks/payments", &headers, &body) {
+        Ok(answer) => Ok(answer.body),
+        // A real provider would deliver again by itself; the same payment id makes that safe here too.
+        Err(error) if error.may_pass() => {
+            let again = format!(
+                "to deliver it again, add --payment-id {}",
+                output::one_line(&payment.id)
+            );
+            Err(match error {
+                CallError::Refused(refusal) => Failure::No(format!("{refusal}; {again}")),
+                CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {again}")),
+            })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn verdict(answer: &Value) -> Result<(), Failure> {
+    let no = |reason: &str| Err(Failure::No(reason.to_owned()));
+    match answer.get("outcome").and_then(Value::as_str) {
+        Some("applied" | "pending" | "duplicate") => Ok(()),
+        Some("refund_due") => no("refund_due: the order cannot take this money, it is recorded as owed back"),
+        Some("unmatched") => no("unmatched: there is no such order, the money is recorded as owed back"),
+        _ => no("the answer has no outcome that this version knows: look at it with --json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+    use clap::Parser as _;
+
+    const ORDER: Uuid = Uuid::from_u128(7);
+    const SECRET: &[u8] = &[3; 32];
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(server: &MockServer, more: &[&str]) -> Args {
+        let order = ORDER.to_string();
+        let line = ["pay", order.as_str(), "--url", server.url()]
+            .into_iter()
+            .chain(more.iter().copied());
+        Line::try_parse_from(line)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .args
+    }
+
+    fn payment() -> Payment {
+        Payment {
+            id: "pay_1".to_owned(),
+            order_id: ORDER,
+            amount_minor: 49_900,
+            currency: "EUR".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_delivery_is_signed_so_that_the_server_believes_it() {
+        let server = MockServer::answering(&[(200, r#"{"outcome":"applied"}"#)]);
+        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+        let now = Utc::now();
+        let answer = deliver(&client, SECRET, &payment(), now).unwrap();
+        assert!(verdict(&answer).is_ok());
+        let request = server.requests().remove(0);
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let header = |name: &str| {
+            let line = head
+                .lines()
+                .find(|line| line.starts_with(&format!("{name}: ")))
+                .unwrap();
+            line.split_once(": ").unwrap().1.to_owned()
+        };
+        let (id, at, signature) = (
+            header("webhook-id"),
+            header("webhook-timestamp"),
+            header("webhook-signature"),
+        );
+        webhook::verify(SECRET, &id, &at, &signature, body.as_bytes(), now.timestamp()).unwrap();
+        let body: Value = serde_json::from_str(body).unwrap();
+        let data = json!({"payment_id": "pay_1", "order_id": ORDER, "amount_minor": 49_900, "currency": "EUR"});
+        assert_eq!((&body["type"], &body["data"]), (&json!("payment.succeeded"), &data));
+        assert!(!head.to_lowercase().contains("authorization"), "a provider has no key");
+    }
+
+    #[test]
+    fn the_price_is_the_orders_unless_told() {
+        let order = r#"{"amount_minor":500,"currency":"EUR"}"#;
+        let server = MockServer::answering(&[(200, order)]);
+        assert_eq!(
+            price(&args(&server, &["--token", "t"])).unwrap(),
+            (500, "EUR".to_owned())
+        );
+        assert_eq!(
+            price(&args(&server, &["--token", "t", "--amount", "1"])).unwrap(),
+            (1, "EUR".to_owned())
+        );
+        assert!(server.requests()[0].starts_with(&format!("GET /v1/orders/{ORDER} ")));
+        assert_eq!(
+            price(&args(&server, &["--amount", "1", "--currency", "USD"])).unwrap(),
+            (1, "USD".to_owned()),
+            "nothing to look up"
+        );
+        assert_eq!(server.requests().len(), 2);
+    }
+
+    #[test]
+    fn a_delivery_that_may_be_repeated_says_how() {
+        let server = MockServer::answering(&[(503, r#"{"code":"unavailable","detail":"Postgres does not answer"}"#)]);
+        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+        let message = deliver(&client, SECRET, &payment(), Utc::now())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            message,
+            "unavailable: Postgres does not answer; to deliver it again, add --payment-id pay_1"
+        );
+    }
+
+    #[test]
+    fn money_that_finds_no_order_is_a_no() {
+        for outcome in ["applied", "pending", "duplicate"] {
+            assert!(verdict(&json!({"outcome": outcome})).is_ok(), "{outcome}");
+        }
+        for outcome in [json!("refund_due"), json!("unmatched"), json!("new"), Value::Null] {
+            assert!(
+                matches!(verdict(&json!({"outcome": outcome})), Err(Failure::No(_))),
+                "{outcome}"
+            );
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! `flashsale sale …`: the operator's work on sales, over the HTTP API.
+
+use super::answer::{self, Sale, Shard};
+use super::client::{Client, Connection};
+use super::output::{self, Table};
+use super::{Failure, sale_file, watch};
+use anyhow::Context as _;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use uuid::Uuid;
+
+/// More pages than any list of sales has: a server that repeats itself is not followed for ever.
+const PAGES_MAX: usize = 1_000;
+
+/// Arguments of `sale`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  flashsale sale create sale.example.toml
+  flashsale sale preload 3f2c…
+  flashsale sale watch 3f2c…
+
+Needs FLASHSALE_ADMIN_KEY.")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Create a sale from a TOML file (sale.example.toml shows every key).
+    Create {
+        /// The sale file.
+        file: PathBuf,
+    },
+    /// List the sales.
+    List,
+    /// Show a sale.
+    Show {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// Put a sale's stock into Redis, spread over its shards; a second time changes nothing.
+    Preload {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// Let shoppers buy, without waiting for starts_at.
+    Open {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// Stop selling for a while; orders stay payable.
+    Pause {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// Go on selling after a pause.
+    Resume {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// End a sale for good.
+    Close {
+        /// The sale's id.
+        id: Uuid,
+    },
+    /// Add units to an item, or take unsold ones back.
+    #[command(after_help = "\
+Example:
+  flashsale sale restock 3f2c… phone-black 50
+  flashsale sale restock 3f2c… phone-black -20")]
+    Restock {
+        /// The sale's id.
+        id: Uuid,
+        /// The item.
+        sku: String,
+        /// How many units; negative takes unsold units back.
+        #[arg(value_name = "N", allow_hyphen_values = true)]
+        quantity: i64,
+        /// Idempotency key: repeat the one that was printed to retry without adding twice.
+        #[arg(long)]
+        key: Option<String>,
+    },
+    /// Follow a sale live.
+    Watch {
+        /// The sale's id.
+        id: Uuid,
+    },
+}
+
+/// Does one piece of the operator's work.
+///
+/// # Errors
+/// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = || args.connection.operator();
+    match &args.action {
+        Action::Create { file } => {
+            let body = serde_json::to_string(&sale_file::read(file, Utc::now())?).context("the sale is no JSON")?;
+            let created = operator()?.post("/v1/admin/sales", &[], &body)?.body;
+            show(&created, args.json, |sale| {
+                format!(
+                    "{}\nnext: flashsale sale preload {}\n",
+                    describe(sale).trim_end(),
+                    sale.id
+                )
+            })
+        }
+        Action::List => list(&operator()?, args.json),
+        Action::Show { id } => {
+            let sale = operator()?.get(&path(id, ""))?.body;
+            show(&sale, args.json, describe)
+        }
+        Action::Preload { id } => preload(&operator()?, id, args.json),
+        Action::Open { id } => turn(&operator()?, id, "open", args.json),
+        Action::Pause { id } => turn(&operator()?, id, "pause", args.json),
+        Action::Resume { id } => turn(&operator()?, id, "resume", args.json),
+        Action::Close { id } => turn(&operator()?, id, "close", args.json),
+        Action::Restock { id, sku, quantity, key } => {
+            let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+            restock(&operator()?, id, sku, *quantity, &key, args.json)
+        }
+        Action::Watch { id } => watch::run(&args.connection, id, args.json),
+    }
+}
+
+/// The admin path of a sale, with what follows its id.
+#[must_use]
+pub fn path(id: &Uuid, rest: &str) -> String {
+    format!("/v1/admin/sales/{id}{rest}")
+}
+
+/// Prints a sale as `text` makes it, or as JSON.
+fn show(body: &Value, json: bool, text: impl Fn(&Sale) -> String) -> Result<(), Failure> {
+    if json {
+        output::print_json(body)
+    } else {
+        output::print(&text(&answer::read(body)?))
+    }
+}
+
+fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
+    let sale = client.post(&path(id, &format!("/{verb}")), &[], "")?.body;
+    show(&sale, json, |sale| {
+        format!("sale {id} is {}\n", output::one_line(&sale.state))
+    })
+}
+
+fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
+    let body = client.post(&path(id, "/preload"), &[], "")?.body;
+    if json {
+        return output::print_json(&body);
+    }
+    let shards: Vec<Shard> = answer::read(body.get("shards").unwrap_or(&Value::Null))?;
+    output::print(&shard_table(&shards))
+}
+
+fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json: bool) -> Result<(), Failure> {
+    // Said before the request, so that it is known also when no answer comes.
+    eprintln!("idempotency key: {key} (to retry, repeat the command with --key {key})");
+    let request = json!({"sku": sku, "quantity": quantity}).to_string();
+    let body = client
+        .post(&path(id, "/restock"), &[("idempotency-key", key)], &request)?
+        .body;
+    if json {
+        return output::print_json(&body);
+    }
+    let verb = if quantity < 0 { "taken back" } else { "added" };
+    output::print(&format!(
+        "{}: {verb} {}\n",
+        output::one_line(sku),
+        quantity.unsigned_abs()
+    ))
+}
+
+fn list(client: &Client, json: bool) -> Result<(), Failure> {
+    let sales = all_pages(client)?;
+    if json {
+        return output::print_json(&json!({"data": sales, "has_more": false}));
+    }
+    let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
+    for sale in answer::read::<Vec<Sale>>(&Value::Array(sales))? {
+        table.row([
+            sale.id,
+            sale.state,
+            instant(sale.starts_at),
+            instant(sale.ends_at),
+            number(sale.shards),
+            sale.items.len().to_string(),
+            sale.items.iter().map(|item| item.stock).sum::<u64>().to_string(),
+            sale.name,
+        ]);
+    }
+    output::print(&table.render())
+}
+
+/// The whole list, page by page: each page starts after the last sale of the one before.
+fn all_pages(client: &Client) -> Result<Vec<Value>, Failure> {
+    let mut sales: Vec<Value> = Vec::new();
+    let mut path = "/v1/admin/sales".to_owned();
+    for _ in 0..PAGES_MAX {
+        let mut page = client.get(&path)?.body;
+        let has_more = page.get("has_more").and_then(Value::as_bool).unwrap_or(false);
+        let data = page.get_mut("data").map(Value::take).unwrap_or_default();
+        let data: Vec<Value> = answer::read(&data)?;
+        let last = data
+            .last()
+            .and_then(|sale| sale.get("id")?.as_str()?.parse::<Uuid>().ok());
+        sales.extend(data);
+        match last {
+            Some(last) if has_more => path = format!("/v1/admin/sales?starting_after={last}"),
+            _ => return Ok(sales),
+        }
+    }
+    Err(Failure::Fault(anyhow::anyhow!(
+        "the server's list of sales does not end: is it of the same version?"
+    )))
+}
+
+/// A sale at length.
+fn describe(sale: &Sale) -> String {
+    let mut facts = Table::new(["id".to_owned(), sale.id.clone()]);
+    let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
+    fact("name", sale.name.clone());
+    fact("state", sale.state.clone());
+    fact("starts at", instant(sale.starts_at));
+    fact("ends at", instant(sale.ends_at));
+    fact("shards", number(sale.shards));
+    fact(
+        "payment window",
+        sale.payment_window_seconds
+            .map_or_else(dash, |seconds| format!("{seconds} s")),
+    );
+    let rate = sale.purchase_rate.as_ref();
+    fact(
+        "purchase rate",
+        rate.map_or_else(dash, |rate| format!("{} in {} ms", rate.limit, rate.window_ms)),
+    );
+    fact("durability", sale.durability.clone().unwrap_or_else(dash));
+    let mut items = Table::new(["SKU", "PRICE", "CURRENCY", "STOCK", "PER USER", "NAME"]);
+    for item in &sale.items {
+        items.row([
+            item.sku.clone(),
+            // Minor units, as everywhere in the API: how many make a major one depends on the currency.
+            item.price_minor.to_string(),
+            item.currency.clone(),
+            item.stock.to_string(),
+            number(item.per_user_limit),
+            item.name.clone(),
+        ]);
+    }
+    format!("{}\n{}", facts.render(), items.render())
+}
+
+/// A row a shard, a column an item, and the sum below.
+fn shard_table(shards: &[Shard]) -> String {
+    let mut skus: Vec<&String> = shards.iter().flat_map(|shard| shard.available.keys()).collect();
+    skus.sort_unstable();
+    skus.dedup();
+    let units = |shard: &Shard, sku: &String| shard.available.get(sku).copied().unwrap_or(0);
+    let mut table = Table::new(std::iter::once("SHARD".to_owned()).chain(skus.iter().map(|sku| (*sku).clone())));
+    for shard in shards {
+        let row = skus.iter().map(|sku| units(shard, sku).to_string());
+        table.row(std::iter::once(shard.shard.to_string()).chain(row));
+    }
+    let mut text = table.render();
+    for sku in skus {
+        let sum: i64 = shards.iter().map(|shard| units(shard, sku)).sum();
+        let _ = writeln!(text, "{}: {sum} in all", output::one_line(sku));
+    }
+    text
+}
+
+fn instant(time: Option<DateTime<Utc>>) -> String {
+    time.map_or_else(dash, |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(dash, |value| value.to_string())
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+    use std::time::Duration;
+
+    const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_negative_quantity_and_options_stand_anywhere() {
+        use clap::{CommandFactory as _, Parser as _};
+        Line::command().debug_assert();
+        let id = ID.to_string();
+        for line in [
+            ["sale", "restock", &id, "phone", "-20", "--key", "k", "--json"],
+            ["sale", "--json", "restock", &id, "phone", "--key", "k", "-20"],
+        ] {
+            let args = Line::try_parse_from(line)
+                .unwrap_or_else(|error| panic!("{error}"))
+                .args;
+            let Action::Restock { quantity, key, .. } = args.action else {
+                panic!("not restock")
+            };
+            assert_eq!((quantity, key.as_deref(), args.json), (-20, Some("k"), true));
+        }
+        assert!(Line::try_parse_from(["sale", "show", "no-id"]).is_err());
+    }
+
+    fn client(server: &MockServer) -> Client {
+        Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_several_pages_is_read_to_its_end() {
+        let first = format!(r#"{{"data":[{{"id":"{ID}","state":"open"}}],"has_more":true}}"#);
+        let server = MockServer::answering(&[(200, &first), (200, r#"{"data":[{"id":"b"}],"has_more":false}"#)]);
+        assert_eq!(all_pages(&client(&server)).unwrap().len(), 2);
+        assert!(server.requests()[1].starts_with(&format!("GET /v1/admin/sales?starting_after={ID} ")));
+        list(
+            &client(&MockServer::answering(&[(200, r#"{"data":[],"has_more":false}"#)])),
+            false,
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn restocking_sends_the_key_and_a_signed_quantity() {
+        let server = MockServer::answering(&[(200, "{}")]);
+        restock(&client(&server), &ID, "phone", -5, "again", false).unwrap();
+        let request = &server.requests()[0];
+        assert!(
+            request.starts_with(&format!("POST /v1/admin/sales/{ID}/restock ")),
+            "{request}"
+        );
+        assert!(request.contains("idempotency-key: again\r\n"), "{request}");
+        assert!(request.ends_with(r#"{"quantity":-5,"sku":"phone"}"#), "{request}");
+    }
+
+    #[test]
+    fn a_transition_that_is_refused_is_a_no() {
+        let body = r#"{"code":"invalid_transition","detail":"a closed sale cannot open"}"#;
+        let server = MockServer::answering(&[(409, body)]);
+        let failure = turn(&client(&server), &ID, "open", false).unwrap_err();
+        assert!(matches!(failure, Failure::No(line) if line == "invalid_transition: a closed sale cannot open"));
+    }
+
+    #[test]
+    fn preloading_shows_every_shard() {
+        let answer = json!([
+            {"shard": 0, "available": {"a": 3, "b": 1}},
+            {"shard": 1, "available": {"a": 2}},
+        ]);
+        let shards: Vec<Shard> = answer::read(&answer).unwrap();
+        assert_eq!(
+            shard_table(&shards),
+            "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\n"
+        );
+    }
+
+    #[test]
+    fn a_sale_shows_its_items_aligned() {
+        let sale = json!({"id": ID, "name": "Launch", "state": "draft", "starts_at": "2026-11-27T20:00:00.000Z",
+            "items": [{"sku": "a", "price_minor": 100, "currency": "EUR", "stock": 5, "name": "A"}]});
+        let text = describe(&answer::read(&sale).unwrap());
+        assert!(text.contains("starts at       2026-11-27T20:00:00Z\n"), "{text}");
+        assert!(text.ends_with("a      100  EUR           5  -         A\n"), "{text}");
+    }
+}

@@ -1,0 +1,231 @@
+//! `flashsale sale watch`: a sale followed live. On a terminal the view is redrawn in place; elsewhere a line is
+//! printed whenever something has changed; `--json` prints every answer on a line of its own.
+
+mod frame;
+mod pace;
+
+use super::answer::{self, Sale, Stats};
+use super::client::{Answer, CallError, Client, Connection};
+use super::{Failure, output, sale};
+use chrono::{DateTime, TimeDelta, Utc};
+use frame::Frame;
+use pace::Pace;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const INTERVAL: Duration = Duration::from_millis(500);
+/// A server that hangs shall be seen to hang soon.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// How the view is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Redraw,
+    Lines,
+    Json,
+}
+
+/// Follows a sale until it is closed and everything is in Postgres, or Ctrl-C.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer the very first time; later it is waited for.
+pub fn run(connection: &Connection, id: &Uuid, json: bool) -> Result<(), Failure> {
+    let style = match (json, std::io::stdout().is_terminal()) {
+        (true, _) => Style::Json,
+        (false, true) => Style::Redraw,
+        (false, false) => Style::Lines,
+    };
+    follow(&connection.operator_within(ANSWER_LIMIT)?, id, style, INTERVAL)
+}
+
+fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Result<(), Failure> {
+    let mut view = View {
+        style,
+        shown: String::new(),
+        lost_since: None,
+    };
+    let mut pace = Pace::default();
+    let mut last: Option<Frame> = None;
+    loop {
+        let begun = Instant::now();
+        match poll(client, id) {
+            Ok(poll) => {
+                view.regained();
+                pace.note(begun, &poll.stats);
+                if style == Style::Json {
+                    output::print(&format!("{}\n", poll.raw))?;
+                }
+                let frame = Frame {
+                    sale: poll.sale,
+                    stats: poll.stats,
+                    now: poll.now,
+                    per_second: pace.per_second(),
+                };
+                view.show(&frame)?;
+                if frame.stats.state == "closed" && frame.stats.undrained_events == 0 {
+                    return Ok(());
+                }
+                last = Some(frame);
+            }
+            Err(PollError::Call(error)) if error.may_pass() && last.is_some() => {
+                view.lost(begun, &error, last.as_ref())?;
+            }
+            Err(PollError::Call(error)) => return Err(error.into()),
+            Err(PollError::Unreadable(failure)) => return Err(failure),
+        }
+        std::thread::sleep(interval.saturating_sub(begun.elapsed()));
+    }
+}
+
+struct Poll {
+    sale: Sale,
+    stats: Stats,
+    raw: serde_json::Value,
+    now: DateTime<Utc>,
+}
+
+enum PollError {
+    Call(CallError),
+    Unreadable(Failure),
+}
+
+impl From<CallError> for PollError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+fn poll(client: &Client, id: &Uuid) -> Result<Poll, PollError> {
+    let Answer { body: raw, date } = client.get(&sale::path(id, "/stats"))?;
+    let stats: Stats = answer::read(&raw).map_err(PollError::Unreadable)?;
+    let sale: Sale = answer::read(&client.get(&sale::path(id, ""))?.body).map_err(PollError::Unreadable)?;
+    // The Date header counts whole seconds only, so it is the second choice.
+    let now = stats.server_time.or(sale.server_time).or(date).unwrap_or_else(Utc::now);
+    Ok(Poll { sale, stats, raw, now })
+}
+
+/// What is on the screen, and for how long the server has been silent.
+struct View {
+    style: Style,
+    shown: String,
+    lost_since: Option<Instant>,
+}
+
+impl View {
+    fn show(&mut self, frame: &Frame) -> Result<(), Failure> {
+        match self.style {
+            Style::Json => Ok(()),
+            Style::Redraw => self.redraw(&frame.screen()),
+            Style::Lines => {
+                let line = frame.line();
+                if line == self.shown {
+                    return Ok(());
+                }
+                output::print(&format!("{} {line}\n", frame.now.format("%H:%M:%S%.3fZ")))?;
+                self.shown = line;
+                Ok(())
+            }
+        }
+    }
+
+    fn lost(&mut self, now: Instant, error: &CallError, last: Option<&Frame>) -> Result<(), Failure> {
+        let is_new = self.lost_since.is_none();
+        let since = *self.lost_since.get_or_insert(now);
+        if self.style != Style::Redraw {
+            // Once an outage: a log that repeats itself every half second helps nobody.
+            if is_new {
+                eprintln!("flashsale: {error}; trying again");
+            }
+            return Ok(());
+        }
+        let old = last.map(Frame::screen).unwrap_or_default();
+        let silent = now.duration_since(since).as_secs();
+        self.redraw(&format!("{old}\nno news for {silent} s, trying again: {error}\n"))
+    }
+
+    fn regained(&mut self) {
+        if self.lost_since.take().is_some() && self.style != Style::Redraw {
+            eprintln!("flashsale: the server answers again");
+        }
+    }
+
+    /// Writes over the old view line by line: clearing the whole screen first would flicker.
+    fn redraw(&mut self, screen: &str) -> Result<(), Failure> {
+        let clear_once = if self.shown.is_empty() { "\x1b[2J" } else { "" };
+        let lines: String = screen.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+        output::print(&format!("{clear_once}\x1b[H{lines}\x1b[J"))?;
+        screen.clone_into(&mut self.shown);
+        Ok(())
+    }
+}
+
+/// Time left until `then`, rounded up so that it says 00:00:00 only when it is over.
+fn seconds_until(then: DateTime<Utc>, now: DateTime<Utc>) -> Option<u64> {
+    let left = then - now;
+    if left <= TimeDelta::zero() {
+        return None;
+    }
+    u64::try_from((left.num_milliseconds() + 999) / 1_000).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+
+    const OPEN: &str = r#"{"state":"open","undrained_events":3}"#;
+    const CLOSED: &str = r#"{"state":"closed","undrained_events":0}"#;
+
+    fn follow_mock(answers: &[(u16, &str)]) -> (Result<(), Failure>, usize) {
+        let server = MockServer::answering(answers);
+        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+        let outcome = follow(&client, &Uuid::from_u128(1), Style::Lines, Duration::from_millis(1));
+        (outcome, server.requests().len())
+    }
+
+    #[test]
+    fn it_ends_when_the_sale_is_closed_and_drained() {
+        let not_drained = r#"{"state":"closed","undrained_events":1}"#;
+        let (outcome, requests) = follow_mock(&[
+            (200, OPEN),
+            (200, "{}"),
+            (200, not_drained),
+            (200, "{}"),
+            (200, CLOSED),
+            (200, "{}"),
+        ]);
+        assert!(outcome.is_ok());
+        assert_eq!(requests, 6);
+    }
+
+    #[test]
+    fn it_goes_on_after_a_failed_poll() {
+        let (outcome, _) = follow_mock(&[
+            (200, OPEN),
+            (200, "{}"),
+            (503, ""),
+            (429, ""),
+            (200, CLOSED),
+            (200, "{}"),
+        ]);
+        assert!(outcome.is_ok());
+    }
+
+    #[test]
+    fn it_ends_at_once_when_it_never_worked_or_never_will() {
+        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), 1)));
+        assert!(matches!(
+            follow_mock(&[(200, OPEN), (200, "{}"), (404, "")]),
+            (Err(Failure::No(_)), 3)
+        ));
+    }
+
+    #[test]
+    fn a_countdown_rounds_up() {
+        let now: DateTime<Utc> = "2026-11-27T20:00:00Z".parse().unwrap();
+        assert_eq!(seconds_until(now + TimeDelta::milliseconds(1), now), Some(1));
+        assert_eq!(seconds_until(now + TimeDelta::milliseconds(2_000), now), Some(2));
+        assert_eq!(seconds_until(now, now), None);
+    }
+}

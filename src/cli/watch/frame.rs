@@ -1,0 +1,312 @@
+//! One view of a sale: as a screen for a terminal, or as a line.
+
+use super::seconds_until;
+use crate::cli::answer::{ItemStats, Sale, Shard, Stats, sentence};
+use crate::cli::duration::countdown;
+use crate::cli::output::{Table, one_line};
+use chrono::{DateTime, Utc};
+use std::fmt::Write as _;
+
+/// Up to this many shards are shown as numbers, more as a row of blocks.
+const SHARDS_AS_NUMBERS: usize = 8;
+const SHARDS_A_LINE: usize = 64;
+const BAR_WIDTH: u64 = 30;
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// What is known of a sale at one moment.
+#[derive(Debug)]
+pub struct Frame {
+    /// The sale.
+    pub sale: Sale,
+    /// Its units and orders.
+    pub stats: Stats,
+    /// The server's clock.
+    pub now: DateTime<Utc>,
+    /// Purchases a second, once two answers are there.
+    pub per_second: Option<f64>,
+}
+
+impl Frame {
+    /// The view on several lines.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        let mut text = String::new();
+        let stats = &self.stats;
+        let _ = writeln!(text, "{}  {}", one_line(&self.sale.name), one_line(&self.sale.id));
+        let state = one_line(&stats.state).to_uppercase();
+        let _ = writeln!(
+            text,
+            "{state}{}   {}",
+            self.clock(),
+            self.now.format("%Y-%m-%d %H:%M:%S UTC")
+        );
+        let pace = self
+            .per_second
+            .map_or_else(|| "-".to_owned(), |pace| format!("{pace:.1}"));
+        let _ = writeln!(
+            text,
+            "purchases a second {pace}   undrained events {}\n",
+            stats.undrained_events
+        );
+        text.push_str(&self.items());
+        for item in &stats.items {
+            text.push_str(&shards(&stats.shards, &item.sku));
+        }
+        let orders: Vec<String> = self.orders();
+        let _ = writeln!(text, "\norders  {}", orders.join("  "));
+        for alert in &stats.alerts {
+            let _ = writeln!(text, "ALERT   {}", sentence(alert));
+        }
+        text
+    }
+
+    /// The view on one line, without the time.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let stats = &self.stats;
+        let mut line = format!("{} undrained {}", one_line(&stats.state), stats.undrained_events);
+        if let Some(pace) = self.per_second {
+            let _ = write!(line, " purchases/s {pace:.1}");
+        }
+        for item in &stats.items {
+            let sku = one_line(&item.sku);
+            let ItemStats {
+                total,
+                available,
+                held,
+                sold,
+                in_transit,
+                ..
+            } = item;
+            let _ = write!(
+                line,
+                " | {sku} total {total} available {available} held {held} sold {sold} in_transit {in_transit}"
+            );
+            let units: Vec<String> = on_shards(&stats.shards, &item.sku)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            if !units.is_empty() {
+                let _ = write!(line, " shards {}", units.join(","));
+            }
+        }
+        if !stats.orders.is_empty() {
+            let _ = write!(line, " | orders {}", self.orders().join(" "));
+        }
+        for alert in &stats.alerts {
+            let _ = write!(line, " | ALERT {}", sentence(alert));
+        }
+        line
+    }
+
+    /// What the sale is waiting for: its start, then its end.
+    fn clock(&self) -> String {
+        let left = |time: Option<DateTime<Utc>>| time.and_then(|time| seconds_until(time, self.now));
+        match (
+            self.stats.state.as_str(),
+            left(self.sale.starts_at),
+            left(self.sale.ends_at),
+        ) {
+            ("closed", _, _) => String::new(),
+            ("draft" | "scheduled", Some(seconds), _) => format!("   starts in {}", countdown(seconds)),
+            (_, _, Some(seconds)) => format!("   ends in {}", countdown(seconds)),
+            (_, _, None) if self.sale.ends_at.is_some() => "   its end has passed".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn items(&self) -> String {
+        let mut table = Table::new(["SKU", "TOTAL", "AVAILABLE", "HELD", "SOLD", "IN TRANSIT", ""]);
+        for item in &self.stats.items {
+            let numbers = [item.total, item.available, item.held, item.sold, item.in_transit];
+            let cells = std::iter::once(item.sku.clone()).chain(numbers.iter().map(ToString::to_string));
+            table.row(cells.chain([bar(item)]));
+        }
+        table.render()
+    }
+
+    /// The states in the order in which an order passes them, then those that this version does not know.
+    fn orders(&self) -> Vec<String> {
+        let known = ["reserved", "paid", "cancelled", "expired", "revoked"];
+        let orders = &self.stats.orders;
+        let first = known.iter().filter_map(|state| Some((*state, orders.get(*state)?)));
+        let rest = orders.iter().map(|(state, count)| (state.as_str(), count));
+        let rest = rest.filter(|(state, _)| !known.contains(state));
+        first
+            .chain(rest)
+            .map(|(state, count)| format!("{} {count}", one_line(state)))
+            .collect()
+    }
+}
+
+/// `█` sold, `▒` held, `·` free; something sold or held is never rounded away.
+fn bar(item: &ItemStats) -> String {
+    let units = |count: i64| u64::try_from(count).unwrap_or(0);
+    let total = units(item.total).max(1);
+    let width = |count: i64| match units(count) {
+        0 => 0,
+        count => (u128::from(count.min(total)) * u128::from(BAR_WIDTH) / u128::from(total)).max(1),
+    };
+    let sold = width(item.sold);
+    let held = width(item.held).min(u128::from(BAR_WIDTH) - sold);
+    let free = u128::from(BAR_WIDTH) - sold - held;
+    let part = |symbol: &str, width: u128| symbol.repeat(usize::try_from(width).unwrap_or(0));
+    format!("{}{}{}", part("█", sold), part("▒", held), part("·", free))
+}
+
+fn on_shards(shards: &[Shard], sku: &str) -> Vec<i64> {
+    shards
+        .iter()
+        .map(|shard| shard.available.get(sku).copied().unwrap_or(0))
+        .collect()
+}
+
+/// An item's free units on each shard; a shard that ran ahead of the others stands out.
+fn shards(shards: &[Shard], sku: &str) -> String {
+    let units = on_shards(shards, sku);
+    let (Some(least), Some(most)) = (units.iter().min(), units.iter().max()) else {
+        return String::new();
+    };
+    let head = format!("  {} on {} shards, {least} to {most}:", one_line(sku), units.len());
+    if units.len() <= SHARDS_AS_NUMBERS {
+        let numbers: Vec<String> = units.iter().map(ToString::to_string).collect();
+        return format!("{head} {}\n", numbers.join(" "));
+    }
+    let mut text = format!("{head}\n");
+    for line in units.chunks(SHARDS_A_LINE) {
+        let blocks: String = line.iter().map(|count| block(*count, *most)).collect();
+        let _ = writeln!(text, "  {blocks}");
+    }
+    text
+}
+
+/// A shard without a unit is a dot, so that it cannot be taken for one that has few.
+fn block(count: i64, most: i64) -> char {
+    if count <= 0 || most <= 0 {
+        return '·';
+    }
+    let step = (i128::from(count) * 8 - 1) / i128::from(most);
+    let step = usize::try_from(step).unwrap_or(0).min(BLOCKS.len() - 1);
+    BLOCKS.get(step).copied().unwrap_or('█')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::answer::read;
+    use serde_json::json;
+
+    fn frame(state: &str) -> Frame {
+        let sale = json!({"id": "3f2c", "name": "Launch", "starts_at": "2026-11-27T20:00:00Z",
+            "ends_at": "2026-11-28T20:00:00Z"});
+        let stats = json!({"state": state, "undrained_events": 7,
+            "items": [{"sku": "a", "total": 90, "available": 50, "held": 9, "sold": 30, "in_transit": 1}],
+            "shards": [{"shard": 0, "available": {"a": 30}}, {"shard": 1, "available": {"a": 20}}],
+            "orders": {"paid": 30, "reserved": 9, "frozen": 1},
+            "alerts": [{"detail": "drain stalled", "shard": 1}]});
+        let now = "2026-11-27T19:59:00Z".parse().unwrap();
+        Frame {
+            sale: read(&sale).unwrap(),
+            stats: read(&stats).unwrap(),
+            now,
+            per_second: Some(12.34),
+        }
+    }
+
+    #[test]
+    fn the_screen_shows_where_every_unit_is() {
+        assert_eq!(
+            frame("scheduled").screen(),
+            "\
+Launch  3f2c
+SCHEDULED   starts in 00:01:00   2026-11-27 19:59:00 UTC
+purchases a second 12.3   undrained events 7
+
+SKU  TOTAL  AVAILABLE  HELD  SOLD  IN TRANSIT
+a       90         50     9    30           1  ██████████▒▒▒·················
+  a on 2 shards, 20 to 30: 30 20
+
+orders  reserved 9  paid 30  frozen 1
+ALERT   drain stalled (shard 1)
+"
+        );
+    }
+
+    #[test]
+    fn the_line_says_the_same() {
+        assert_eq!(
+            frame("open").line(),
+            "open undrained 7 purchases/s 12.3 | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
+             | orders reserved 9 paid 30 frozen 1 | ALERT drain stalled (shard 1)"
+        );
+    }
+
+    #[test]
+    fn the_clock_counts_to_what_comes_next() {
+        assert_eq!(frame("open").clock(), "   ends in 1d 00:01:00");
+        assert_eq!(frame("closed").clock(), "");
+        let mut over = frame("open");
+        over.now = "2026-11-28T20:00:00Z".parse().unwrap();
+        assert_eq!(over.clock(), "   its end has passed");
+    }
+
+    #[test]
+    fn an_empty_answer_still_makes_a_view() {
+        let now = "2026-11-27T20:00:00Z".parse().unwrap();
+        let empty = Frame {
+            sale: Sale::default(),
+            stats: Stats::default(),
+            now,
+            per_second: None,
+        };
+        assert!(empty.screen().contains("purchases a second -"));
+        assert_eq!(empty.line(), " undrained 0");
+    }
+
+    #[test]
+    fn many_shards_are_blocks_with_empty_ones_visible() {
+        let many: Vec<Shard> = (0..66)
+            .map(|shard| Shard {
+                shard,
+                available: [("a".to_owned(), i64::from(shard > 0) * 8)].into(),
+            })
+            .collect();
+        let text = shards(&many, "a");
+        assert_eq!(text.lines().count(), 3);
+        assert!(
+            text.contains("66 shards, 0 to 8") && text.contains("\n  ·███"),
+            "{text}"
+        );
+        assert_eq!(
+            (block(1, 8), block(8, 8), block(4, 8), block(-1, 8), block(0, 0)),
+            ('▁', '█', '▄', '·', '·')
+        );
+    }
+
+    #[test]
+    fn a_bar_is_always_as_wide_and_hides_nothing() {
+        for (total, held, sold) in [
+            (100, 0, 0),
+            (100_000, 1, 1),
+            (10, 0, 10),
+            (10, 10, 10),
+            (0, 0, 0),
+            (5, -1, 9),
+        ] {
+            let item = ItemStats {
+                total,
+                held,
+                sold,
+                ..ItemStats::default()
+            };
+            assert_eq!(bar(&item).chars().count(), 30, "{item:?}");
+        }
+        let item = ItemStats {
+            total: 100_000,
+            held: 1,
+            sold: 1,
+            ..ItemStats::default()
+        };
+        assert!(bar(&item).starts_with("█▒·"));
+    }
+}
