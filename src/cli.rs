@@ -4,6 +4,7 @@
 pub mod serve;
 pub mod up;
 
+use crate::config::ConfigError;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -35,6 +36,12 @@ pub enum Failure {
     /// A fault: exit code 1.
     #[error("{0:#}")]
     Fault(#[from] anyhow::Error),
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Usage(error.to_string())
+    }
 }
 
 /// Runs the command line of this process.

@@ -6,3 +6,4 @@ pub mod cli;
 pub mod config;
 pub mod embedded;
 pub mod server;
+pub mod telemetry;
