@@ -167,32 +167,20 @@ impl Settings {
         self.0.get(name).map(|found| found.value.as_str())
     }
 
-    /// Sets a variable, over whatever was found.
-    pub fn set(&mut self, name: &'static str, value: String) {
-        self.0.insert(
-            name,
-            Found {
-                value,
-                origin: name.to_owned(),
-            },
-        );
+    /// Sets a variable, over whatever was found; `origin` says where it came from if it turns out to be wrong.
+    pub fn set(&mut self, name: &'static str, value: String, origin: String) {
+        self.0.insert(name, Found { value, origin });
     }
 
     /// Sets where HTTP is served, as `--listen` does.
     pub fn set_listen(&mut self, address: String) {
-        self.0.insert(
-            LISTEN,
-            Found {
-                value: address,
-                origin: "--listen".to_owned(),
-            },
-        );
+        self.set(LISTEN, address, "--listen".to_owned());
     }
 
     /// Sets the two servers' URLs.
     pub fn set_servers(&mut self, redis_url: String, database_url: String) {
-        self.set(REDIS_URL, redis_url);
-        self.set(DATABASE_URL, database_url);
+        self.set(REDIS_URL, redis_url, REDIS_URL.to_owned());
+        self.set(DATABASE_URL, database_url, DATABASE_URL.to_owned());
     }
 }
 
