@@ -441,30 +441,31 @@ mod tests {
     #[test]
     fn the_url_works_for_the_driver_and_for_psql() {
         let dir = tempfile::tempdir().unwrap();
-        let postgres = PostgresServer::start(&dir.path().join("a b,c"), &FOR_TESTS).unwrap();
-        let psql = Command::new("psql")
-            .args([&postgres.url(), "-Atc", "SELECT 40 + 2"])
-            .output()
-            .unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&psql.stdout),
-            "42\n",
-            "{}",
-            String::from_utf8_lossy(&psql.stderr)
-        );
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            use sqlx::Connection as _;
-            let mut connection = sqlx::PgConnection::connect(&postgres.url()).await.unwrap();
-            let (sum,): (i32,) = sqlx::query_as("SELECT 40 + 2")
-                .fetch_one(&mut connection)
-                .await
+        for name in ["a b&c", "a,b"] {
+            let postgres = PostgresServer::start(&dir.path().join(name), &FOR_TESTS).unwrap();
+            let psql = Command::new("psql")
+                .args([&postgres.url(), "-Atc", "SELECT 40 + 2"])
+                .output()
                 .unwrap();
-            assert_eq!(sum, 42);
-        });
+            assert_eq!(
+                String::from_utf8_lossy(&psql.stdout),
+                "42\n",
+                "{}",
+                String::from_utf8_lossy(&psql.stderr)
+            );
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                use sqlx::Connection as _;
+                let mut connection = sqlx::PgConnection::connect(&postgres.url()).await.unwrap();
+                let (sum,): (i32,) = sqlx::query_as("SELECT 40 + 2")
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap();
+                assert_eq!(sum, 42);
+            });
         }
     }
 
