@@ -11,6 +11,6 @@ mod postgres;
 mod redis;
 pub mod secrets;
 
-pub use folder::lock;
+pub use folder::{lock, open as open_folder};
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use redis::{RedisOptions, RedisServer};

@@ -49,11 +49,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(listen) = &args.listen {
         settings.set_listen(listen.clone());
     }
-    fs::create_dir_all(&args.data).with_context(|| format!("cannot create {}", args.data.display()))?;
-    let dir = args
-        .data
-        .canonicalize()
-        .with_context(|| format!("cannot open {}", args.data.display()))?;
+    let dir = embedded::open_folder(&args.data)?;
     let _lock = embedded::lock(&dir.join("lock"))?;
     let run_file = dir.join("run.json");
     // The last run may have been killed: what it wrote is no longer true.

@@ -59,6 +59,9 @@ pub fn private(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The absolute path of an instance's folder, which is created if need be.
+///
+/// # Errors
+/// When it can be neither opened nor created.
 pub fn open(dir: &Path) -> anyhow::Result<PathBuf> {
     if !dir.exists() {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
