@@ -1,6 +1,7 @@
 //! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
+pub mod healthcheck;
 pub mod serve;
 pub mod up;
 
@@ -22,6 +23,9 @@ enum Command {
     Up(up::Args),
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
+    /// Ask the instance with this configuration whether it is ready; for container health checks.
+    #[command(hide = true)]
+    Healthcheck,
 }
 
 /// How a command can end other than well; each has its exit code.
@@ -50,6 +54,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Healthcheck => healthcheck::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -240,7 +240,7 @@ impl Instance {
 }
 
 /// The address under which a process on this machine reaches us.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
