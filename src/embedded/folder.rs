@@ -6,9 +6,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The longest path that a Unix socket can be bound to.
 const SOCKET_PATH_MAX: usize = 107;
+/// How long a process that was killed may still hold its locks.
+const DYING: Duration = Duration::from_secs(1);
 /// Where sockets go when their folder's path is too long for them; short and there on every machine.
 const SHORT: &str = "/tmp";
 
@@ -28,7 +32,14 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
         .mode(0o600)
         .open(path)
         .with_context(|| format!("cannot open {shown}"))?;
-    match file.try_lock() {
+    let deadline = Instant::now() + DYING;
+    let locked = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            outcome => break outcome,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
