@@ -11,12 +11,14 @@ mod output;
 pub mod pay;
 pub mod sale;
 mod sale_file;
+pub mod healthcheck;
 pub mod serve;
 mod setting;
 pub mod token;
 pub mod up;
 mod watch;
 
+use crate::config::ConfigError;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -42,6 +44,9 @@ enum Command {
     Pay(pay::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
+    /// Ask the instance with this configuration whether it is ready; for container health checks.
+    #[command(hide = true)]
+    Healthcheck,
 }
 
 /// How a command can end other than well; each has its exit code.
@@ -58,6 +63,12 @@ pub enum Failure {
     Fault(#[from] anyhow::Error),
 }
 
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -68,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Healthcheck => healthcheck::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

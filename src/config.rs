@@ -1,17 +1,464 @@
-//! Configuration from the environment and `flashsale.toml`.
+//! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
-use crate::cli::Failure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use toml::de::{DeTable, DeValue};
+use tracing_subscriber::EnvFilter;
+
+/// Where the optional file is looked for: the current directory.
+const FILE: &str = "flashsale.toml";
+
+/// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
+const VARIABLES: [&str; 8] = [
+    LISTEN,
+    REDIS_URL,
+    DATABASE_URL,
+    ADMIN_KEY,
+    JWT_SECRET,
+    WEBHOOK_SECRET,
+    GATEWAY_RATE,
+    LOG,
+];
+const PREFIX: &str = "FLASHSALE_";
+const LISTEN: &str = "FLASHSALE_LISTEN";
+const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
+const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
+const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";
+const LOG: &str = "FLASHSALE_LOG";
+/// The operators' bearer key.
+pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
+/// The secret that signs shoppers' tokens.
+pub const JWT_SECRET: &str = "FLASHSALE_JWT_SECRET";
+/// The secret that signs the payment provider's webhooks.
+pub const WEBHOOK_SECRET: &str = "FLASHSALE_WEBHOOK_SECRET";
+
+/// A value that must not be seen: `Debug` hides it and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// Hides a value.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value itself, for the one place that needs it.
+    pub const fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
 
 /// What a process needs to know to serve.
-#[derive(Debug)]
-pub struct Config {}
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// The stock. Hidden because a URL may carry a password.
+    pub redis_url: Secret<String>,
+    /// The ledger. Hidden because a URL may carry a password.
+    pub database_url: Secret<String>,
+    /// The operators' bearer key, at least 16 bytes.
+    pub admin_key: Secret<String>,
+    /// The HS256 secret of shoppers' tokens, at least 32 bytes.
+    pub jwt_secret: Secret<String>,
+    /// The decoded key of the payment provider's signatures, 24 to 64 bytes.
+    pub webhook_secret: Secret<Vec<u8>>,
+    /// The instance-wide token bucket in requests a second; 0 is off.
+    pub gateway_rate: u32,
+    /// The tracing filter.
+    pub log: String,
+}
+
+/// What is missing or wrong, in one line that names the variable (or the file and line) and says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Required variables that nothing sets.
+    #[error("not set: {}; set {} in the environment or in {FILE} (`flashsale up` needs none of them)",
+        .0.join(", "), if .0.len() == 1 { "it" } else { "them" })]
+    Missing(Vec<&'static str>),
+    /// A value that cannot be used. The value itself is not shown: it may be a secret.
+    #[error("{origin} {problem}")]
+    Invalid {
+        /// The variable, or the file and line with the key.
+        origin: String,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+    /// The file cannot be read.
+    #[error("{FILE}: {0}; make it readable or remove it")]
+    Unreadable(std::io::Error),
+    /// The file is not TOML, or holds something that is no setting.
+    #[error("{FILE}:{line}: {problem}")]
+    File {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+}
+
+/// A value and where it was found.
+#[derive(Clone)]
+struct Found {
+    value: String,
+    origin: String,
+}
+
+/// The settings as found, before they are checked. `up` fills in what it makes itself.
+#[derive(Clone, Default)]
+pub struct Settings(BTreeMap<&'static str, Found>);
+
+impl Settings {
+    /// Reads the environment and, in the current directory, `flashsale.toml`.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read or holds anything but settings.
+    pub fn load() -> Result<Self, ConfigError> {
+        let text = match std::fs::read_to_string(FILE) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(ConfigError::Unreadable(error)),
+        };
+        Self::from_sources(|name| std::env::var_os(name), text.as_deref())
+    }
+
+    /// The same, from any environment and any text.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn from_sources(
+        environment: impl Fn(&str) -> Option<OsString>,
+        file: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        let mut settings = file.map_or_else(|| Ok(Self::default()), read_file)?;
+        for name in VARIABLES {
+            // An empty variable is how compose files and shells say "not set".
+            let Some(value) = environment(name).filter(|value| !value.is_empty()) else {
+                continue;
+            };
+            let value = value.into_string().map_err(|_raw| ConfigError::Invalid {
+                origin: name.to_owned(),
+                problem: "is not UTF-8; set it again in plain text".to_owned(),
+            })?;
+            settings.0.insert(
+                name,
+                Found {
+                    value,
+                    origin: name.to_owned(),
+                },
+            );
+        }
+        Ok(settings)
+    }
+
+    /// The value of a variable, wherever it came from.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|found| found.value.as_str())
+    }
+
+    /// Sets a variable, over whatever was found; `origin` says where it came from if it turns out to be wrong.
+    pub fn set(&mut self, name: &'static str, value: String, origin: String) {
+        self.0.insert(name, Found { value, origin });
+    }
+
+    /// Sets where HTTP is served, as `--listen` does.
+    pub fn set_listen(&mut self, address: String) {
+        self.set(LISTEN, address, "--listen".to_owned());
+    }
+
+    /// Sets the two servers' URLs.
+    pub fn set_servers(&mut self, redis_url: String, database_url: String) {
+        self.set(REDIS_URL, redis_url, REDIS_URL.to_owned());
+        self.set(DATABASE_URL, database_url, DATABASE_URL.to_owned());
+    }
+}
 
 impl Config {
     /// Reads the environment and `flashsale.toml`.
     ///
     /// # Errors
-    /// `Usage` with one line that names what is missing or wrong.
-    pub fn load() -> Result<Self, Failure> {
-        Ok(Self {})
+    /// With one line that names everything that is missing, or the first thing that is wrong.
+    pub fn load() -> Result<Self, ConfigError> {
+        Self::from_settings(&Settings::load()?)
+    }
+
+    /// Checks settings and fills in the defaults.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
+        let required = [REDIS_URL, DATABASE_URL, ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET];
+        let missing: Vec<_> = required
+            .into_iter()
+            .filter(|name| settings.get(name).is_none())
+            .collect();
+        if !missing.is_empty() {
+            return Err(ConfigError::Missing(missing));
+        }
+        let checked =
+            |name, default: &str, check: fn(&str) -> Result<(), String>| check_one(settings, name, default, check);
+        Ok(Self {
+            listen: parsed(settings, LISTEN, "127.0.0.1:8080", |value| {
+                value
+                    .parse()
+                    .map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
+            })?,
+            redis_url: Secret(checked(REDIS_URL, "", check_redis_url)?),
+            database_url: Secret(checked(DATABASE_URL, "", check_database_url)?),
+            admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
+            jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
+            webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
+            gateway_rate: parsed(settings, GATEWAY_RATE, "0", |value| {
+                value.parse().map_err(|_error| {
+                    "is not a whole number of requests a second from 0 to 4294967295 (0 is off)".to_owned()
+                })
+            })?,
+            log: checked(LOG, "info", |value| {
+                EnvFilter::try_new(value)
+                    .map(drop)
+                    .map_err(|error| format!("is not a tracing filter such as `info,flashsale=debug` ({error})"))
+            })?,
+        })
+    }
+}
+
+/// The value of one setting, turned into what it stands for.
+fn parsed<T>(
+    settings: &Settings,
+    name: &str,
+    default: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, ConfigError> {
+    let found = settings.0.get(name);
+    parse(found.map_or(default, |found| &found.value)).map_err(|problem| ConfigError::Invalid {
+        origin: found.map_or_else(|| name.to_owned(), |found| found.origin.clone()),
+        problem,
+    })
+}
+
+/// The value of one setting that stays text.
+fn check_one(
+    settings: &Settings,
+    name: &str,
+    default: &str,
+    check: fn(&str) -> Result<(), String>,
+) -> Result<String, ConfigError> {
+    parsed(settings, name, default, |value| check(value).map(|()| value.to_owned()))
+}
+
+fn at_least(value: &str, bytes: usize) -> Result<(), String> {
+    if value.len() < bytes {
+        return Err(format!(
+            "has {} bytes and needs at least {bytes}; make one with `openssl rand -hex 32`",
+            value.len()
+        ));
+    }
+    Ok(())
+}
+
+fn check_redis_url(url: &str) -> Result<(), String> {
+    match url.split_once("://") {
+        Some(("redis" | "rediss" | "unix" | "redis+unix", rest)) if !rest.is_empty() => Ok(()),
+        Some(("redis+cluster", _)) => {
+            Err("asks for Redis Cluster, which is not supported yet; name one server with redis://HOST:PORT".to_owned())
+        }
+        _ => Err("is not a Redis URL; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH".to_owned()),
+    }
+}
+
+fn check_database_url(url: &str) -> Result<(), String> {
+    match url.split_once("://") {
+        Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => Ok(()),
+        _ => Err("is not a Postgres URL; write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned()),
+    }
+}
+
+/// The key in a Standard Webhooks secret: `whsec_` and base64 of 24 to 64 bytes.
+fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
+    secret
+        .strip_prefix("whsec_")
+        .and_then(|encoded| STANDARD.decode(encoded).ok())
+        .filter(|key| (24..=64).contains(&key.len()))
+        .ok_or_else(|| {
+            "is not `whsec_` and base64 of 24 to 64 bytes; make one with `echo whsec_$(openssl rand -base64 32)`"
+                .to_owned()
+        })
+}
+
+/// The settings of a file.
+fn read_file(text: &str) -> Result<Settings, ConfigError> {
+    let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+    let table = DeTable::parse(text).map_err(|error| ConfigError::File {
+        line: line_of(error.span().map_or(0, |span| span.start)),
+        // Only the message: the rest of the error quotes the line, which may hold a secret.
+        problem: format!(
+            "{}; write each setting as key = \"value\"",
+            error.message().replace('\n', "; ")
+        ),
+    })?;
+    let mut settings = Settings::default();
+    for (key, value) in table.get_ref() {
+        let line = line_of(key.span().start);
+        let wrong = |problem: String| ConfigError::File { line, problem };
+        let key: &str = key.get_ref();
+        let name = VARIABLES
+            .into_iter()
+            .find(|name| *name == key || *name == format!("{PREFIX}{}", key.to_ascii_uppercase()) && is_lower(key))
+            .ok_or_else(|| wrong(format!("unknown key `{}`; the keys are {}", key.escape_debug(), keys())))?;
+        let value = match value.get_ref() {
+            DeValue::String(value) => value.to_string(),
+            DeValue::Integer(value) if name == GATEWAY_RATE && value.radix() == 10 => value.as_str().to_owned(),
+            other => {
+                return Err(wrong(format!(
+                    "`{key}` is {}; write it as a string",
+                    with_article(other.type_str())
+                )));
+            }
+        };
+        let origin = format!("{FILE}:{line}: `{key}`");
+        if settings.0.insert(name, Found { value, origin }).is_some() {
+            return Err(wrong(format!(
+                "`{key}` is {name}, which the file also sets under its other name; keep one"
+            )));
+        }
+    }
+    Ok(settings)
+}
+
+fn is_lower(key: &str) -> bool {
+    !key.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+fn keys() -> String {
+    VARIABLES
+        .map(|name| name.trim_start_matches(PREFIX).to_ascii_lowercase())
+        .join(", ")
+}
+
+fn with_article(kind: &str) -> String {
+    format!("{} {kind}", if kind.starts_with(['a', 'i']) { "an" } else { "a" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEBHOOK: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    const COMPLETE: [(&str, &str); 5] = [
+        (REDIS_URL, "redis://127.0.0.1:6379"),
+        (DATABASE_URL, "postgres://flashsale@127.0.0.1/flashsale"),
+        (ADMIN_KEY, "0123456789abcdef"),
+        (JWT_SECRET, "0123456789abcdef0123456789abcdef"),
+        (WEBHOOK_SECRET, WEBHOOK),
+    ];
+
+    /// The outcome with a complete environment, changed by `changes` (an empty value unsets).
+    fn load(changes: &[(&str, &str)], file: Option<&str>) -> Result<Config, ConfigError> {
+        let environment = |name: &str| {
+            let pairs = changes.iter().chain(&COMPLETE);
+            pairs
+                .into_iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
+        };
+        Config::from_settings(&Settings::from_sources(environment, file)?)
+    }
+
+    fn complaint(changes: &[(&str, &str)], file: Option<&str>) -> String {
+        let text = load(changes, file).unwrap_err().to_string();
+        assert!(!text.contains('\n'), "{text}");
+        text
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let config = load(&[], None).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!((config.gateway_rate, config.log.as_str()), (0, "info"));
+        assert_eq!(
+            config.webhook_secret.expose().as_slice(),
+            b"0123456789abcdef0123456789abcdef"
+        );
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once() {
+        let text = complaint(&[(REDIS_URL, ""), (JWT_SECRET, "")], None);
+        assert!(
+            text.contains("FLASHSALE_REDIS_URL, FLASHSALE_JWT_SECRET; set them"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file() {
+        let file = "listen = \"127.0.0.1:1\"\nFLASHSALE_LOG = \"debug\"\ngateway_rate = 7\n";
+        let config = load(&[(LISTEN, "[::1]:2")], Some(file)).unwrap();
+        assert_eq!(config.listen.to_string(), "[::1]:2");
+        assert_eq!((config.gateway_rate, config.log.as_str()), (7, "debug"));
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_variable() {
+        let wrong = [
+            (LISTEN, "localhost"),
+            (REDIS_URL, "http://x"),
+            (REDIS_URL, "redis+cluster://a:1,b:2"),
+            (DATABASE_URL, "mysql://x"),
+            (ADMIN_KEY, "short"),
+            (JWT_SECRET, "0123456789abcdef"),
+            (WEBHOOK_SECRET, "whsec_c2hvcnQ="),
+            (WEBHOOK_SECRET, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
+            (GATEWAY_RATE, "-1"),
+            (LOG, "flashsale=loud=louder"),
+        ];
+        for (name, value) in wrong {
+            let text = complaint(&[(name, value)], None);
+            assert!(text.starts_with(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_of_the_file_is_named() {
+        let cases = [
+            ("\nlisten = 8080\n", "flashsale.toml:2: `listen` is an integer"),
+            ("# one\n# two\nlisten = \n", "flashsale.toml:3: "),
+            (
+                "a = 1\n",
+                "flashsale.toml:1: unknown key `a`; the keys are listen, redis_url",
+            ),
+            ("Listen = \"127.0.0.1:1\"\n", "flashsale.toml:1: unknown key `Listen`"),
+            ("\nadmin_key = \"x\"\n", "flashsale.toml:2: `admin_key` has 1 bytes"),
+            ("log = \"info\"\nFLASHSALE_LOG = \"info\"\n", "which the file also sets"),
+            ("gateway_rate = true\n", "flashsale.toml:1: `gateway_rate` is a boolean"),
+        ];
+        for (file, expected) in cases {
+            let text = complaint(&[(ADMIN_KEY, "")], Some(file));
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let shown = format!("{:?}", load(&[(REDIS_URL, "redis://:hunter2hunter2@h")], None).unwrap());
+        assert!(
+            !shown.contains("0123456789abcdef") && !shown.contains("hunter2"),
+            "{shown}"
+        );
+        let text = complaint(&[(ADMIN_KEY, "")], Some("admin_key = \"hunter2\nx"));
+        assert!(!text.contains("hunter2"), "{text}");
+        let text = complaint(&[(WEBHOOK_SECRET, "hunter2")], None);
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }

@@ -1,1 +1,16 @@
-//! Private Redis and Postgres servers as child processes.
+//! Private Redis and Postgres servers as child processes, on Unix sockets in a folder of their own. `up` runs on
+//! them, and so do the integration tests.
+//!
+//! A folder holds `redis/`, `postgres/` (or a link to it), `redis.log` and `postgres.log`. Each server locks its
+//! part, so two never share one. A start expects what a kill -9 leaves behind: servers that still run, a torn
+//! append-only file, a half-made database cluster.
+
+mod child;
+mod folder;
+mod postgres;
+mod redis;
+pub mod secrets;
+
+pub use folder::{lock, open as open_folder};
+pub use postgres::{PostgresOptions, PostgresServer};
+pub use redis::{RedisOptions, RedisServer};

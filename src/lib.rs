@@ -1,14 +1,20 @@
 //! A flash-sale backend: scarce stock is sold from Redis by one atomic script a purchase, and every unit is
-//! accounted for in Postgres. `ARCHITECTURE.md` is the map; imports point one way, from the top of this list
-//! to its bottom.
+//! accounted for in Postgres. `ARCHITECTURE.md` is the map. Imports point one way, down this list.
 
 pub mod cli;
-pub mod config;
-pub mod crash;
+pub mod server;
+
+pub mod http;
+pub mod scheduler;
+
+pub mod flow;
+
+pub mod ledger;
+pub mod stock;
+
 pub mod domain;
 
+pub mod config;
+pub mod crash;
 pub mod embedded;
-pub mod flow;
-pub mod ledger;
-pub mod server;
-pub mod stock;
+pub mod telemetry;

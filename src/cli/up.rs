@@ -1,15 +1,287 @@
 //! `flashsale up`: private servers, then everything that `serve` does.
 
+mod demo;
+
 use super::Failure;
+use crate::config::{self, Config, Settings};
+use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
+use crate::telemetry;
+use anyhow::{Context as _, anyhow};
+use demo::DemoSale;
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// How often the two servers are looked at.
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// How long the process may take to end once a server is gone; its jobs may hang on that server.
+const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// The secrets that an instance needs, and how to make one.
+const SECRETS: [(&str, secrets::Make); 3] = [
+    (config::ADMIN_KEY, secrets::random_key),
+    (config::JWT_SECRET, secrets::random_key),
+    (config::WEBHOOK_SECRET, secrets::random_webhook_secret),
+];
 
 /// Arguments of `up`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The folder that holds everything: data, logs, secrets.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+    /// Where HTTP is served, as IP:PORT; port 0 takes a free one [env: FLASHSALE_LISTEN] [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+}
 
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// `Fault` when a server does not start.
-pub fn run(_args: &Args) -> Result<(), Failure> {
+/// `Usage` when a setting is wrong, `Fault` when a server does not start or ends by itself.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut settings = Settings::load()?;
+    if let Some(listen) = &args.listen {
+        settings.set_listen(listen.clone());
+    }
+    let dir = embedded::open_folder(&args.data)?;
+    let _lock = embedded::lock(&dir.join("lock"))?;
+    let run_file = dir.join("run.json");
+    // The last run may have been killed: what it wrote is no longer true.
+    remove(&run_file)?;
+    fill_in_secrets(&dir, &mut settings)?;
+    // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
+    settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
+    let mut config = Config::from_settings(&settings)?;
+    telemetry::init(&config.log)?;
+
+    let (redis, postgres) = start_servers(&dir)?;
+    let (redis_url, database_url) = (redis.url(), postgres.url());
+    settings.set_servers(redis_url.clone(), database_url.clone());
+    config = Config::from_settings(&settings)?;
+    let instance = Instance {
+        dir: dir.clone(),
+        admin_key: config.admin_key.clone(),
+    };
+    let run = serde_json::json!({
+        "http": "",
+        "redis_url": redis_url,
+        "database_url": database_url,
+        "pid": std::process::id(),
+        "redis_pid": redis.pid(),
+        "postgres_pid": postgres.pid(),
+    });
+    let on_ready = move |address: SocketAddr| instance.announce(address, run);
+
+    let stop = CancellationToken::new();
+    let watch = Watch::default();
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| watch.run(&redis, &postgres, &stop));
+        let outcome = serve(config, on_ready, stop.clone());
+        watch.finish();
+        outcome
+    });
+    remove(&run_file)?;
+    redis.stop();
+    postgres.stop();
+    match watch.into_death() {
+        Some(death) => Err(Failure::Fault(anyhow!(death))),
+        None => Ok(outcome?),
+    }
+}
+
+/// Serves HTTP and runs the jobs until a signal arrives or `stop` is cancelled.
+fn serve(config: Config, on_ready: impl FnOnce(SocketAddr) + Send, stop: CancellationToken) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let listener = tokio::net::TcpListener::bind(config.listen).await.with_context(|| {
+            format!(
+                "cannot listen on {}; choose another address with --listen",
+                config.listen
+            )
+        })?;
+        on_ready(listener.local_addr()?);
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = stop.cancelled() => {}
+        }
+        Ok(())
+    })
+}
+
+/// Adds the secrets that neither the environment nor `flashsale.toml` sets.
+fn fill_in_secrets(dir: &Path, settings: &mut Settings) -> anyhow::Result<()> {
+    let wanted: Vec<_> = SECRETS
+        .into_iter()
+        .filter(|(name, _)| settings.get(name).is_none())
+        .collect();
+    let origin = secrets::path(dir);
+    for (name, value) in secrets::load_or_make(dir, &wanted)? {
+        settings.set(name, value, format!("{}: {name}", origin.display()));
+    }
     Ok(())
+}
+
+fn start_servers(dir: &Path) -> anyhow::Result<(RedisServer, PostgresServer)> {
+    thread::scope(|scope| {
+        let redis = scope.spawn(|| RedisServer::start(dir, &RedisOptions::default()));
+        let postgres = PostgresServer::start(dir, &PostgresOptions::default());
+        let redis = redis
+            .join()
+            .map_err(|_panic| anyhow!("the start of redis-server panicked"))?;
+        Ok((redis?, postgres?))
+    })
+}
+
+/// Looks after the two servers while we serve.
+#[derive(Default)]
+struct Watch {
+    death: Mutex<Option<String>>,
+    finished: CancellationToken,
+}
+
+impl Watch {
+    /// Returns when we have finished. When a server ends before, cancels `stop` and remembers why.
+    fn run(&self, redis: &RedisServer, postgres: &PostgresServer, stop: &CancellationToken) {
+        let death = loop {
+            if self.finished.is_cancelled() {
+                return;
+            }
+            if let Some(death) = redis.ended().or_else(|| postgres.ended()) {
+                break death;
+            }
+            thread::sleep(WATCH_EVERY);
+        };
+        tracing::error!("{death}");
+        *self.death.lock().unwrap_or_else(PoisonError::into_inner) = Some(death);
+        stop.cancel();
+        let deadline = Instant::now() + END_LIMIT;
+        while !self.finished.is_cancelled() {
+            if Instant::now() > deadline {
+                tracing::error!("the process hangs on the server that ended; giving up");
+                redis.stop();
+                postgres.stop();
+                std::process::exit(1);
+            }
+            thread::sleep(WATCH_EVERY);
+        }
+    }
+
+    fn finish(&self) {
+        self.finished.cancel();
+    }
+
+    fn into_death(self) -> Option<String> {
+        self.death.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is said about a running instance.
+struct Instance {
+    dir: PathBuf,
+    admin_key: config::Secret<String>,
+}
+
+impl Instance {
+    /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
+    fn announce(self, address: SocketAddr, mut run: serde_json::Value) {
+        let url = format!("http://{}", reachable(address));
+        run["http"] = url.clone().into();
+        if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
+            tracing::error!("{error:#}");
+        }
+        // HTTP answers only after we return, and these requests go to it.
+        thread::spawn(move || {
+            let sale = demo::ensure(&self.dir, &url, self.admin_key.expose()).unwrap_or_else(|error| {
+                tracing::warn!("there is no demo sale: {error:#}");
+                None
+            });
+            // Whoever does not read our output does not need these lines.
+            let _unread = std::io::stdout().write_all(self.guide(&url, sale.as_ref()).as_bytes());
+        });
+    }
+
+    /// Lines to paste into another shell.
+    fn guide(&self, url: &str, sale: Option<&DemoSale>) -> String {
+        let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
+        let program = quoted(&program.to_string_lossy());
+        let secrets = quoted(&secrets::path(&self.dir).to_string_lossy());
+        let mut text = format!(
+            "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n\n\
+             Console  {url}/console   with the admin key from {secrets}\n\
+             API      {url}/docs\n",
+            dir = self.dir.display(),
+        );
+        let Some(DemoSale { id, sku }) = sale else { return text };
+        text += &format!(
+            "Shop     {url}/sales/{id}\n\n\
+             To try it, paste into another terminal:\n\n\
+             # prepare\n\
+             set -a; . {secrets}; set +a; export FLASHSALE_URL={url}\n\
+             # buy\n\
+             ORDER=$(curl -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
+             -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
+             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}' | tee /dev/stderr | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
+             # pay\n\
+             {program} pay $ORDER\n\
+             # watch\n\
+             {program} sale watch {id}\n\n"
+        );
+        text
+    }
+}
+
+/// The address under which a process on this machine reaches us.
+pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+/// A word for a POSIX shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    if word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_survives_the_shell() {
+        assert_eq!(quoted("/a/b.env"), "/a/b.env");
+        assert_eq!(quoted("/it's here"), r"'/it'\''s here'");
+    }
+
+    #[test]
+    fn an_address_of_every_interface_is_reached_over_loopback() {
+        assert_eq!(reachable(([0, 0, 0, 0], 80).into()).to_string(), "127.0.0.1:80");
+        assert_eq!(reachable(([10, 0, 0, 1], 80).into()).to_string(), "10.0.0.1:80");
+    }
 }

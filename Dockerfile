@@ -1,0 +1,15 @@
+FROM rust:1.94-bookworm AS build
+WORKDIR /src
+COPY . .
+# Queries are checked against what is in the repository: the build needs no database.
+ENV SQLX_OFFLINE=true
+RUN cargo build --release --locked --bin flashsale
+
+FROM debian:bookworm-slim
+COPY --from=build /src/target/release/flashsale /usr/local/bin/flashsale
+USER nobody
+WORKDIR /tmp
+ENV FLASHSALE_LISTEN=0.0.0.0:8080
+EXPOSE 8080
+ENTRYPOINT ["flashsale"]
+CMD ["serve"]

@@ -1,0 +1,38 @@
+//! `flashsale healthcheck`: is the instance with this configuration ready? For images without curl.
+
+use super::Failure;
+use super::up::reachable;
+use crate::config::Config;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Asks `/readyz`.
+///
+/// # Errors
+/// `Usage` when the configuration is missing or wrong, `No` with the reason when the instance is not ready.
+pub fn run() -> Result<(), Failure> {
+    let url = format!("http://{}/readyz", reachable(Config::load()?.listen));
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(LIMIT))
+        .http_status_as_error(false)
+        .proxy(None)
+        .build()
+        .into();
+    let mut response = agent
+        .get(&url)
+        .call()
+        .map_err(|error| Failure::No(format!("{url} does not answer: {error}")))?;
+    if response.status().is_success() {
+        return Ok(());
+    }
+    let reason = response
+        .body_mut()
+        .read_to_string()
+        .unwrap_or_else(|error| error.to_string());
+    Err(Failure::No(format!(
+        "{url} answers {}: {}",
+        response.status(),
+        reason.trim()
+    )))
+}

@@ -1,0 +1,209 @@
+//! Folders of private servers: who uses them, and where their sockets and names come from.
+
+use anyhow::{Context as _, bail};
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest path that a Unix socket can be bound to.
+const SOCKET_PATH_MAX: usize = 107;
+/// How long a process that was killed may still hold its locks.
+const DYING: Duration = Duration::from_secs(1);
+/// Where sockets go when their folder's path is too long for them; short and there on every machine.
+const SHORT: &str = "/tmp";
+
+/// Locks a file for as long as the result lives, and writes our pid into it. The lock goes with the process,
+/// however it ends.
+///
+/// # Errors
+/// When another process holds the lock, naming it.
+pub fn lock(path: &Path) -> anyhow::Result<File> {
+    let shown = path.display();
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot open {shown}"))?;
+    let deadline = Instant::now() + DYING;
+    let locked = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            outcome => break outcome,
+        }
+    };
+    match locked {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            // Only to name it: the owner may not have written its pid yet.
+            let _unnamed = file.read_to_string(&mut owner);
+            let folder = path.parent().unwrap_or(path).display();
+            bail!(
+                "{folder} is in use by process {}; stop that one first or choose another folder",
+                owner.trim()
+            );
+        }
+        Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock {shown}")),
+    }
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .with_context(|| format!("cannot write {shown}"))?;
+    writeln!(file, "{}", std::process::id()).with_context(|| format!("cannot write {shown}"))?;
+    Ok(file)
+}
+
+/// Makes a folder that only its owner can enter, if it is not there.
+pub fn private(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// The absolute path of an instance's folder, which is created if need be.
+///
+/// # Errors
+/// When it can be neither opened nor created.
+pub fn open(dir: &Path) -> anyhow::Result<PathBuf> {
+    if !dir.exists() {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        // Others may pass, not write: the Postgres user must reach its own folder inside. What is secret has
+        // narrower rights of its own.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("cannot set the rights of {}", dir.display()))?;
+    }
+    dir.canonicalize()
+        .with_context(|| format!("cannot open {}", dir.display()))
+}
+
+/// A random name that the folder keeps, for what must lie outside of it.
+pub fn instance_id(dir: &Path) -> anyhow::Result<String> {
+    let path = dir.join("instance-id");
+    let valid = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if let Ok(id) = fs::read_to_string(&path)
+        && valid(id.trim())
+    {
+        return Ok(id.trim().to_owned());
+    }
+    let id: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
+    // Two servers may start at once: the first to create the file names the instance.
+    let fresh = path.with_extension(format!("{id}.new"));
+    fs::write(&fresh, &id).with_context(|| format!("cannot write {}", fresh.display()))?;
+    let linked = fs::hard_link(&fresh, &path);
+    let _gone = fs::remove_file(&fresh);
+    match linked {
+        Ok(()) => Ok(id),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let id = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            if !valid(id.trim()) {
+                bail!("{} is damaged; remove it and start again", path.display());
+            }
+            Ok(id.trim().to_owned())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+/// The folder for a server's socket: `preferred`, or one under `/tmp` when that path is too long to bind or a
+/// client could not be told: in a Postgres URL a comma separates hosts.
+pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -> anyhow::Result<PathBuf> {
+    let can_be_told = preferred.to_str().is_some_and(|path| !path.contains(','));
+    if can_be_told && preferred.as_os_str().len() + 1 + socket.len() <= SOCKET_PATH_MAX {
+        return Ok(preferred.to_owned());
+    }
+    Ok(Path::new(SHORT).join(format!("flashsale-{}-{server}", instance_id(dir)?)))
+}
+
+/// Makes a folder that only `owner` can enter and refuses one that somebody else made: `/tmp` is everybody's.
+pub fn private_for(path: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+    private(path)?;
+    let shown = path.display();
+    let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    let us = effective_uid()?;
+    let is_ours = metadata.uid() == us || owner.is_some_and(|(uid, _)| metadata.uid() == uid);
+    if !metadata.is_dir() || !is_ours {
+        bail!("{shown} belongs to somebody else; remove it and start again");
+    }
+    if let Some((uid, gid)) = owner
+        && us != uid
+    {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid)).with_context(|| format!("cannot hand over {shown}"))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot set the rights of {shown}"))
+}
+
+/// The user that this process acts as.
+pub fn effective_uid() -> anyhow::Result<u32> {
+    Ok(fs::metadata("/proc/self").context("cannot read /proc/self")?.uid())
+}
+
+/// A path as it stands in a URL.
+pub fn in_url(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut encoded = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _infallible = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locked_folder_is_refused_and_its_owner_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path).unwrap();
+        let text = lock(&path).unwrap_err().to_string();
+        assert!(
+            text.contains(&format!("in use by process {};", std::process::id())),
+            "{text}"
+        );
+        drop(held);
+        lock(&path).unwrap();
+    }
+
+    #[test]
+    fn an_instance_keeps_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = instance_id(dir.path()).unwrap();
+        assert_eq!(first, instance_id(dir.path()).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_long_path_moves_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let near = socket_folder(dir.path(), "redis", dir.path(), "redis.sock").unwrap();
+        assert_eq!(near, dir.path());
+        let long = dir.path().join("x".repeat(100));
+        let far = socket_folder(dir.path(), "redis", &long, "redis.sock").unwrap();
+        assert!(
+            far.starts_with(SHORT) && far.to_string_lossy().ends_with("-redis"),
+            "{}",
+            far.display()
+        );
+    }
+
+    #[test]
+    fn a_path_is_encoded_for_a_url() {
+        assert_eq!(in_url(Path::new("/a b/ü&?")), "/a%20b/%C3%BC%26%3F");
+    }
+}

@@ -1,0 +1,490 @@
+//! A private Postgres.
+
+use super::child::{self, EndStep, Identity, Server};
+use super::folder;
+use anyhow::{Context as _, bail};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PROGRAM: &str = "postgres";
+const INSTALL: &str = "install it with `apt-get install postgresql`";
+/// Where Debian keeps the programs, by major version; most of them are not in `PATH`.
+const DEBIAN: &str = "/usr/lib/postgresql";
+const SOCKET: &str = ".s.PGSQL.5432";
+const USER: &str = "flashsale";
+const DATABASE: &str = "flashsale";
+/// INT is "fast": end the sessions, write a checkpoint. QUIT ends at once, with a recovery at the next start.
+const END: &[EndStep] = &[("INT", Duration::from_secs(20)), ("QUIT", Duration::from_secs(5))];
+/// A recovery after a crash takes its time; a server that dies is noticed at once.
+const READY_LIMIT: Duration = Duration::from_secs(300);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Where the data goes when Postgres may not enter the instance's folder; kept over a restart of the machine.
+const AWAY: &str = "/var/tmp";
+/// In a folder there: whose it is, when it may go together with that one.
+const DISPOSABLE: &str = "disposable";
+
+/// How a private Postgres runs.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// Every commit is on disk. Without it a crash of the machine may lose the whole database: for tests.
+    pub durable: bool,
+    /// Further settings by name, which win over ours.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            durable: true,
+            settings: Vec::new(),
+        }
+    }
+}
+
+/// A private Postgres on a Unix socket; it stops when this is dropped and when our process ends, however it ends.
+#[derive(Debug)]
+pub struct PostgresServer {
+    server: Server,
+    sockets: PathBuf,
+    _lock: File,
+}
+
+impl PostgresServer {
+    /// Starts a Postgres whose files are in `dir/postgres` and waits until its database answers.
+    ///
+    /// Postgres refuses to run as root, so root runs it as `postgres` or `nobody`. Where that user may not enter
+    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/tmp`.
+    ///
+    /// # Errors
+    /// When Postgres is not installed, the folder is in use, or the server does not start; says what its log says.
+    pub fn start(dir: &Path, options: &PostgresOptions) -> anyhow::Result<Self> {
+        let dir = folder::open(dir)?;
+        let (home, identity) = home(&dir, options)?;
+        let lock = folder::lock(&home.join("lock"))?;
+        let data = home.join("data");
+        let programs = find_programs(&data)?;
+        child::end_leftovers(&data, PROGRAM, END)?;
+
+        let log = dir.join("postgres.log");
+        drop(child::new_log(&log)?);
+        if !data.exists() {
+            make_cluster(&programs, &home, &log, identity, options.durable)?;
+        }
+        let sockets = folder::socket_folder(&dir, "postgres", &home, SOCKET)?;
+        folder::private_for(&sockets, identity)?;
+        // Nobody else uses these folders, as the lock and the search just showed. A pid in a stale file may be
+        // another process by now, and Postgres would take that one for itself.
+        for stale in [data.join("postmaster.pid"), sockets.join(format!("{SOCKET}.lock"))] {
+            match fs::remove_file(&stale) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", stale.display()));
+                }
+                _ => {}
+            }
+        }
+        let mut command = child::command(&programs.join(PROGRAM), "INT", identity);
+        command.current_dir(&home).arg("-D").arg(&data);
+        for (name, value) in settings(&sockets, options) {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        let server = Server::start(PROGRAM, command, log, END)?;
+        let postgres = Self {
+            server,
+            sockets,
+            _lock: lock,
+        };
+        postgres.server.wait_ready(READY_LIMIT, || {
+            postgres.open_database().map_err(|error| error.to_string())
+        })?;
+        Ok(postgres)
+    }
+
+    /// The URL for clients.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!(
+            "postgres:///{DATABASE}?host={}&user={USER}",
+            folder::in_url(&self.sockets)
+        )
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Why the server no longer runs, with the end of its log; nothing while it runs.
+    #[must_use]
+    pub fn ended(&self) -> Option<String> {
+        self.server.ended()
+    }
+
+    /// Stops the server and waits for its end.
+    pub fn stop(&self) {
+        self.server.stop();
+    }
+
+    /// Connects to the database, and makes it if it is missing.
+    fn open_database(&self) -> Result<(), Refusal> {
+        let socket = self.sockets.join(SOCKET);
+        match run_sql(&socket, DATABASE, None) {
+            Err(Refusal::Server { code, .. }) if code == "3D000" => {
+                run_sql(&socket, "postgres", Some(&format!("CREATE DATABASE {DATABASE}")))
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> {
+    // The setting is a list with commas in which quotation marks hold a name together.
+    let sockets = format!("\"{}\"", sockets.display().to_string().replace('"', "\"\""));
+    let safe = if options.durable { "on" } else { "off" };
+    let ours = [
+        ("listen_addresses", ""),
+        ("unix_socket_directories", &sockets),
+        ("unix_socket_permissions", "0700"),
+        ("cluster_name", "flashsale"),
+        ("max_connections", "100"),
+        ("shared_buffers", if options.durable { "256MB" } else { "64MB" }),
+        ("fsync", safe),
+        // Even tests kill Postgres and expect what it had committed.
+        ("synchronous_commit", "on"),
+        ("full_page_writes", safe),
+        ("timezone", "UTC"),
+    ];
+    let ours = ours
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    ours.chain(options.settings.iter().cloned()).collect()
+}
+
+/// The folder of `postgres` and `initdb`: of the version that made the data, else the newest.
+fn find_programs(data: &Path) -> anyhow::Result<PathBuf> {
+    let made_by = fs::read_to_string(data.join("PG_VERSION"))
+        .ok()
+        .map(|version| version.trim().to_owned());
+    let mut versions: Vec<(u32, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(DEBIAN).into_iter().flatten().flatten() {
+        if let Some(version) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            versions.push((version, entry.path().join("bin")));
+        }
+    }
+    versions.retain(|(_, bin)| ["postgres", "initdb"].iter().all(|program| bin.join(program).is_file()));
+    versions.sort();
+    if let Some(wanted) = made_by.as_ref().and_then(|version| version.parse::<u32>().ok()) {
+        if let Some((_, bin)) = versions.iter().find(|(version, _)| *version == wanted) {
+            return Ok(bin.clone());
+        }
+        if !versions.is_empty() {
+            bail!(
+                "{} was made by Postgres {wanted}, which is not installed; install postgresql-{wanted} or move the data \
+                 to a newer version with pg_upgrade",
+                data.display()
+            );
+        }
+    }
+    if let Some((_, bin)) = versions.pop() {
+        return Ok(bin);
+    }
+    child::find_in_path(PROGRAM)
+        .and_then(|program| Some(program.canonicalize().ok()?.parent()?.to_owned()))
+        .filter(|bin| bin.join("initdb").is_file())
+        .with_context(|| format!("Postgres is neither in PATH nor in {DEBIAN}; {INSTALL}"))
+}
+
+/// The folder that holds the data, and whom Postgres must run as.
+fn home(dir: &Path, options: &PostgresOptions) -> anyhow::Result<(PathBuf, Option<Identity>)> {
+    let place = dir.join("postgres");
+    if let Ok(target) = fs::read_link(&place)
+        && !target.exists()
+    {
+        bail!(
+            "{} points to {}, which is gone and with it the ledger; restore it, or begin anew in another folder",
+            place.display(),
+            target.display()
+        );
+    }
+    folder::private(&place)?;
+    let home = place
+        .canonicalize()
+        .with_context(|| format!("cannot open {}", place.display()))?;
+    if folder::effective_uid()? != 0 {
+        return Ok((home, None));
+    }
+
+    let has_data = home.join("data").exists();
+    let identity = if has_data {
+        owner(&home.join("data"))?
+    } else {
+        unprivileged()?
+    };
+    folder::private_for(&home, Some(identity))?;
+    if may_write(&home, identity)? {
+        return Ok((home, Some(identity)));
+    }
+    if has_data {
+        bail!(
+            "user {} may not enter {}; let it with `chmod a+x` on each folder above",
+            identity.0,
+            home.display()
+        );
+    }
+    let away = Path::new(AWAY).join(format!("flashsale-{}", folder::instance_id(dir)?));
+    folder::private_for(&away, Some(identity))?;
+    if options.durable {
+        eprintln!(
+            "Postgres may not enter {}, so its data is in {}",
+            dir.display(),
+            away.display()
+        );
+    } else {
+        sweep();
+        fs::write(away.join(DISPOSABLE), dir.as_os_str().as_encoded_bytes())
+            .with_context(|| format!("cannot write in {}", away.display()))?;
+    }
+    remove_empty(&place)?;
+    std::os::unix::fs::symlink(&away, &place).with_context(|| format!("cannot create {}", place.display()))?;
+    Ok((away, Some(identity)))
+}
+
+/// Removes what tests left behind whose own folder is gone.
+fn sweep() {
+    for entry in fs::read_dir(AWAY).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_ours = entry.file_name().to_string_lossy().starts_with("flashsale-");
+        let Ok(origin) = fs::read_to_string(path.join(DISPOSABLE)) else {
+            continue;
+        };
+        if is_ours
+            && !Path::new(&origin).exists()
+            && let Ok(_lock) = folder::lock(&path.join("lock"))
+        {
+            // Another sweep may be faster; what stays is for the next one.
+            let _rest = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// Removes the folder that we made a moment ago and found to be of no use.
+fn remove_empty(place: &Path) -> anyhow::Result<()> {
+    let _none = fs::remove_file(place.join("lock"));
+    fs::remove_dir(place).with_context(|| format!("cannot replace {}", place.display()))
+}
+
+/// The user to run as when we are root: the one that the package made for it, else the one that owns nothing.
+fn unprivileged() -> anyhow::Result<Identity> {
+    let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
+    let find = |wanted: &str| {
+        users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let is_wanted = fields.next() == Some(wanted);
+            let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+            is_wanted.then_some((uid, gid))
+        })
+    };
+    find("postgres").or_else(|| find("nobody")).context(
+        "Postgres refuses to run as root and there is no user `postgres` or `nobody` to run it as; add one of them",
+    )
+}
+
+fn owner(path: &Path) -> anyhow::Result<Identity> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok((metadata.uid(), metadata.gid()))
+}
+
+/// Whether a user may enter and write a folder, as the system itself sees it.
+fn may_write(folder: &Path, identity: Identity) -> anyhow::Result<bool> {
+    let mut command = child::command(Path::new("test"), "KILL", Some(identity));
+    command.arg("-w").arg(folder).current_dir("/");
+    Ok(child::spawn(command)?
+        .wait()
+        .context("cannot wait for a child")?
+        .success())
+}
+
+/// Makes the database cluster. It gets its name when it is complete, so a crash in between leaves nothing half-made.
+fn make_cluster(
+    programs: &Path,
+    home: &Path,
+    log: &Path,
+    identity: Option<Identity>,
+    durable: bool,
+) -> anyhow::Result<()> {
+    let fresh = home.join("data.new");
+    match fs::remove_dir_all(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", fresh.display()));
+        }
+        _ => {}
+    }
+    let mut command = child::command(&programs.join("initdb"), "KILL", identity);
+    // Trust is enough: only our own user can reach the socket.
+    command.args([
+        "-U",
+        USER,
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--locale=C.UTF-8",
+        "--data-checksums",
+        "--no-instructions",
+    ]);
+    if !durable {
+        command.arg("--no-sync");
+    }
+    command.current_dir(home).arg("-D").arg(&fresh);
+    child::run_logged(command, log).context("initdb cannot make the database cluster")?;
+    fs::rename(&fresh, home.join("data")).with_context(|| format!("cannot rename {}", fresh.display()))
+}
+
+/// Why a statement was not run.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0}")]
+    Connection(#[from] io::Error),
+    #[error("{message} ({code})")]
+    Server { code: String, message: String },
+}
+
+/// Connects, runs at most one statement, and says how it went. A start needs no more of the protocol than this, and
+/// the driver belongs to the ledger.
+fn run_sql(socket: &Path, database: &str, statement: Option<&str>) -> Result<(), Refusal> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    let mut startup = 196_608_u32.to_be_bytes().to_vec(); // protocol 3.0
+    startup.extend_from_slice(format!("user\0{USER}\0database\0{database}\0\0").as_bytes());
+    send(&mut stream, &[], &startup)?;
+    wait_idle(&mut stream)?;
+    if let Some(statement) = statement {
+        send(&mut stream, b"Q", format!("{statement}\0").as_bytes())?;
+        wait_idle(&mut stream)?;
+    }
+    send(&mut stream, b"X", &[])?;
+    Ok(())
+}
+
+/// Sends a message: its type, its length with the length itself, its body.
+fn send(stream: &mut UnixStream, kind: &[u8], body: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
+    stream.write_all(&[kind, &length.to_be_bytes(), body].concat())
+}
+
+/// Reads messages until the server waits for a statement or reports an error.
+fn wait_idle(stream: &mut UnixStream) -> Result<(), Refusal> {
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        let [kind, length @ ..] = head;
+        let mut body = Vec::new();
+        stream
+            .take(u64::from(u32::from_be_bytes(length)).saturating_sub(4))
+            .read_to_end(&mut body)?;
+        match kind {
+            b'Z' => return Ok(()),
+            b'E' => {
+                let field = |wanted: u8| {
+                    let fields = body.split(|byte| *byte == 0);
+                    let found = fields
+                        .filter_map(<[u8]>::split_first)
+                        .find(|(kind, _)| **kind == wanted);
+                    found
+                        .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
+                        .unwrap_or_default()
+                };
+                return Err(Refusal::Server {
+                    code: field(b'C'),
+                    message: field(b'M'),
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const FOR_TESTS: PostgresOptions = PostgresOptions {
+        durable: false,
+        settings: Vec::new(),
+    };
+
+    fn sql(postgres: &PostgresServer, statement: &str) -> Result<(), Refusal> {
+        run_sql(&postgres.sockets.join(SOCKET), DATABASE, Some(statement))
+    }
+
+    #[test]
+    fn rows_outlive_a_kill_and_a_stale_pid_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
+        let refusal = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap_err().to_string();
+        assert!(refusal.contains("is in use by process"), "{refusal}");
+        sql(&postgres, "CREATE TABLE kept (id int)").unwrap();
+        let script = format!("kill -KILL {}", postgres.pid());
+        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        drop(postgres);
+        let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
+        sql(&postgres, "SELECT * FROM kept").unwrap();
+        assert!(matches!(sql(&postgres, "SELECT * FROM lost"), Err(Refusal::Server { code, .. }) if code == "42P01"));
+    }
+
+    #[test]
+    fn the_url_works_for_the_driver_and_for_psql() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a b&c", "a,b"] {
+            let postgres = PostgresServer::start(&dir.path().join(name), &FOR_TESTS).unwrap();
+            let psql = Command::new("psql")
+                .args([&postgres.url(), "-Atc", "SELECT 40 + 2"])
+                .output()
+                .unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&psql.stdout),
+                "42\n",
+                "{}",
+                String::from_utf8_lossy(&psql.stderr)
+            );
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                use sqlx::Connection as _;
+                let mut connection = sqlx::PgConnection::connect(&postgres.url()).await.unwrap();
+                let (sum,): (i32,) = sqlx::query_as("SELECT 40 + 2")
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap();
+                assert_eq!(sum, 42);
+            });
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_shows_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = vec![("max_connections".to_owned(), "nonsense".to_owned())];
+        let error = PostgresServer::start(
+            dir.path(),
+            &PostgresOptions {
+                durable: false,
+                settings,
+            },
+        )
+        .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("postgres.log") && text.contains("max_connections"),
+            "{text}"
+        );
+    }
+}

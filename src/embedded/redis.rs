@@ -1,0 +1,356 @@
+//! A private Redis.
+
+use super::child::{self, EndStep, Server};
+use super::folder;
+use anyhow::{Context as _, bail};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+const PROGRAM: &str = "redis-server";
+const CHECKER: &str = "redis-check-aof";
+const INSTALL: &str = "install it with `apt-get install redis-server`";
+const SOCKET: &str = "redis.sock";
+/// An asked Redis with an append-only file has everything on disk already, so this takes milliseconds.
+const END: &[EndStep] = &[("TERM", Duration::from_secs(10))];
+/// Reading back a large append-only file takes its time; a server that dies is noticed at once.
+const READY_LIMIT: Duration = Duration::from_secs(300);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a private Redis runs.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// Every acknowledged write is on disk. Without it nothing is: for tests that restart nothing.
+    pub durable: bool,
+    /// Further settings by name, which win over ours.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            durable: true,
+            settings: Vec::new(),
+        }
+    }
+}
+
+/// A private Redis on a Unix socket; it stops when this is dropped and when our process ends, however it ends.
+#[derive(Debug)]
+pub struct RedisServer {
+    server: Server,
+    socket: PathBuf,
+    _lock: File,
+}
+
+impl RedisServer {
+    /// Starts a Redis whose files are in `dir/redis`, and waits until it answers.
+    ///
+    /// # Errors
+    /// When Redis is not installed, the folder is in use, or the server does not start; says what its log says.
+    pub fn start(dir: &Path, options: &RedisOptions) -> anyhow::Result<Self> {
+        let Some(program) = child::find_in_path(PROGRAM) else {
+            bail!("{PROGRAM} is not in PATH; {INSTALL}")
+        };
+        let dir = folder::open(dir)?;
+        let home = dir.join("redis");
+        folder::private(&home)?;
+        let lock = folder::lock(&home.join("lock"))?;
+        child::end_leftovers(&home, PROGRAM, END)?;
+
+        let log = dir.join("redis.log");
+        drop(child::new_log(&log)?);
+        let is_restart = repair(&home, &log)?;
+        let sockets = folder::socket_folder(&dir, "redis", &home, SOCKET)?;
+        folder::private_for(&sockets, None)?;
+        let socket = sockets.join(SOCKET);
+        let mut command = child::command(&program, "TERM", None);
+        command
+            .current_dir(&home)
+            .args(["--port", "0", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&home);
+        for (name, value) in settings(options)? {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        let server = Server::start(PROGRAM, command, log, END)?;
+        let redis = Self {
+            server,
+            socket,
+            _lock: lock,
+        };
+        redis.server.wait_ready(READY_LIMIT, || match redis.ask("PING") {
+            Ok(answer) if answer == "+PONG" => Ok(()),
+            Ok(answer) => Err(answer),
+            Err(error) => Err(error.to_string()),
+        })?;
+        if is_restart && options.durable {
+            // Belt and braces for a torn file (see `repair`): new writes go to a file that never was torn.
+            let answer = redis
+                .ask("BGREWRITEAOF")
+                .context("redis-server does not answer BGREWRITEAOF")?;
+            if !answer.starts_with('+') {
+                tracing::warn!(answer, "redis-server does not rewrite its append-only file");
+            }
+        }
+        Ok(redis)
+    }
+
+    /// The URL for clients.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("unix://{}", folder::in_url(&self.socket))
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Why the server no longer runs, with the end of its log; nothing while it runs.
+    #[must_use]
+    pub fn ended(&self) -> Option<String> {
+        self.server.ended()
+    }
+
+    /// Stops the server and waits for its end.
+    pub fn stop(&self) {
+        self.server.stop();
+    }
+
+    /// One inline command and the first line of its answer: all that a start needs, without a client.
+    fn ask(&self, command: &str) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        stream.write_all(format!("{command}\r\n").as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
+    }
+}
+
+/// The server's settings, ours first.
+fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
+    let maxmemory = (machine_memory()? / 2).to_string();
+    let mut settings = vec![
+        ("unixsocketperm", "700"),
+        ("daemonize", "no"),
+        ("save", ""),
+        ("maxmemory", &maxmemory),
+        ("maxmemory-policy", "noeviction"),
+        // A script that runs for 200 ms is a fault; others shall hear BUSY then, not in 5 s.
+        ("busy-reply-threshold", "200"),
+        ("enable-debug-command", "no"),
+        ("enable-module-command", "no"),
+    ];
+    if options.durable {
+        settings.extend([
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("no-appendfsync-on-rewrite", "no"),
+            ("aof-load-truncated", "no"),
+            ("aof-use-rdb-preamble", "yes"),
+        ]);
+    } else {
+        settings.push(("appendonly", "no"));
+    }
+    let ours = settings
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(ours.chain(options.settings.iter().cloned()).collect())
+}
+
+/// The memory that we may use, in bytes: the machine's, or less if our control group has less.
+fn machine_memory() -> anyhow::Result<u64> {
+    let info = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let total = info
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        })
+        .context("/proc/meminfo has no MemTotal")?;
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    Ok(limit.unwrap_or(u64::MAX).min(total * 1024))
+}
+
+/// Cuts off what a crash tore, and says whether there is an append-only file at all.
+///
+/// A script's writes stand between `MULTI` and `EXEC`. Redis 7.0 itself would cut inside such a block and leave its
+/// `MULTI` behind, which swallows the writes that come after it at the next start. The checker cuts before it.
+fn repair(home: &Path, log: &Path) -> anyhow::Result<bool> {
+    let folder = home.join("appendonlydir");
+    let manifest = folder.join("appendonly.aof.manifest");
+    let Ok(listed) = fs::read_to_string(&manifest) else {
+        return Ok(false);
+    };
+    let Some(program) = child::find_in_path(CHECKER) else {
+        bail!("{CHECKER} is not in PATH; {INSTALL}")
+    };
+    let mut check = child::command(&program, "KILL", None);
+    check.arg(&manifest);
+    if child::run_logged(check, log).is_ok() {
+        return Ok(true);
+    }
+
+    // Only the end of the newest file can be torn. It is kept: the tail may tell what happened.
+    let newest = listed
+        .lines()
+        .rev()
+        .find(|line| line.ends_with(" type i"))
+        .and_then(|line| line.split(' ').nth(1));
+    let Some(newest) = newest else {
+        bail!(
+            "{}",
+            child::with_tail(
+                &format!("{} is damaged; restore it from a backup", folder.display()),
+                log
+            )
+        );
+    };
+    let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
+    let copy = home.join(format!("{newest}.torn-{stamp}"));
+    fs::copy(folder.join(newest), &copy).with_context(|| format!("cannot write {}", copy.display()))?;
+    let mut fix = child::command(&program, "KILL", None);
+    fix.arg("--fix").arg(&manifest);
+    let yes = copy.with_extension("answer");
+    fs::write(&yes, "y\n").with_context(|| format!("cannot write {}", yes.display()))?;
+    fix.stdin(Stdio::from(
+        File::open(&yes).with_context(|| format!("cannot read {}", yes.display()))?,
+    ));
+    let fixed = child::run_logged(fix, log);
+    fs::remove_file(&yes).with_context(|| format!("cannot remove {}", yes.display()))?;
+    fixed.with_context(|| {
+        format!(
+            "{} is damaged and cannot be repaired; restore it from a backup",
+            folder.display()
+        )
+    })?;
+    tracing::warn!(kept = %copy.display(), "the append-only file was torn by a crash; its unfinished end was cut off");
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    /// Sends commands in one go and returns what came back within the time that a last PING takes.
+    fn send(redis: &RedisServer, commands: &str) -> String {
+        let mut stream = UnixStream::connect(&redis.socket).unwrap();
+        stream.write_all(format!("{commands}QUIT\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn kill(redis: RedisServer) {
+        let script = format!("kill -KILL {}", redis.pid());
+        assert!(
+            std::process::Command::new("sh")
+                .args(["-c", &script])
+                .status()
+                .unwrap()
+                .success()
+        );
+        drop(redis);
+    }
+
+    #[test]
+    fn a_folder_serves_one_redis_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = RedisOptions {
+            durable: false,
+            ..RedisOptions::default()
+        };
+        let first = RedisServer::start(dir.path(), &options).unwrap();
+        let refusal = RedisServer::start(dir.path(), &options).unwrap_err().to_string();
+        assert!(refusal.contains("is in use by process"), "{refusal}");
+        assert!(first.ended().is_none());
+        first.stop();
+        assert!(first.ended().is_some());
+        drop(first);
+        RedisServer::start(dir.path(), &options).unwrap();
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_over_two_kills_and_a_torn_tail() {
+        let dir = tempfile::tempdir().unwrap();
+        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        let script = "redis.call('DECRBY','stock',3) redis.call('INCR','orders')";
+        send(
+            &redis,
+            &format!("SET stock 100\r\nEVAL \"{script}\" 0\r\nEVAL \"{script}\" 0\r\n"),
+        );
+        kill(redis);
+        // Tear the second script's writes: 97 with one order is right, 94 with one order would be a leak.
+        let file = dir.path().join("redis/appendonlydir/appendonly.aof.1.incr.aof");
+        let length = fs::metadata(&file).unwrap().len();
+        File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(length - 20)
+            .unwrap();
+
+        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        let answer = send(&redis, "GET stock\r\nGET orders\r\nSET after yes\r\n");
+        assert_eq!(answer, "$2\r\n97\r\n$1\r\n1\r\n+OK\r\n+OK\r\n");
+        kill(redis);
+        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        assert_eq!(
+            send(&redis, "GET stock\r\nGET after\r\n"),
+            "$2\r\n97\r\n$3\r\nyes\r\n+OK\r\n"
+        );
+        let kept = fs::read_dir(dir.path().join("redis")).unwrap();
+        assert_eq!(
+            kept.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains(".torn-"))
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_long_path_is_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("a folder with a name".repeat(6));
+        let redis = RedisServer::start(
+            &long,
+            &RedisOptions {
+                durable: false,
+                ..RedisOptions::default()
+            },
+        )
+        .unwrap();
+        assert!(redis.url().starts_with("unix:///tmp/flashsale-"), "{}", redis.url());
+        assert_eq!(redis.ask("PING").unwrap(), "+PONG");
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_shows_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = vec![("maxclients".to_owned(), "nonsense".to_owned())];
+        let error = RedisServer::start(
+            dir.path(),
+            &RedisOptions {
+                durable: false,
+                settings,
+            },
+        )
+        .unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("redis.log") && text.contains("maxclients"), "{text}");
+    }
+}

@@ -1,0 +1,147 @@
+//! The secrets of a private instance: made once, kept in its folder.
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Makes a new value for a secret.
+pub type Make = fn() -> String;
+
+/// Where an instance keeps its secrets: a file that a shell can read in.
+#[must_use]
+pub fn path(dir: &Path) -> PathBuf {
+    dir.join("secrets.env")
+}
+
+/// The values of the `wanted` secrets, from the folder's file. Those that are not in it yet are made and added.
+///
+/// # Errors
+/// When the file cannot be read or written, or holds something else.
+pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Result<BTreeMap<&'static str, String>> {
+    let path = path(dir);
+    let shown = path.display();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+    };
+    let mut kept = parse(&text, &path)?;
+    let before = kept.len();
+    let values = wanted
+        .iter()
+        .map(|(name, make)| (*name, kept.entry((*name).to_owned()).or_insert_with(make).clone()))
+        .collect();
+    if kept.len() > before {
+        let mut text =
+            "# Secrets of this instance. Read them into a shell with: set -a; . ./secrets.env; set +a\n".to_owned();
+        for (name, value) in &kept {
+            writeln!(text, "{name}={value}")?;
+        }
+        write_private(&path, &text)?;
+    } else if !text.is_empty() {
+        // A copy of the folder may have lost the file's rights.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("cannot set the rights of {shown}"))?;
+    }
+    Ok(values)
+}
+
+/// A random key in hexadecimal, 32 bytes' worth.
+#[must_use]
+pub fn random_key() -> String {
+    rand::random::<[u8; 32]>().iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _infallible = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A random secret in the form of Standard Webhooks.
+#[must_use]
+pub fn random_webhook_secret() -> String {
+    format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()))
+}
+
+/// Replaces a file that only its owner can read, in one step that a crash cannot halve.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fresh = path.with_extension("new");
+    let write = || {
+        // What a crash left must not lend its rights to the new file.
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn parse(text: &str, path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut values = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some((name, value)) = line
+            .split_once('=')
+            .filter(|(name, _)| !name.contains(char::is_whitespace))
+        else {
+            bail!("{}:{}: write each secret as NAME=value", path.display(), index + 1);
+        };
+        values.insert(name.to_owned(), value.trim_matches(['"', '\'']).to_owned());
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: [(&str, Make); 2] = [("A_KEY", random_key), ("A_HOOK", random_webhook_secret)];
+
+    #[test]
+    fn a_secret_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = load_or_make(dir.path(), &WANTED[..1]).unwrap();
+        let both = load_or_make(dir.path(), &WANTED).unwrap();
+        assert_eq!(one["A_KEY"], both["A_KEY"]);
+        assert_eq!(both, load_or_make(dir.path(), &WANTED).unwrap());
+        assert_eq!((both["A_KEY"].len(), both["A_HOOK"].len()), (64, 6 + 44));
+        assert_eq!(
+            fs::metadata(path(dir.path())).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_when_nothing_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(load_or_make(dir.path(), &[]).unwrap().is_empty());
+        assert!(!path(dir.path()).exists());
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(path(dir.path()), "A=b\nnonsense\n").unwrap();
+        let text = load_or_make(dir.path(), &WANTED).unwrap_err().to_string();
+        assert!(text.contains("secrets.env:2:"), "{text}");
+    }
+}

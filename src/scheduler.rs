@@ -1,0 +1,1 @@
+//! When each flow runs.
