@@ -10,6 +10,7 @@ pub mod order;
 pub mod pay;
 pub mod preload;
 pub mod purchase;
+pub mod ready;
 pub mod rebalance;
 pub mod release;
 pub mod restock;

@@ -81,6 +81,30 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Glance>, Fault> {
     Ok(Some(Glance { sale, now, free }))
 }
 
+/// Up to `max` sales that shoppers may know, newest first, after the one given.
+///
+/// # Errors
+/// As [`stats`].
+pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Glance>, Fault> {
+    let sales = app.ledger.sales(i64::try_from(max).unwrap_or(i64::MAX), after, false).await?;
+    let mut found = Vec::with_capacity(sales.len());
+    for sale in sales {
+        // One that has left Redis, a day after its end, has nothing to offer.
+        found.push(match glance(app, sale.id).await {
+            Ok(Some(glance)) => glance,
+            Ok(None) => continue,
+            Err(Fault::Incomplete(_)) => nothing_left(app, sale).await?,
+            Err(fault) => return Err(fault),
+        });
+    }
+    Ok(found)
+}
+
+async fn nothing_left(app: &App, sale: Sale) -> Result<Glance, Fault> {
+    let free = sale.items.iter().map(|item| (item.sku.clone(), 0)).collect();
+    Ok(Glance { now: app.stock.now().await?, free, sale: Arc::new(sale) })
+}
+
 /// An item over all shards.
 #[must_use]
 pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
