@@ -317,6 +317,10 @@ fn make_cluster(
     durable: bool,
 ) -> anyhow::Result<()> {
     let fresh = home.join("data.new");
+    // What a killed run left at work there is worth nothing: no gentle signal first.
+    for (folder, program) in [(home, "initdb"), (home, PROGRAM), (&fresh, PROGRAM)] {
+        child::end_leftovers(folder, program, &[])?;
+    }
     match fs::remove_dir_all(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", fresh.display()));
