@@ -141,6 +141,14 @@ impl PostgresServer {
     }
 }
 
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.server.stop();
+        // A folder for sockets only is empty now and goes; the one with the data is not, and stays.
+        let _kept = fs::remove_dir(&self.sockets);
+    }
+}
+
 fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> {
     // The setting is a list with commas in which quotation marks hold a name together.
     let sockets = format!("\"{}\"", sockets.display().to_string().replace('"', "\"\""));
@@ -317,6 +325,10 @@ fn make_cluster(
     durable: bool,
 ) -> anyhow::Result<()> {
     let fresh = home.join("data.new");
+    // What a killed run left at work there is worth nothing: no gentle signal first.
+    for (folder, program) in [(home, "initdb"), (home, PROGRAM), (&fresh, PROGRAM)] {
+        child::end_leftovers(folder, program, &[])?;
+    }
     match fs::remove_dir_all(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", fresh.display()));
@@ -436,6 +448,24 @@ mod tests {
         let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
         sql(&postgres, "SELECT * FROM kept").unwrap();
         assert!(matches!(sql(&postgres, "SELECT * FROM lost"), Err(Refusal::Server { code, .. }) if code == "42P01"));
+    }
+
+    #[test]
+    fn a_folder_that_postgres_may_not_enter_is_no_obstacle() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let start = || {
+            let dir = tempfile::tempdir().unwrap();
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+            for _restart in 0..2 {
+                let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
+                sql(&postgres, "CREATE TABLE IF NOT EXISTS kept (id int)").unwrap();
+            }
+            dir.path().join("postgres").canonicalize().unwrap()
+        };
+        let first = start();
+        let second = start();
+        assert!(!first.exists(), "{} outlived its folder", first.display());
+        let _rest = fs::remove_dir_all(second);
     }
 
     #[test]
