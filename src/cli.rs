@@ -5,13 +5,14 @@ mod answer;
 pub mod audit;
 mod client;
 mod duration;
+pub mod healthcheck;
+pub mod migrate;
 #[cfg(test)]
 mod mock_server;
 mod output;
 pub mod pay;
 pub mod sale;
 mod sale_file;
-pub mod healthcheck;
 pub mod serve;
 mod setting;
 pub mod token;
@@ -36,6 +37,8 @@ enum Command {
     Up(up::Args),
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
+    /// Bring the schema of the database up to this binary.
+    Migrate,
     /// Create, open, restock and follow sales.
     Sale(sale::Args),
     /// Print a shopper's bearer token.
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Migrate => migrate::run(),
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),

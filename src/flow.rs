@@ -17,6 +17,7 @@ pub mod restock;
 pub mod retire;
 pub mod sale_book;
 pub mod stats;
+pub mod sweep;
 pub mod transition;
 
 use crate::ledger::Ledger;

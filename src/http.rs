@@ -83,7 +83,11 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(route("/v1/webhooks/payments").route(web::post().to(webhooks::payments)))
         .service(
             web::scope("/v1/admin")
-                .service(route("/sales").route(web::get().to(admin::list_sales)).route(web::post().to(admin::create_sale)))
+                .service(
+                    route("/sales")
+                        .route(web::get().to(admin::list_sales))
+                        .route(web::post().to(admin::create_sale)),
+                )
                 .service(route("/sales/{id}").route(web::get().to(admin::show_sale)))
                 .service(route("/sales/{id}/preload").route(web::post().to(admin::preload)))
                 .service(route("/sales/{id}/open").route(web::post().to(admin::open)))

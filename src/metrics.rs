@@ -79,7 +79,11 @@ impl Metrics {
             self.purchase_duration.clone(),
         );
         registry.register("payments", "Payments by outcome", self.payments.clone());
-        registry.register("orders_drained", "Orders taken into the ledger", self.orders_drained.clone());
+        registry.register(
+            "orders_drained",
+            "Orders taken into the ledger",
+            self.orders_drained.clone(),
+        );
         registry.register("job_runs", "Runs of each job by result", self.job_runs.clone());
         registry.register_with_unit(
             "job_last_success_timestamp",

@@ -23,7 +23,7 @@ const END: &[EndStep] = &[("INT", Duration::from_secs(20)), ("QUIT", Duration::f
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Where the data goes when Postgres may not enter the instance's folder; kept over a restart of the machine.
-const AWAY: &str = "/var/tmp";
+const AWAY: &str = "/var/lib";
 /// In a folder there: whose it is, when it may go together with that one.
 const DISPOSABLE: &str = "disposable";
 
@@ -57,7 +57,7 @@ impl PostgresServer {
     /// Starts a Postgres whose files are in `dir/postgres` and waits until its database answers.
     ///
     /// Postgres refuses to run as root, so root runs it as `postgres` or `nobody`. Where that user may not enter
-    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/tmp`.
+    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/lib`.
     ///
     /// # Errors
     /// When Postgres is not installed, the folder is in use, or the server does not start; says what its log says.

@@ -7,10 +7,11 @@ use super::App;
 use crate::crash;
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
 use futures_util::StreamExt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -82,15 +83,15 @@ fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
 /// The first fault; the other shards have been drained all the same.
 pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    let shards: Vec<_> = sales
-        .iter()
-        .flat_map(|sale| (0..sale.shards).map(move |shard| (sale, ShardKey { sale: sale.id, shard })))
-        .collect();
+    let mut shards = Vec::new();
+    for sale in sales.iter().filter(|sale| sale.lifecycle != Lifecycle::Loading) {
+        shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
+    }
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
-    let backlog = app.stock.undrained(&keys).await?;
-    let waiting = shards.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
-    let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(waiting)
-        .map(|((sale, key), _)| drain_shard(app, sale, key.shard))
+    let mut backlog = app.stock.undrained(&keys).await?.into_iter();
+    shards.retain(|_| backlog.next().is_some_and(|events| events > 0));
+    let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
+        .map(|(sale, key)| async move { drain_shard(app, &sale, key.shard).await })
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;

@@ -66,7 +66,9 @@ pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<Order>, Faul
     if let Some(order) = app.ledger.order(id).await? {
         return Ok(Some(order));
     }
-    let Some(sale) = app.sales.by_number(id.sale_number()).await? else { return Ok(None) };
+    let Some(sale) = app.sales.by_number(id.sale_number()).await? else {
+        return Ok(None);
+    };
     if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
         return Ok(None);
     }

@@ -88,7 +88,9 @@ fn all_shards(sale: &Sale) -> Vec<u16> {
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn list(app: &App, outcome: PaymentOutcome, max: usize) -> Result<Vec<RecordedPayment>, Fault> {
-    app.ledger.payments(outcome, i64::try_from(max).unwrap_or(i64::MAX)).await
+    app.ledger
+        .payments(outcome, i64::try_from(max).unwrap_or(i64::MAX))
+        .await
 }
 
 /// Settles payments whose orders were on their way; returns how many.

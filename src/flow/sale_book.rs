@@ -151,7 +151,9 @@ pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
-    app.ledger.sales(i64::try_from(max).unwrap_or(i64::MAX), after, true).await
+    app.ledger
+        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, true)
+        .await
 }
 
 /// A fault that several callers share.

@@ -3,7 +3,7 @@
 use super::App;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Counters, ItemStats, ShardStats, Stats};
+use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::Millis;
 use crate::stock::read_shard::ShardReading;
@@ -58,6 +58,14 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
     app.stock.read_shards(sale.id, sale.shards).await
 }
 
+/// What needs an operator's eye, in any sale.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
+    app.ledger.alerts(None).await
+}
+
 /// What a sale still offers; `None` when there is no such sale.
 ///
 /// # Errors
@@ -86,7 +94,10 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Glance>, Fault> {
 /// # Errors
 /// As [`stats`].
 pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Glance>, Fault> {
-    let sales = app.ledger.sales(i64::try_from(max).unwrap_or(i64::MAX), after, false).await?;
+    let sales = app
+        .ledger
+        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, false)
+        .await?;
     let mut found = Vec::with_capacity(sales.len());
     for sale in sales {
         // One that has left Redis, a day after its end, has nothing to offer.
@@ -102,7 +113,11 @@ pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec
 
 async fn nothing_left(app: &App, sale: Sale) -> Result<Glance, Fault> {
     let free = sale.items.iter().map(|item| (item.sku.clone(), 0)).collect();
-    Ok(Glance { now: app.stock.now().await?, free, sale: Arc::new(sale) })
+    Ok(Glance {
+        now: app.stock.now().await?,
+        free,
+        sale: Arc::new(sale),
+    })
 }
 
 /// An item over all shards.

@@ -1,7 +1,7 @@
 //! What operators do.
 
 use super::Api;
-use super::extract::{Json, Key, OrderPath, Operator, SalePath};
+use super::extract::{Json, Key, Operator, OrderPath, SalePath};
 use super::problem::{Code, Problem};
 use super::views::{AdminSale, Page, PageQuery};
 use crate::domain::ids::SaleId;
@@ -32,7 +32,9 @@ pub async fn create_sale(
     let new = request.check().map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let sale = api.weather.observe(flow::sale_book::create(&api.app, &new).await)?;
     let location = format!("/v1/admin/sales/{}", sale.id);
-    Ok(HttpResponse::Created().insert_header((LOCATION, location)).json(view(&api, sale).await))
+    Ok(HttpResponse::Created()
+        .insert_header((LOCATION, location))
+        .json(view(&api, sale).await))
 }
 
 /// `GET /v1/admin/sales`
@@ -46,7 +48,9 @@ pub async fn list_sales(
 ) -> Result<HttpResponse, Problem> {
     let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let limit = page.limit();
-    let sales = api.weather.observe(flow::sale_book::list(&api.app, limit + 1, page.starting_after).await)?;
+    let sales = api
+        .weather
+        .observe(flow::sale_book::list(&api.app, limit + 1, page.starting_after).await)?;
     let now = flow::sale_book::clock(&api.app).await;
     let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
@@ -86,7 +90,10 @@ pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
 }
 
 async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
-    match api.weather.observe(flow::transition::transition(&api.app, id, to).await)? {
+    match api
+        .weather
+        .observe(flow::transition::transition(&api.app, id, to).await)?
+    {
         TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(api, sale).await)),
         TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
         TransitionOutcome::NotFound => Err(Problem::not_found("such sale")),
@@ -126,26 +133,40 @@ pub async fn restock(
     Key(key): Key,
     Json(body): Json<RestockBody>,
 ) -> Result<HttpResponse, Problem> {
-    let sku = body.sku.parse().map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+    let sku = body
+        .sku
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
     if body.quantity == 0 || !(-STOCK_MAX..=STOCK_MAX).contains(&body.quantity) {
-        return Err(Problem::invalid(format!("quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0")));
+        return Err(Problem::invalid(format!(
+            "quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0"
+        )));
     }
     let app = std::sync::Arc::clone(&api.app);
     // A task of its own: a client that hangs up must not leave a withdrawal for the scheduler.
     let flow = tokio::spawn(async move { flow::restock::restock(&app, id, &key, &sku, body.quantity).await });
     let outcome = match flow.await {
         Ok(outcome) => api.weather.observe(outcome)?,
-        Err(_) => return Err(Problem::new(Code::Unavailable, "the outcome is not known; repeat with the same key")),
+        Err(_) => {
+            return Err(Problem::new(
+                Code::Unavailable,
+                "the outcome is not known; repeat with the same key",
+            ));
+        }
     };
     match outcome {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
         RestockOutcome::Insufficient => Err(Problem::new(
             Code::InsufficientStock,
-            format!("{} units cannot be moved: too few are free, or the item would exceed {STOCK_MAX}", body.quantity),
+            format!(
+                "{} units cannot be moved: too few are free, or the item would exceed {STOCK_MAX}",
+                body.quantity
+            ),
         )),
-        RestockOutcome::KeyReused => {
-            Err(Problem::new(Code::IdempotencyKeyReused, "this key belongs to another restock"))
-        }
+        RestockOutcome::KeyReused => Err(Problem::new(
+            Code::IdempotencyKeyReused,
+            "this key belongs to another restock",
+        )),
         RestockOutcome::NotLoaded(state) => Err(Problem::invalid_transition(state)),
         RestockOutcome::SaleNotFound => Err(Problem::not_found("such sale")),
         RestockOutcome::ItemNotFound => Err(Problem::not_found("such sku in this sale")),
@@ -184,7 +205,10 @@ struct OwnedOrder {
 pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api.weather.observe(flow::order::find_anywhere(&api.app, id).await)?;
     let order = order.ok_or_else(|| Problem::not_found("such order"))?;
-    Ok(HttpResponse::Ok().json(OwnedOrder { user: order.user.as_str().to_owned(), order }))
+    Ok(HttpResponse::Ok().json(OwnedOrder {
+        user: order.user.as_str().to_owned(),
+        order,
+    }))
 }
 
 /// Which payments are asked for.
@@ -205,11 +229,18 @@ pub async fn list_payments(
 ) -> Result<HttpResponse, Problem> {
     let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let wanted = query.outcome.as_deref().unwrap_or("refund_due");
-    let known = [PaymentOutcome::RefundDue, PaymentOutcome::Unmatched, PaymentOutcome::Pending, PaymentOutcome::Applied];
+    let known = [
+        PaymentOutcome::RefundDue,
+        PaymentOutcome::Unmatched,
+        PaymentOutcome::Pending,
+        PaymentOutcome::Applied,
+    ];
     let outcome = known.into_iter().find(|outcome| outcome.as_str() == wanted);
     let outcome = outcome
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
     let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
-    let payments = api.weather.observe(flow::pay::list(&api.app, outcome, limit + 1).await)?;
+    let payments = api
+        .weather
+        .observe(flow::pay::list(&api.app, outcome, limit + 1).await)?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
 }

@@ -62,7 +62,10 @@ impl Tokens {
         validation.validate_nbf = true;
         validation.validate_aud = false;
         validation.set_required_spec_claims(&["exp", "sub"]);
-        Self { key: DecodingKey::from_secret(secret), validation }
+        Self {
+            key: DecodingKey::from_secret(secret),
+            validation,
+        }
     }
 
     fn user(&self, token: &str) -> Option<UserId> {
@@ -73,7 +76,8 @@ impl Tokens {
 
 fn api(request: &HttpRequest) -> Result<&Api, Problem> {
     let data = request.app_data::<Data<Api>>();
-    data.map(|data| data.get_ref()).ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
+    data.map(|data| data.get_ref())
+        .ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -83,7 +87,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn unauthenticated(what: &str) -> Problem {
-    Problem::new(Code::Unauthenticated, format!("{what}: send Authorization: Bearer and a valid one"))
+    Problem::new(
+        Code::Unauthenticated,
+        format!("{what}: send Authorization: Bearer and a valid one"),
+    )
 }
 
 /// The only value of a header.
@@ -93,12 +100,19 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Pro
     if values.next().is_some() {
         return Err(Problem::invalid(format!("the header {name} is there twice")));
     }
-    value.to_str().map(Some).or_else(|_| Err(Problem::invalid(format!("{name} must be printable ASCII"))))
+    value
+        .to_str()
+        .map(Some)
+        .or_else(|_| Err(Problem::invalid(format!("{name} must be printable ASCII"))))
 }
 
 fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> {
     // An id that cannot be is an id that is not there.
-    request.match_info().query("id").parse().or_else(|_| Err(Problem::not_found(what)))
+    request
+        .match_info()
+        .query("id")
+        .parse()
+        .or_else(|_| Err(Problem::not_found(what)))
 }
 
 macro_rules! from_head {
@@ -115,25 +129,37 @@ macro_rules! from_head {
 
 from_head!(Shopper, |request: &HttpRequest| {
     let user = bearer(request.headers()).and_then(|token| api(request).ok()?.tokens.user(token));
-    user.map(Self).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
+    user.map(Self)
+        .ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
 });
 
 from_head!(Operator, |request: &HttpRequest| {
     let expected = api(request)?.admin_key.expose().as_bytes();
     let given = bearer(request.headers()).unwrap_or_default().as_bytes();
-    if bool::from(given.ct_eq(expected)) { Ok(Self) } else { Err(unauthenticated("the operators' key is missing or wrong")) }
+    if bool::from(given.ct_eq(expected)) {
+        Ok(Self)
+    } else {
+        Err(unauthenticated("the operators' key is missing or wrong"))
+    }
 });
 
 from_head!(Key, |request: &HttpRequest| {
     let key = single(request.headers(), "Idempotency-Key")?;
     let key = key.ok_or_else(|| {
-        Problem::new(Code::IdempotencyKeyMissing, "send Idempotency-Key: a name for this request, the same on every retry")
+        Problem::new(
+            Code::IdempotencyKeyMissing,
+            "send Idempotency-Key: a name for this request, the same on every retry",
+        )
     })?;
-    key.parse().map(Self).map_err(|wrong| Problem::invalid(format!("{wrong}")))
+    key.parse()
+        .map(Self)
+        .map_err(|wrong| Problem::invalid(format!("{wrong}")))
 });
 
-from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale").map(Self));
-from_head!(OrderPath, |request: &HttpRequest| segment(request, "such order").map(Self));
+from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")
+    .map(Self));
+from_head!(OrderPath, |request: &HttpRequest| segment(request, "such order")
+    .map(Self));
 
 impl FromRequest for Body {
     type Error = Problem;
@@ -142,7 +168,8 @@ impl FromRequest for Body {
         let payload = payload.take();
         Box::pin(async move {
             let body = tokio::time::timeout(BODY_TIME, read(payload)).await;
-            body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time"))).map(Self)
+            body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time")))
+                .map(Self)
         })
     }
 }
@@ -152,7 +179,10 @@ async fn read(mut payload: Payload) -> Result<Bytes, Problem> {
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| Problem::invalid(format!("the body is broken: {error}")))?;
         if body.len() + chunk.len() > BODY_MAX {
-            return Err(Problem::new(Code::PayloadTooLarge, format!("a body has at most {BODY_MAX} bytes")));
+            return Err(Problem::new(
+                Code::PayloadTooLarge,
+                format!("a body has at most {BODY_MAX} bytes"),
+            ));
         }
         body.extend_from_slice(&chunk);
     }

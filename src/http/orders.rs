@@ -25,11 +25,20 @@ pub struct PurchaseBody {
 
 impl PurchaseBody {
     fn check(self, Shopper(user): Shopper, Key(key): Key) -> Result<PurchaseRequest, Problem> {
-        let sku = self.sku.parse().map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
-        let quantity = u32::try_from(self.quantity).ok().filter(|quantity| (1..=QUANTITY_MAX).contains(quantity));
-        let quantity =
-            quantity.ok_or_else(|| Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")))?;
-        Ok(PurchaseRequest { user, key, sku, quantity })
+        let sku = self
+            .sku
+            .parse()
+            .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+        let quantity = u32::try_from(self.quantity)
+            .ok()
+            .filter(|quantity| (1..=QUANTITY_MAX).contains(quantity));
+        let quantity = quantity.ok_or_else(|| Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")))?;
+        Ok(PurchaseRequest {
+            user,
+            key,
+            sku,
+            quantity,
+        })
     }
 }
 
@@ -51,7 +60,10 @@ pub async fn purchase(
     let flow = tokio::spawn(async move { flow::purchase::purchase(&app, sale, &request).await });
     let outcome = match flow.await {
         Ok(outcome) => api.weather.observe(outcome),
-        Err(_) => Err(Problem::new(Code::Unavailable, "the outcome is not known; repeat with the same key")),
+        Err(_) => Err(Problem::new(
+            Code::Unavailable,
+            "the outcome is not known; repeat with the same key",
+        )),
     };
     let answer = outcome.and_then(answer);
     let code = match &answer {
@@ -73,18 +85,22 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
         PurchaseOutcome::Replayed(order) => {
             let location = format!("/v1/orders/{}", order.id);
             let mut response = HttpResponse::Ok();
-            response.insert_header((LOCATION, location)).insert_header(("Idempotency-Replayed", "true"));
+            response
+                .insert_header((LOCATION, location))
+                .insert_header(("Idempotency-Replayed", "true"));
             return Ok(response.json(order));
         }
-        PurchaseOutcome::KeyReused => {
-            Problem::new(Code::IdempotencyKeyReused, "this key belongs to an order with another sku or quantity")
-        }
+        PurchaseOutcome::KeyReused => Problem::new(
+            Code::IdempotencyKeyReused,
+            "this key belongs to an order with another sku or quantity",
+        ),
         PurchaseOutcome::Banned => Problem::new(Code::Banned, "this account may not buy"),
         PurchaseOutcome::RateLimited { wait_ms } => Problem::rate_limited(wait_ms),
         PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
-        PurchaseOutcome::LimitReached => {
-            Problem::new(Code::PurchaseLimitReached, "one shopper may not have that many units of this item")
-        }
+        PurchaseOutcome::LimitReached => Problem::new(
+            Code::PurchaseLimitReached,
+            "one shopper may not have that many units of this item",
+        ),
         PurchaseOutcome::SoldOut => Problem::new(Code::SoldOut, "there are not that many units left"),
         PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
         PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
@@ -95,12 +111,10 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn show(
-    api: Data<Api>,
-    Shopper(user): Shopper,
-    OrderPath(id): OrderPath,
-) -> Result<HttpResponse, Problem> {
-    let order = api.weather.observe(flow::order::read_order(&api.app, id, &user).await)?;
+pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+    let order = api
+        .weather
+        .observe(flow::order::read_order(&api.app, id, &user).await)?;
     Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
 }
 
@@ -119,23 +133,30 @@ pub async fn list(
     Shopper(user): Shopper,
     query: Result<Query<ListQuery>, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?.into_inner();
-    let sale = query.sale_id.ok_or_else(|| Problem::invalid("sale_id: say which sale's orders"))?;
-    let sale: SaleId = sale.parse().map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
-    let orders = api.weather.observe(flow::order::list_orders(&api.app, sale, &user).await)?;
+    let query = query
+        .map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?
+        .into_inner();
+    let sale = query
+        .sale_id
+        .ok_or_else(|| Problem::invalid("sale_id: say which sale's orders"))?;
+    let sale: SaleId = sale
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+    let orders = api
+        .weather
+        .observe(flow::order::list_orders(&api.app, sale, &user).await)?;
     let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(Page { data: orders, has_more: false }))
+    Ok(HttpResponse::Ok().json(Page {
+        data: orders,
+        has_more: false,
+    }))
 }
 
 /// `POST /v1/orders/{id}/cancel`
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn cancel(
-    api: Data<Api>,
-    Shopper(user): Shopper,
-    OrderPath(id): OrderPath,
-) -> Result<HttpResponse, Problem> {
+pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     match api.weather.observe(flow::cancel::cancel(&api.app, id, &user).await)? {
         CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),
         CancelOutcome::NotCancellable(state) => {

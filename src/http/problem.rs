@@ -81,7 +81,13 @@ impl Problem {
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after_seconds = matches!(code, Code::Overloaded | Code::Unavailable | Code::RateLimited).then_some(1);
-        Self { code, detail: detail.into(), sale_state: None, retry_after_seconds, method_not_allowed: false }
+        Self {
+            code,
+            detail: detail.into(),
+            sale_state: None,
+            retry_after_seconds,
+            method_not_allowed: false,
+        }
     }
 
     /// What is asked for is not there.
@@ -102,26 +108,38 @@ impl Problem {
         // Rounded up, so that waiting it out succeeds.
         let seconds = wait_ms.saturating_add(999).div_euclid(1000).max(1);
         let detail = format!("this shopper's window is full; try again in {seconds} s");
-        Self { retry_after_seconds: Some(seconds), ..Self::new(Code::RateLimited, detail) }
+        Self {
+            retry_after_seconds: Some(seconds),
+            ..Self::new(Code::RateLimited, detail)
+        }
     }
 
     /// The sale does not sell now.
     #[must_use]
     pub fn sale_not_open(state: SaleState) -> Self {
-        Self { sale_state: Some(state), ..Self::new(Code::SaleNotOpen, format!("the sale is {state}")) }
+        Self {
+            sale_state: Some(state),
+            ..Self::new(Code::SaleNotOpen, format!("the sale is {state}"))
+        }
     }
 
     /// The sale's state does not allow what was asked.
     #[must_use]
     pub fn invalid_transition(state: SaleState) -> Self {
         let detail = format!("the sale is {state}");
-        Self { sale_state: Some(state), ..Self::new(Code::InvalidTransition, detail) }
+        Self {
+            sale_state: Some(state),
+            ..Self::new(Code::InvalidTransition, detail)
+        }
     }
 
     /// The path exists, the method does not.
     #[must_use]
     pub fn method_not_allowed() -> Self {
-        Self { method_not_allowed: true, ..Self::invalid("this path does not answer this method") }
+        Self {
+            method_not_allowed: true,
+            ..Self::invalid("this path does not answer this method")
+        }
     }
 
     /// The problem's code.
@@ -139,12 +157,14 @@ impl From<Fault> for Problem {
                 Code::Unavailable,
                 "the outcome is not known; repeat the request with the same Idempotency-Key to find out",
             ),
-            Fault::Incomplete(_) => {
-                Self::new(Code::Unavailable, "the sale's stock is being rebuilt; repeat the request with the same key")
-            }
-            Fault::Overloaded(_) => {
-                Self::new(Code::Overloaded, "nothing was reserved; repeat the request with the same key")
-            }
+            Fault::Incomplete(_) => Self::new(
+                Code::Unavailable,
+                "the sale's stock is being rebuilt; repeat the request with the same key",
+            ),
+            Fault::Overloaded(_) => Self::new(
+                Code::Overloaded,
+                "nothing was reserved; repeat the request with the same key",
+            ),
             Fault::Bug(_) => Self::new(
                 Code::Unavailable,
                 "something unexpected happened and was logged; repeat the request with the same key",
@@ -187,6 +207,8 @@ impl ResponseError for Problem {
             code: self.code.as_str(),
             sale_state: self.sale_state,
         };
-        response.content_type("application/problem+json").body(serde_json::to_vec(&body).unwrap_or_default())
+        response
+            .content_type("application/problem+json")
+            .body(serde_json::to_vec(&body).unwrap_or_default())
     }
 }

@@ -57,7 +57,11 @@ impl AdminSale {
     /// The sale at this moment.
     #[must_use]
     pub fn at(sale: Sale, now: Millis) -> Self {
-        Self { state: sale.state_at(now), server_time: from_millis(now), sale }
+        Self {
+            state: sale.state_at(now),
+            server_time: from_millis(now),
+            sale,
+        }
     }
 }
 

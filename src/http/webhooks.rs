@@ -42,21 +42,44 @@ struct Answer {
 /// # Errors
 /// The problem that is answered.
 pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
-    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
     let id = header("webhook-id");
     let now = Utc::now().timestamp();
     // On the bytes as they came, before anything is made of them.
     let secret = api.webhook_secret.expose();
-    webhook::verify(secret, id, header("webhook-timestamp"), header("webhook-signature"), &body, now)
-        .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
+    webhook::verify(
+        secret,
+        id,
+        header("webhook-timestamp"),
+        header("webhook-signature"),
+        &body,
+        now,
+    )
+    .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
     let payment = parse_json::<Event>(&body)?.check(id)?;
     let app = std::sync::Arc::clone(&api.app);
     let flow = tokio::spawn(async move { flow::pay::pay(&app, &payment).await });
     let outcome = match flow.await {
         Ok(outcome) => api.weather.observe(outcome)?,
-        Err(_) => return Err(Problem::new(Code::Unavailable, "the payment may not be recorded; send it again")),
+        Err(_) => {
+            return Err(Problem::new(
+                Code::Unavailable,
+                "the payment may not be recorded; send it again",
+            ));
+        }
     };
-    api.metrics.payments.get_or_create(&Outcome { outcome: outcome.as_str() }).inc();
+    api.metrics
+        .payments
+        .get_or_create(&Outcome {
+            outcome: outcome.as_str(),
+        })
+        .inc();
     Ok(HttpResponse::Ok().json(Answer { outcome }))
 }
 
@@ -65,7 +88,12 @@ impl Event {
         if self.r#type != "payment.succeeded" {
             return Err(Problem::invalid("type must be payment.succeeded"));
         }
-        let PaymentBody { payment_id, order_id, amount_minor, currency } = self.data;
+        let PaymentBody {
+            payment_id,
+            order_id,
+            amount_minor,
+            currency,
+        } = self.data;
         let name = |field: &str, text: &str| {
             if text.is_empty() || text.len() > 255 || text.contains('\0') {
                 return Err(Problem::invalid(format!("{field} must be 1 to 255 bytes without NUL")));
@@ -78,8 +106,9 @@ impl Event {
         if amount_minor < 0 {
             return Err(Problem::invalid("data.amount_minor must not be negative"));
         }
-        let order_id: OrderId =
-            order_id.parse().map_err(|wrong| Problem::invalid(format!("data.order_id: {wrong}")))?;
+        let order_id: OrderId = order_id
+            .parse()
+            .map_err(|wrong| Problem::invalid(format!("data.order_id: {wrong}")))?;
         Ok(Payment {
             payment_id: name("data.payment_id", &payment_id)?,
             webhook_id: name("webhook-id", webhook_id)?,
