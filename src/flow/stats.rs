@@ -5,7 +5,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::time::Millis;
+use crate::domain::time::{Millis, from_millis};
 use crate::stock::read_shard::ShardReading;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     Ok(Some(Stats {
         sale_id: id,
         state: sale.state_at(now),
+        server_time: from_millis(now),
         items: sale
             .items
             .iter()

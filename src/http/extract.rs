@@ -103,7 +103,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Pro
     value
         .to_str()
         .map(Some)
-        .or_else(|_| Err(Problem::invalid(format!("{name} must be printable ASCII"))))
+        .map_err(|_| Problem::invalid(format!("{name} must be printable ASCII")))
 }
 
 fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> {
@@ -112,7 +112,7 @@ fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> 
         .match_info()
         .query("id")
         .parse()
-        .or_else(|_| Err(Problem::not_found(what)))
+        .map_err(|_| Problem::not_found(what))
 }
 
 macro_rules! from_head {

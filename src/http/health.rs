@@ -24,6 +24,6 @@ pub async fn readyz(api: Data<Api>) -> Result<HttpResponse, Problem> {
 
 /// `GET /metrics`
 pub async fn metrics(api: Data<Api>) -> HttpResponse {
-    let text = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = "text/plain; version=0.0.4; charset=utf-8";
     HttpResponse::Ok().content_type(text).body(api.metrics.encode())
 }
