@@ -6,6 +6,7 @@ pub mod audit;
 mod client;
 mod duration;
 pub mod healthcheck;
+pub mod inspect;
 pub mod migrate;
 #[cfg(test)]
 mod mock_server;
@@ -47,6 +48,8 @@ enum Command {
     Pay(pay::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
+    /// Decode what Redis holds of a sale, for a human who looks for a mistake.
+    Inspect(inspect::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
     #[command(hide = true)]
     Healthcheck,
@@ -83,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };
     match outcome {

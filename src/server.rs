@@ -1,7 +1,9 @@
 //! One running process: its connections, HTTP, jobs, and their end.
 
 use crate::config::Config;
+use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
+use crate::flow::inspect::Inspection;
 use crate::http::extract::Tokens;
 use crate::http::gateway::bucket;
 use crate::http::request_id::request_id;
@@ -55,6 +57,19 @@ pub enum ServeError {
 /// When Postgres cannot be reached or a migration fails.
 pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
     Ok(ledger::migrate(database_url).await?)
+}
+
+/// Decodes what Redis holds of a sale; `None` when there is no such sale.
+///
+/// # Errors
+/// When a server cannot be reached or a shard is not all there.
+pub fn inspect(config: &Config, sale: SaleId, user: Option<&UserId>) -> anyhow::Result<Option<Inspection>> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let ledger = Ledger::connect(config.database_url.expose()).await?;
+        let stock = Stock::connect(config.redis_url.expose()).await?;
+        Ok(flow::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
+    })
 }
 
 /// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told the address once it answers.
