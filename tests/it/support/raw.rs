@@ -1,0 +1,82 @@
+//! Redis without the production code in between: what a key holds, and what a script says word for word.
+
+use flashsale::stock::record::OrderRecord;
+use redis::{ErrorKind, FromRedisValue, RedisError, Script, ToRedisArgs, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// A connection of the test's own.
+pub struct Raw(RefCell<redis::Connection>);
+
+/// Keys with their contents as Redis itself writes them down, and the moment when they expire.
+pub type Dump = BTreeMap<Vec<u8>, (Vec<u8>, i64)>;
+
+impl Raw {
+    pub fn connect(url: &str) -> Self {
+        Self(RefCell::new(
+            redis::Client::open(url).unwrap().get_connection().unwrap(),
+        ))
+    }
+
+    /// Runs one command.
+    pub fn call<T: FromRedisValue>(&self, command: &mut redis::Cmd) -> T {
+        command.query(&mut *self.0.borrow_mut()).unwrap()
+    }
+
+    /// Every key that matches, byte for byte.
+    pub fn dump(&self, pattern: &str) -> Dump {
+        let keys: Vec<Vec<u8>> = self.call(redis::cmd("KEYS").arg(pattern));
+        let dump = |key: Vec<u8>| {
+            let content: Vec<u8> = self.call(redis::cmd("DUMP").arg(&key));
+            let expires: i64 = self.call(redis::cmd("PEXPIRETIME").arg(&key));
+            (key, (content, expires))
+        };
+        keys.into_iter().map(dump).collect()
+    }
+
+    /// Runs a script and writes its answer out: `SHORT 3`, `RESERVED …`, `ERR MISSING stock`.
+    pub fn script(&self, script: &Script, keys: &[String], args: &[Vec<u8>]) -> String {
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(key);
+        }
+        for arg in args {
+            call.arg(arg);
+        }
+        match call.invoke::<Value>(&mut *self.0.borrow_mut()) {
+            Ok(Value::BulkString(record)) => format!("RESERVED {}", written(&record)),
+            Ok(Value::Array(fields)) => fields.iter().map(field).collect::<Vec<_>>().join(" "),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => refusal(&error),
+        }
+    }
+}
+
+/// An argument as it goes over the wire.
+pub fn arg(value: impl ToRedisArgs) -> Vec<u8> {
+    value.to_redis_args().concat()
+}
+
+fn field(value: &Value) -> String {
+    match value {
+        Value::Int(number) => number.to_string(),
+        Value::BulkString(bytes) if bytes.len() > 19 => written(bytes),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An order's record in words.
+pub fn written(record: &[u8]) -> String {
+    let order = OrderRecord::decode(record).unwrap();
+    let event = String::from_utf8_lossy(&record[19..]).into_owned();
+    format!(
+        "[{} item {} x{} at {} resolved {} event {event}]",
+        order.state, order.item, order.quantity, order.created_at, order.resolved_at
+    )
+}
+
+fn refusal(error: &RedisError) -> String {
+    assert!(error.kind() != ErrorKind::Io, "Redis is gone: {error}");
+    format!("ERR {} {}", error.code().unwrap_or("-"), error.detail().unwrap_or("-"))
+}
