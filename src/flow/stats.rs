@@ -113,7 +113,11 @@ fn by_ledger(items: &mut [ItemStats], books: &Books) {
 /// # Errors
 /// As [`stats`].
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    app.glances.0.try_get_with(id, look(app, id)).await.map_err(shared)
+    app.glances
+        .0
+        .try_get_with(id, Box::pin(look(app, id)))
+        .await
+        .map_err(shared)
 }
 
 async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
