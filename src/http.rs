@@ -25,10 +25,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What the handlers share.
+/// What the handlers of one worker use.
 pub struct Api {
-    /// The flows' world.
+    /// The flows' world, over this worker's own connection to the stock.
     pub app: Arc<App>,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+}
+
+impl std::ops::Deref for Api {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What all workers share.
+pub struct Shared {
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Checks shoppers' tokens.

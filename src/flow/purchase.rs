@@ -17,7 +17,7 @@ use crate::stock::purchase::ShardAnswer;
 /// How often a purchase asks again after units were brought: others may take them first.
 const TRIES_MAX: u32 = 16;
 
-/// Decides one request for units.
+/// Decides one request for units. What is rare is boxed, so that the future of the common case stays small.
 ///
 /// # Errors
 /// A fault says that the outcome is unknown: the same key finds it.
@@ -40,7 +40,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, None).await {
             // A sale that ended a day ago has left Redis.
-            Err(Fault::Incomplete(_)) if retired(app, sale.id).await? => {
+            Err(Fault::Incomplete(_)) if Box::pin(retired(app, sale.id)).await? => {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
             }
             answer => answer?,
@@ -59,10 +59,12 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
             ShardAnswer::LimitReached => PurchaseOutcome::LimitReached,
-            ShardAnswer::Short { .. } => match cover(app, &sale, &item.sku, home.shard, request.quantity).await? {
-                Cover::Brought => continue,
-                Cover::SoldOut => PurchaseOutcome::SoldOut,
-            },
+            ShardAnswer::Short { .. } => {
+                match Box::pin(cover(app, &sale, &item.sku, home.shard, request.quantity)).await? {
+                    Cover::Brought => continue,
+                    Cover::SoldOut => PurchaseOutcome::SoldOut,
+                }
+            }
         });
     }
     Err(Fault::Unavailable(

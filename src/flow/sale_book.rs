@@ -66,7 +66,7 @@ impl SaleBook {
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match self.loaded.get(&id).await {
             Some(sale) => Ok(Some(sale)),
-            None => self.fresh(id).await,
+            None => Box::pin(self.fresh(id)).await,
         }
     }
 
