@@ -1,4 +1,4 @@
-FROM rust:1.94-bookworm AS build
+FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
 # Queries are checked against what is in the repository: the build needs no database.

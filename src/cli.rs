@@ -5,13 +5,15 @@ mod answer;
 pub mod audit;
 mod client;
 mod duration;
+pub mod healthcheck;
+pub mod inspect;
+pub mod migrate;
 #[cfg(test)]
 mod mock_server;
 mod output;
 pub mod pay;
 pub mod sale;
 mod sale_file;
-pub mod healthcheck;
 pub mod serve;
 mod setting;
 pub mod token;
@@ -36,6 +38,8 @@ enum Command {
     Up(up::Args),
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
+    /// Bring the schema of the database up to this binary.
+    Migrate,
     /// Create, open, restock and follow sales.
     Sale(sale::Args),
     /// Print a shopper's bearer token.
@@ -44,6 +48,8 @@ enum Command {
     Pay(pay::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
+    /// Decode what Redis holds of a sale, for a human who looks for a mistake.
+    Inspect(inspect::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
     #[command(hide = true)]
     Healthcheck,
@@ -75,10 +81,12 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Migrate => migrate::run(),
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };
     match outcome {

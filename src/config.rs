@@ -26,7 +26,8 @@ const VARIABLES: [&str; 8] = [
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
 const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
-const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
+/// Where Postgres is.
+pub const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
 const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.

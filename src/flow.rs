@@ -6,16 +6,19 @@ pub mod borrow;
 pub mod cancel;
 pub mod drain;
 pub mod expire;
+pub mod inspect;
 pub mod order;
 pub mod pay;
 pub mod preload;
 pub mod purchase;
+pub mod ready;
 pub mod rebalance;
 pub mod release;
 pub mod restock;
 pub mod retire;
 pub mod sale_book;
 pub mod stats;
+pub mod sweep;
 pub mod transition;
 
 use crate::ledger::Ledger;
@@ -32,6 +35,8 @@ pub struct App {
     pub sales: sale_book::SaleBook,
     /// Shortages that are being covered.
     pub shortages: borrow::Shortages,
+    /// What this process has seen of each shard's events.
+    pub drains: drain::Drains,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Notify,
 }
@@ -43,6 +48,7 @@ impl App {
         Self {
             sales: sale_book::SaleBook::new(ledger.clone()),
             shortages: borrow::Shortages::default(),
+            drains: drain::Drains::default(),
             drain_wanted: Notify::new(),
             stock,
             ledger,

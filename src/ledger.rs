@@ -154,5 +154,5 @@ fn small(number: u16) -> i16 {
 }
 
 fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T, Fault> {
-    T::try_from(number).or_else(|_| Err(Fault::Bug(format!("in the ledger: {number} is out of range"))))
+    T::try_from(number).map_err(|_| Fault::Bug(format!("in the ledger: {number} is out of range")))
 }

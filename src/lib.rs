@@ -17,4 +17,5 @@ pub mod domain;
 pub mod config;
 pub mod crash;
 pub mod embedded;
+pub mod metrics;
 pub mod telemetry;

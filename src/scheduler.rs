@@ -1,1 +1,215 @@
-//! When each flow runs.
+//! When each flow runs; nothing else. Periodic jobs run on tokio-cron-scheduler, by cron expressions only: its
+//! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches.
+//!
+//! A job takes no input and looks at what is there; no run overlaps another of the same job in this process, each has
+//! a time limit, and several processes may run all of them side by side.
+
+use crate::flow::{self, App};
+use crate::metrics::{Job as JobLabel, JobRun, Metrics, Outcome};
+use chrono::Utc;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long the drain collects events after the first, so that many share a transaction.
+const DRAIN_GATHER: Duration = Duration::from_millis(10);
+/// How long the drain waits when nobody wakes it: events of other processes do not.
+const DRAIN_IDLE: Duration = Duration::from_millis(50);
+/// How long it waits after a fault.
+const DRAIN_AFTER_FAULT: Duration = Duration::from_millis(500);
+/// After so long without a round, the drain is reported.
+const DRAIN_SILENCE_MAX: i64 = 30;
+/// How long the end waits for jobs that are running; what they leave, others finish.
+const END_MAX: Duration = Duration::from_secs(10);
+
+type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, crate::domain::fault::Fault>> + Send>>;
+
+/// Every job: its name, when it runs, how long one run may take, what it does.
+const JOBS: [(&str, &str, u64, Run); 7] = [
+    ("expire", "* * * * * *", 55, |app| {
+        Box::pin(async move { flow::expire::expire_due(&app).await })
+    }),
+    ("release", "* * * * * *", 55, |app| {
+        Box::pin(async move { flow::release::release_waiting(&app).await })
+    }),
+    ("transfers", "*/2 * * * * *", 30, |app| {
+        Box::pin(async move { flow::sweep::finish_transfers(&app).await })
+    }),
+    ("rebalance", "* * * * * *", 20, |app| {
+        Box::pin(async move { flow::sweep::rebalance(&app).await })
+    }),
+    ("settle", "* * * * * *", 55, |app| {
+        Box::pin(async move { flow::sweep::settle(&app).await })
+    }),
+    ("load", "*/10 * * * * *", 55, |app| {
+        Box::pin(async move { flow::sweep::finish_loading(&app).await })
+    }),
+    ("retire", "30 * * * * *", 600, |app| {
+        Box::pin(async move { flow::retire::retire_ended(&app).await })
+    }),
+];
+
+/// Jobs that run.
+pub struct Scheduler {
+    cron: JobScheduler,
+    stop: CancellationToken,
+    running: TaskTracker,
+}
+
+impl Scheduler {
+    /// Starts every job and the drain.
+    ///
+    /// # Errors
+    /// When the scheduler does not start.
+    pub async fn start(app: Arc<App>, metrics: Arc<Metrics>) -> Result<Self, JobSchedulerError> {
+        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
+        let cron = JobScheduler::new().await?;
+        for (name, schedule, seconds_max, run) in JOBS {
+            let guard = Arc::new(Guard {
+                name,
+                time_max: Duration::from_secs(seconds_max),
+                alone: Mutex::new(()),
+                metrics: Arc::clone(&metrics),
+                stop: stop.clone(),
+            });
+            let (app, running) = (Arc::clone(&app), running.clone());
+            let job = Job::new_async(schedule, move |_, _| {
+                let (guard, app) = (Arc::clone(&guard), Arc::clone(&app));
+                Box::pin(running.track_future(async move { guard.run(run(app)).await }))
+            })?;
+            cron.add(job).await?;
+        }
+        let beat = Arc::new(AtomicI64::new(Utc::now().timestamp()));
+        let watched = Arc::clone(&beat);
+        let (looked_at, counted) = (Arc::clone(&app), Arc::clone(&metrics));
+        let watch = Job::new_async("*/5 * * * * *", move |_, _| {
+            let silence = Utc::now().timestamp() - watched.load(Ordering::Relaxed);
+            if silence > DRAIN_SILENCE_MAX {
+                tracing::error!(
+                    seconds = silence,
+                    "the drain has not come round; is Redis or Postgres hanging?"
+                );
+            }
+            let (app, metrics) = (Arc::clone(&looked_at), Arc::clone(&counted));
+            Box::pin(async move { count_alerts(&app, &metrics).await })
+        })?;
+        cron.add(watch).await?;
+        running.spawn(drain(app, metrics, beat, stop.clone()));
+        cron.start().await?;
+        Ok(Self { cron, stop, running })
+    }
+
+    /// Starts nothing new and waits for what runs, within a limit.
+    pub async fn end(mut self) {
+        self.stop.cancel();
+        if let Err(error) = self.cron.shutdown().await {
+            tracing::warn!(%error, "the scheduler did not stop by itself");
+        }
+        self.running.close();
+        if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
+            tracing::warn!("jobs were still running; what they leave is finished after the next start");
+        }
+    }
+}
+
+/// Sees to it that a job's runs are one at a time, bounded and counted.
+struct Guard {
+    name: &'static str,
+    time_max: Duration,
+    alone: Mutex<()>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+}
+
+impl Guard {
+    async fn run(&self, body: impl Future<Output = Result<usize, crate::domain::fault::Fault>>) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        let Ok(_alone) = self.alone.try_lock() else {
+            return self.count("skipped");
+        };
+        match tokio::time::timeout(self.time_max, body).await {
+            Ok(Ok(done)) => {
+                if done > 0 {
+                    tracing::debug!(job = self.name, done, "a job found something to do");
+                }
+                let success = self
+                    .metrics
+                    .job_last_success
+                    .get_or_create(&JobLabel { job: self.name });
+                // Seconds of this century are exact in a double.
+                #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+                success.set(Utc::now().timestamp() as f64);
+                self.count("done");
+            }
+            Ok(Err(fault)) => {
+                if fault.is_passing() {
+                    tracing::debug!(job = self.name, %fault, "a job has to try again");
+                } else {
+                    tracing::error!(job = self.name, %fault, "a job found what should not be");
+                }
+                self.count("failed");
+            }
+            Err(_) => {
+                tracing::warn!(job = self.name, "a job ran out of time; the next run goes on");
+                self.count("timed_out");
+            }
+        }
+    }
+
+    fn count(&self, result: &'static str) {
+        self.metrics
+            .job_runs
+            .get_or_create(&JobRun { job: self.name, result })
+            .inc();
+    }
+}
+
+/// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
+async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop: CancellationToken) {
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = app.drain_wanted.notified() => tokio::time::sleep(DRAIN_GATHER).await,
+            () = tokio::time::sleep(DRAIN_IDLE) => {}
+        }
+        match flow::drain::drain_all(&app).await {
+            Ok(orders) => {
+                metrics.orders_drained.inc_by(orders as u64);
+                if failing {
+                    tracing::info!("the drain works again");
+                }
+                failing = false;
+            }
+            Err(fault) => {
+                if !failing {
+                    tracing::warn!(%fault, "the drain has to wait; nothing is lost");
+                }
+                failing = true;
+                tokio::time::sleep(DRAIN_AFTER_FAULT).await;
+            }
+        }
+        beat.store(Utc::now().timestamp(), Ordering::Relaxed);
+    }
+}
+
+async fn count_alerts(app: &App, metrics: &Metrics) {
+    if let Ok(alerts) = flow::stats::alerts(app).await {
+        let kinds = [
+            ("dead_letters", alerts.dead_letters),
+            ("failed_releases", alerts.failed_releases),
+            ("refunds_due", alerts.refunds_due),
+            ("unmatched_payments", alerts.unmatched_payments),
+        ];
+        for (outcome, count) in kinds {
+            metrics.alerts.get_or_create(&Outcome { outcome }).set(count);
+        }
+    }
+}

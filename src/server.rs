@@ -1,7 +1,33 @@
-//! One running process: connections, HTTP, jobs and their end.
+//! One running process: its connections, HTTP, jobs, and their end.
 
-use crate::cli::Failure;
 use crate::config::Config;
+use crate::domain::ids::{SaleId, UserId};
+use crate::flow::App;
+use crate::flow::inspect::Inspection;
+use crate::http::extract::Tokens;
+use crate::http::gateway::bucket;
+use crate::http::request_id::request_id;
+use crate::http::{Api, Weather, configure};
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::scheduler::Scheduler;
+use crate::stock::Stock;
+use crate::{flow, ledger};
+use actix_web::middleware::from_fn;
+use actix_web::web::Data;
+use actix_web::{App as HttpApp, HttpServer};
+use anyhow::{Context as _, anyhow};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The longest that a client may take to send the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long requests in flight may take at the end, in seconds.
+const END_SECONDS: u64 = 10;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -14,10 +40,166 @@ pub enum Role {
     Worker,
 }
 
-/// Serves until SIGINT or SIGTERM.
+/// Why a process does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The schema is behind; the text says what to run.
+    #[error("{0}")]
+    SchemaBehind(String),
+    /// Anything else.
+    #[error("{0:#}")]
+    Fault(#[from] anyhow::Error),
+}
+
+/// Applies the migrations that are missing.
 ///
 /// # Errors
-/// `Fault` when a server cannot be reached.
-pub fn run_until_signal(_config: Config, _role: Role) -> Result<(), Failure> {
+/// When Postgres cannot be reached or a migration fails.
+pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
+    Ok(ledger::migrate(database_url).await?)
+}
+
+/// Decodes what Redis holds of a sale; `None` when there is no such sale.
+///
+/// # Errors
+/// When a server cannot be reached or a shard is not all there.
+pub fn inspect(config: &Config, sale: SaleId, user: Option<&UserId>) -> anyhow::Result<Option<Inspection>> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let ledger = Ledger::connect(config.database_url.expose()).await?;
+        let stock = Stock::connect(config.redis_url.expose()).await?;
+        Ok(flow::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
+    })
+}
+
+/// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told the address once it answers.
+///
+/// # Errors
+/// When a server cannot be reached, the address cannot be bound, or the schema is behind.
+pub fn run_until_signal(
+    config: &Config,
+    role: Role,
+    migrate_first: bool,
+    stop: &CancellationToken,
+    on_ready: impl FnOnce(SocketAddr) + Send,
+) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let serving = run(config, role, migrate_first, stop, on_ready);
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            outcome = &mut serving => return outcome,
+            _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+            _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
+        }
+        stop.cancel();
+        serving.await
+    })
+}
+
+async fn run(
+    config: &Config,
+    role: Role,
+    migrate_first: bool,
+    stop: &CancellationToken,
+    on_ready: impl FnOnce(SocketAddr) + Send,
+) -> Result<(), ServeError> {
+    // Bound first: a port that is taken is told before anything is started.
+    let listener = match role {
+        Role::All | Role::Api => Some(listen(config.listen)?),
+        Role::Worker => None,
+    };
+    if migrate_first {
+        migrate(config.database_url.expose()).await?;
+    }
+    let ledger = Ledger::connect(config.database_url.expose())
+        .await
+        .map_err(anyhow::Error::from)?;
+    let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;
+    if missing > 0 {
+        return Err(ServeError::SchemaBehind(flow::ready::behind(missing)));
+    }
+    let stock = Stock::connect(config.redis_url.expose())
+        .await
+        .map_err(anyhow::Error::from)?;
+    let (app, metrics) = (Arc::new(App::new(stock, ledger.clone())), Arc::new(Metrics::default()));
+    if let Some(unfit) = app.stock.unfit().await.map_err(anyhow::Error::from)? {
+        tracing::warn!("{unfit}; until then this instance is not ready");
+    }
+
+    let scheduler = match role {
+        Role::All | Role::Worker => {
+            let scheduler = Scheduler::start(Arc::clone(&app), Arc::clone(&metrics)).await;
+            Some(scheduler.context("cannot start the scheduler")?)
+        }
+        Role::Api => None,
+    };
+    let outcome = match listener {
+        Some(listener) => serve_http(config, app, metrics, listener, stop, on_ready).await,
+        None => {
+            tracing::info!("working");
+            stop.cancelled().await;
+            Ok(())
+        }
+    };
+    if let Some(scheduler) = scheduler {
+        scheduler.end().await;
+    }
+    ledger.close().await;
+    tracing::info!("stopped");
+    Ok(outcome?)
+}
+
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address}; choose another address with --listen or FLASHSALE_LISTEN")
+    })
+}
+
+async fn serve_http(
+    config: &Config,
+    app: Arc<App>,
+    metrics: Arc<Metrics>,
+    listener: TcpListener,
+    stop: &CancellationToken,
+    on_ready: impl FnOnce(SocketAddr) + Send,
+) -> anyhow::Result<()> {
+    let address = listener.local_addr()?;
+    let api = Data::new(Api {
+        app,
+        metrics,
+        tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
+        admin_key: config.admin_key.clone(),
+        webhook_secret: config.webhook_secret.clone(),
+        bucket: bucket(config.gateway_rate),
+        weather: Weather::default(),
+    });
+    let server = HttpServer::new(move || {
+        HttpApp::new()
+            .app_data(api.clone())
+            .configure(configure)
+            .wrap(from_fn(request_id))
+    })
+    .listen(listener)
+    .map_err(|error| anyhow!("cannot serve on {address}: {error}"))?
+    .client_request_timeout(HEAD_TIME)
+    .keep_alive(KEEP_ALIVE)
+    .shutdown_timeout(END_SECONDS)
+    .disable_signals()
+    .run();
+    let handle = server.handle();
+    let mut serving = tokio::spawn(server);
+    tracing::info!(%address, "serving");
+    on_ready(address);
+    tokio::select! {
+        outcome = &mut serving => outcome??,
+        () = stop.cancelled() => {
+            handle.stop(true).await;
+            serving.await??;
+        }
+    }
     Ok(())
 }

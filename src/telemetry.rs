@@ -9,6 +9,8 @@ use tracing_subscriber::EnvFilter;
 /// # Errors
 /// When the filter is not one, or logging was started before.
 pub fn init(filter: &str) -> anyhow::Result<()> {
+    // What these libraries call information is about themselves; naming them in the filter still wins.
+    let filter = format!("tokio_cron_scheduler=warn,actix_server=warn,{filter}");
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

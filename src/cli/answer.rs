@@ -92,8 +92,8 @@ pub struct Stats {
     pub undrained_events: u64,
     /// Orders by state.
     pub orders: BTreeMap<String, u64>,
-    /// What operators should look at.
-    pub alerts: Vec<Value>,
+    /// How much of each kind operators should look at.
+    pub alerts: BTreeMap<String, u64>,
 }
 
 /// Where an item's units are now.

@@ -2,7 +2,9 @@
 
 use super::Failure;
 use crate::config::Config;
-use crate::server::{self, Role};
+use crate::server::{self, Role, ServeError};
+use crate::telemetry;
+use tokio_util::sync::CancellationToken;
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
@@ -15,8 +17,25 @@ pub struct Args {
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// `Usage` when the configuration is missing or wrong, `Fault` when a server cannot be reached.
+/// `Usage` when the configuration is missing or wrong, `No` when the schema is behind, `Fault` when a server cannot
+/// be reached.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = Config::load()?;
-    server::run_until_signal(config, args.role)
+    telemetry::init(&config.log)?;
+    Ok(server::run_until_signal(
+        &config,
+        args.role,
+        false,
+        &CancellationToken::new(),
+        |_| (),
+    )?)
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::SchemaBehind(text) => Self::No(text),
+            ServeError::Fault(fault) => Self::Fault(fault),
+        }
+    }
 }

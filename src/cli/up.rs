@@ -5,6 +5,7 @@ mod demo;
 use super::Failure;
 use crate::config::{self, Config, Settings};
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
+use crate::server::{self, Role};
 use crate::telemetry;
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| watch.run(&redis, &postgres, &stop));
-        let outcome = serve(config, on_ready, stop.clone());
+        let outcome = server::run_until_signal(&config, Role::All, true, &stop, on_ready);
         watch.finish();
         outcome
     });
@@ -93,28 +94,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(death) => Err(Failure::Fault(anyhow!(death))),
         None => Ok(outcome?),
     }
-}
-
-/// Serves HTTP and runs the jobs until a signal arrives or `stop` is cancelled.
-fn serve(config: Config, on_ready: impl FnOnce(SocketAddr) + Send, stop: CancellationToken) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let listener = tokio::net::TcpListener::bind(config.listen).await.with_context(|| {
-            format!(
-                "cannot listen on {}; choose another address with --listen",
-                config.listen
-            )
-        })?;
-        on_ready(listener.local_addr()?);
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = stop.cancelled() => {}
-        }
-        Ok(())
-    })
 }
 
 /// Adds the secrets that neither the environment nor `flashsale.toml` sets.

@@ -1,6 +1,8 @@
 //! Payments, as the provider tells of them.
 
 use super::ids::OrderId;
+use super::time;
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 /// A payment that has succeeded at the provider.
@@ -46,4 +48,24 @@ impl PaymentOutcome {
             Self::Pending => "pending",
         }
     }
+}
+
+/// A payment as it was recorded, for operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedPayment {
+    /// The provider's id.
+    pub payment_id: String,
+    /// The order that it was for.
+    pub order_id: OrderId,
+    /// How much.
+    pub amount_minor: i64,
+    /// ISO 4217.
+    pub currency: String,
+    /// What became of it.
+    pub outcome: PaymentOutcome,
+    /// Why money is owed back.
+    pub reason: Option<String>,
+    /// When it came in.
+    #[serde(serialize_with = "time::serialize")]
+    pub received_at: DateTime<Utc>,
 }

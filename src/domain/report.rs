@@ -2,6 +2,8 @@
 
 use super::ids::{SaleId, Sku};
 use super::sale::SaleState;
+use super::time;
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -128,6 +130,9 @@ pub struct Stats {
     pub sale_id: SaleId,
     /// Its state by Redis's clock.
     pub state: SaleState,
+    /// Redis's clock.
+    #[serde(serialize_with = "time::serialize")]
+    pub server_time: DateTime<Utc>,
     /// Each item over all shards.
     pub items: Vec<ItemStats>,
     /// Each shard.

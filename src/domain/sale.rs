@@ -371,7 +371,7 @@ fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Res
     if value < low || value > high {
         return Err(wrong());
     }
-    T::try_from(value).or_else(|_| Err(wrong()))
+    T::try_from(value).map_err(|_| wrong())
 }
 
 fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
@@ -390,7 +390,7 @@ fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale>
     }
     // Whole milliseconds: what Redis compares and what the API shows are the same instant.
     at.duration_trunc(TimeDelta::milliseconds(1))
-        .or_else(|_| Err(InvalidSale(format!("{field} is out of range"))))
+        .map_err(|_| InvalidSale(format!("{field} is out of range")))
 }
 
 impl SaleRequest {
@@ -511,7 +511,8 @@ mod tests {
     fn each_field_is_refused_just_outside_its_bounds_and_named() {
         let item = |field: &'static str, value: Value| move |v: &mut Value| v["items"][0][field] = value;
         let top = |field: &'static str, value: Value| move |v: &mut Value| v[field] = value;
-        let cases: Vec<(&str, Box<dyn FnOnce(&mut Value)>)> = vec![
+        type Change = Box<dyn FnOnce(&mut Value)>;
+        let cases: Vec<(&str, Change)> = vec![
             ("shards", Box::new(top("shards", json!(0)))),
             ("shards", Box::new(top("shards", json!(257)))),
             (

@@ -23,7 +23,7 @@ const END: &[EndStep] = &[("INT", Duration::from_secs(20)), ("QUIT", Duration::f
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Where the data goes when Postgres may not enter the instance's folder; kept over a restart of the machine.
-const AWAY: &str = "/var/tmp";
+const AWAY: &str = "/var/lib";
 /// In a folder there: whose it is, when it may go together with that one.
 const DISPOSABLE: &str = "disposable";
 
@@ -57,7 +57,7 @@ impl PostgresServer {
     /// Starts a Postgres whose files are in `dir/postgres` and waits until its database answers.
     ///
     /// Postgres refuses to run as root, so root runs it as `postgres` or `nobody`. Where that user may not enter
-    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/tmp`.
+    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/lib`.
     ///
     /// # Errors
     /// When Postgres is not installed, the folder is in use, or the server does not start; says what its log says.
@@ -138,6 +138,14 @@ impl PostgresServer {
             }
             outcome => outcome,
         }
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.server.stop();
+        // A folder for sockets only is empty now and goes; the one with the data is not, and stays.
+        let _kept = fs::remove_dir(&self.sockets);
     }
 }
 
@@ -317,6 +325,10 @@ fn make_cluster(
     durable: bool,
 ) -> anyhow::Result<()> {
     let fresh = home.join("data.new");
+    // What a killed run left at work there is worth nothing: no gentle signal first.
+    for (folder, program) in [(home, "initdb"), (home, PROGRAM), (&fresh, PROGRAM)] {
+        child::end_leftovers(folder, program, &[])?;
+    }
     match fs::remove_dir_all(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", fresh.display()));
@@ -436,6 +448,24 @@ mod tests {
         let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
         sql(&postgres, "SELECT * FROM kept").unwrap();
         assert!(matches!(sql(&postgres, "SELECT * FROM lost"), Err(Refusal::Server { code, .. }) if code == "42P01"));
+    }
+
+    #[test]
+    fn a_folder_that_postgres_may_not_enter_is_no_obstacle() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let start = || {
+            let dir = tempfile::tempdir().unwrap();
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+            for _restart in 0..2 {
+                let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
+                sql(&postgres, "CREATE TABLE IF NOT EXISTS kept (id int)").unwrap();
+            }
+            dir.path().join("postgres").canonicalize().unwrap()
+        };
+        let first = start();
+        let second = start();
+        assert!(!first.exists(), "{} outlived its folder", first.display());
+        let _rest = fs::remove_dir_all(second);
     }
 
     #[test]

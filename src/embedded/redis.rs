@@ -135,6 +135,16 @@ impl RedisServer {
     }
 }
 
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.server.stop();
+        // A folder for sockets only is empty now and goes; the one with the data is not, and stays.
+        if let Some(sockets) = self.socket.parent() {
+            let _kept = fs::remove_dir(sockets);
+        }
+    }
+}
+
 /// The server's settings, ours first.
 fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
     let maxmemory = (machine_memory()? / 2).to_string();

@@ -7,11 +7,14 @@ use super::App;
 use crate::crash;
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
 use futures_util::StreamExt;
+use moka::future::Cache;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// Events in one transaction.
@@ -32,16 +35,43 @@ pub enum DrainOutcome {
     Drained(Drained),
 }
 
+/// How far this process has seen each shard taken in. Its lock lets one drain of a shard run at a time here: those
+/// who wait for it often find that it has taken in what they wait for.
+pub struct Drains(Cache<ShardKey, Arc<Mutex<Position>>>);
+
+impl Default for Drains {
+    fn default() -> Self {
+        Self(Cache::new(100_000))
+    }
+}
+
+impl Drains {
+    async fn of(&self, shard: ShardKey) -> Arc<Mutex<Position>> {
+        self.0
+            .get_with(shard, async { Arc::new(Mutex::new(Position { epoch: 0, seq: 0 })) })
+            .await
+    }
+}
+
 /// Takes in the next batch of one shard.
 ///
 /// # Errors
 /// A fault leaves the batch for the next run; nothing is taken in twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
+    let seen = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    let Ok(mut seen) = seen.try_lock() else {
+        return Ok(DrainOutcome::Busy);
+    };
+    drain_claimed(app, sale, shard, &mut seen).await
+}
+
+async fn drain_claimed(app: &App, sale: &Sale, shard: u16, seen: &mut Position) -> Result<DrainOutcome, Fault> {
     let key = ShardKey { sale: sale.id, shard };
     let Some(claim) = app.ledger.claim_shard(sale.id, shard).await? else {
         return Ok(DrainOutcome::Busy);
     };
     let before = claim.position;
+    *seen = before;
     let events = app.stock.events_after(key, before, BATCH_MAX).await?;
     let Some(last) = events.last().map(|event| event.position) else {
         drop(claim);
@@ -55,6 +85,7 @@ pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutc
         .apply(sale, &events, chrono::Utc::now().timestamp_millis())
         .await?;
     crash::point("drain.after_commit");
+    *seen = last;
     app.stock.trim_events(key, last).await?;
     Ok(DrainOutcome::Drained(drained))
 }
@@ -82,15 +113,15 @@ fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
 /// The first fault; the other shards have been drained all the same.
 pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    let shards: Vec<_> = sales
-        .iter()
-        .flat_map(|sale| (0..sale.shards).map(move |shard| (sale, ShardKey { sale: sale.id, shard })))
-        .collect();
+    let mut shards = Vec::new();
+    for sale in sales.iter().filter(|sale| sale.lifecycle != Lifecycle::Loading) {
+        shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
+    }
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
-    let backlog = app.stock.undrained(&keys).await?;
-    let waiting = shards.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
-    let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(waiting)
-        .map(|((sale, key), _)| drain_shard(app, sale, key.shard))
+    let mut backlog = app.stock.undrained(&keys).await?.into_iter();
+    shards.retain(|_| backlog.next().is_some_and(|events| events > 0));
+    let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
+        .map(|(sale, key)| async move { drain_shard(app, &sale, key.shard).await })
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;
@@ -118,34 +149,34 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16) -> Result<usize, Fault>
 /// # Errors
 /// A fault says nothing about what was taken in.
 pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
-    let mut targets = Vec::new();
     for shard in shards {
-        if let Some(last) = app
-            .stock
-            .last_event(ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            })
-            .await?
-        {
-            targets.push((*shard, last));
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        // Only what is still in the stream can be missing: a trimmed event has been committed.
+        let Some(target) = app.stock.last_event(key).await? else {
+            continue;
+        };
+        match tokio::time::timeout_at(deadline, drain_up_to(app, sale, *shard, target)).await {
+            Ok(outcome) => outcome?,
+            Err(_) => return Ok(false),
         }
     }
+    Ok(true)
+}
+
+/// Returns once the ledger has taken in the shard's events up to `target`.
+async fn drain_up_to(app: &App, sale: &Sale, shard: u16, target: Position) -> Result<(), Fault> {
+    let seen = app.drains.of(ShardKey { sale: sale.id, shard }).await;
     loop {
-        let positions = app.ledger.positions(sale.id).await?;
-        targets.retain(|(shard, target)| positions.get(shard).is_none_or(|position| position < target));
-        if targets.is_empty() {
-            return Ok(true);
+        let mut seen = seen.lock().await;
+        if *seen >= target {
+            return Ok(());
         }
-        if Instant::now() >= deadline {
-            return Ok(false);
-        }
-        let mut busy = true;
-        for (shard, _) in &targets {
-            busy &= drain_batch(app, sale, *shard).await? == DrainOutcome::Busy;
-        }
-        if busy {
-            // Somebody else is at it; their commit is what we wait for.
+        if drain_claimed(app, sale, shard, &mut seen).await? == DrainOutcome::Busy {
+            // Another process is at it; look again when it may have committed.
+            drop(seen);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

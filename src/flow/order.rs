@@ -1,6 +1,7 @@
 //! Read orders: the ledger's word where it has one, the stock's until then.
 
 use super::App;
+use super::drain::drain_to_now;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::Order;
@@ -8,9 +9,14 @@ use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Orders of one shopper in one sale that one answer lists.
 pub const LIST_MAX: usize = 1000;
+
+/// How long an operator waits for an order that is on its way.
+const WAIT_MAX: Duration = Duration::from_millis(1500);
 
 /// A shopper's order; `None` when the shopper has none of this id.
 ///
@@ -50,6 +56,25 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     orders.sort_by_key(|order| (order.created_at, order.id));
     orders.truncate(LIST_MAX);
     Ok(Some(orders))
+}
+
+/// Anybody's order, for operators. One that is on its way to the ledger is waited for.
+///
+/// # Errors
+/// `Unavailable` when the ledger cannot tell.
+pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
+    if let Some(order) = app.ledger.order(id).await? {
+        return Ok(Some(order));
+    }
+    let Some(sale) = app.sales.by_number(id.sale_number()).await? else {
+        return Ok(None);
+    };
+    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        return Ok(None);
+    }
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    drain_to_now(app, &sale, &shards, Instant::now() + WAIT_MAX).await?;
+    app.ledger.order(id).await
 }
 
 /// What the stock knows of a shopper's orders, not confirmed.

@@ -8,7 +8,7 @@ use super::drain::drain_to_now;
 use super::release::release_now;
 use crate::crash;
 use crate::domain::fault::Fault;
-use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::payment::Settlement;
 use std::sync::Arc;
@@ -81,6 +81,16 @@ async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Faul
 
 fn all_shards(sale: &Sale) -> Vec<u16> {
     (0..sale.shards).collect()
+}
+
+/// Up to `max` payments with this outcome, newest first.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn list(app: &App, outcome: PaymentOutcome, max: usize) -> Result<Vec<RecordedPayment>, Fault> {
+    app.ledger
+        .payments(outcome, i64::try_from(max).unwrap_or(i64::MAX))
+        .await
 }
 
 /// Settles payments whose orders were on their way; returns how many.

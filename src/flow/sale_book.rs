@@ -2,10 +2,13 @@
 //! is remembered for good; what changes (state, times, stock) is read again after a moment. Selling asks only for
 //! the first kind, so it goes on while Postgres is away.
 
+use super::App;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::{Lifecycle, NewSale, Sale};
+use crate::domain::time::Millis;
 use crate::ledger::Ledger;
+use chrono::Utc;
 use moka::future::Cache;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,6 +123,37 @@ impl SaleBook {
             self.loaded.insert(sale.id, Arc::clone(sale)).await;
         }
     }
+}
+
+/// Redis's clock, or this host's while Redis is away: what a state looks like must not depend on it being there.
+pub async fn clock(app: &App) -> Millis {
+    app.stock.now().await.unwrap_or_else(|_| Utc::now().timestamp_millis())
+}
+
+/// Creates a sale as a draft.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
+    app.ledger.create_sale(new).await
+}
+
+/// The sale as it is now.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
+    app.ledger.sale(id).await
+}
+
+/// Up to `max` sales, newest first, after the one given.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
+    app.ledger
+        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, true)
+        .await
 }
 
 /// A fault that several callers share.

@@ -3,9 +3,9 @@
 use super::App;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Counters, ItemStats, ShardStats, Stats};
+use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::time::Millis;
+use crate::domain::time::{Millis, from_millis};
 use crate::stock::read_shard::ShardReading;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     Ok(Some(Stats {
         sale_id: id,
         state: sale.state_at(now),
+        server_time: from_millis(now),
         items: sale
             .items
             .iter()
@@ -56,6 +57,14 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
         return Ok(Vec::new());
     }
     app.stock.read_shards(sale.id, sale.shards).await
+}
+
+/// What needs an operator's eye, in any sale.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
+    app.ledger.alerts(None).await
 }
 
 /// What a sale still offers; `None` when there is no such sale.
@@ -79,6 +88,37 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Glance>, Fault> {
         }
     }
     Ok(Some(Glance { sale, now, free }))
+}
+
+/// Up to `max` sales that shoppers may know, newest first, after the one given.
+///
+/// # Errors
+/// As [`stats`].
+pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Glance>, Fault> {
+    let sales = app
+        .ledger
+        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, false)
+        .await?;
+    let mut found = Vec::with_capacity(sales.len());
+    for sale in sales {
+        // One that has left Redis, a day after its end, has nothing to offer.
+        found.push(match glance(app, sale.id).await {
+            Ok(Some(glance)) => glance,
+            Ok(None) => continue,
+            Err(Fault::Incomplete(_)) => nothing_left(app, sale).await?,
+            Err(fault) => return Err(fault),
+        });
+    }
+    Ok(found)
+}
+
+async fn nothing_left(app: &App, sale: Sale) -> Result<Glance, Fault> {
+    let free = sale.items.iter().map(|item| (item.sku.clone(), 0)).collect();
+    Ok(Glance {
+        now: app.stock.now().await?,
+        free,
+        sale: Arc::new(sale),
+    })
 }
 
 /// An item over all shards.

@@ -9,7 +9,7 @@ use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Transition;
-use crate::ledger::sale::TransitionOutcome;
+pub use crate::ledger::sale::TransitionOutcome;
 use std::sync::Arc;
 
 /// Changes a sale's state, by Redis's clock.

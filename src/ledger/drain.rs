@@ -2,14 +2,14 @@
 //! and because an order's id, its key and its event are each unique for ever.
 
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, unsigned};
+use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 /// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
@@ -76,29 +76,6 @@ impl Ledger {
                 seq: row.drained_seq,
             },
         }))
-    }
-
-    /// How far each shard of a sale has been taken in.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn positions(&self, sale: SaleId) -> Result<HashMap<u16, Position>, Fault> {
-        let rows = sqlx::query!(
-            "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
-            sale.0
-        )
-        .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
-        let position = |epoch, seq| Position { epoch, seq };
-        rows.into_iter()
-            .map(|row| {
-                Ok((
-                    unsigned(i64::from(row.shard))?,
-                    position(row.drained_epoch, row.drained_seq),
-                ))
-            })
-            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Ledger, Tx, begin, commit, fault, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
-use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
 use crate::domain::time::{Millis, from_millis};
 
 /// What became of a payment.
@@ -97,6 +97,32 @@ impl Ledger {
             order_id: OrderId(row.order_id),
             amount_minor: row.amount_minor,
             currency: row.currency,
+        });
+        Ok(payments.collect())
+    }
+
+    /// Up to `max` payments with this outcome, newest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn payments(&self, outcome: PaymentOutcome, max: i64) -> Result<Vec<RecordedPayment>, Fault> {
+        let rows = sqlx::query!(
+            "select payment_id, order_id, amount_minor, currency, reason, received_at from payments \
+             where outcome = $1 order by received_at desc limit $2",
+            outcome.as_str(),
+            max
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        let payments = rows.into_iter().map(|row| RecordedPayment {
+            payment_id: row.payment_id,
+            order_id: OrderId(row.order_id),
+            amount_minor: row.amount_minor,
+            currency: row.currency,
+            outcome,
+            reason: row.reason,
+            received_at: row.received_at,
         });
         Ok(payments.collect())
     }

@@ -70,7 +70,7 @@ impl Row {
             },
             durability: Durability::Redis,
             items,
-            secret: SaleSecret(secret.or_else(|_| Err(Fault::Bug("a sale's secret has 32 bytes".to_owned())))?),
+            secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
         })
     }

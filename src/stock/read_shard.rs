@@ -3,7 +3,7 @@
 use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
-use super::record::{ItemRecord, OrderRecord, decode_shard};
+use super::record::{ItemRecord, OrderRecord, decode_shard, decode_window};
 use super::script::{READ_SHARD, bytes, number, text};
 use super::transfer::Transfer;
 use crate::domain::event::Event;
@@ -114,6 +114,15 @@ impl Stock {
     /// As [`Stock::read_shard`].
     pub async fn read_shards(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardReading>, Fault> {
         try_join_all((0..shards).map(|shard| self.read_shard(ShardKey { sale, shard }, 0))).await
+    }
+
+    /// Reads one shopper's sliding window on a shard: when each request that counts was made, oldest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn read_window(&self, shard: ShardKey, user: &UserId) -> Result<Vec<Millis>, Fault> {
+        let window: Option<Vec<u8>> = self.command(redis::cmd("HGET").arg(shard.buyer(user)).arg("w")).await?;
+        Ok(decode_window(&window.unwrap_or_default()))
     }
 
     /// Reads one shopper's orders, or the one that is asked for.

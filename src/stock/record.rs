@@ -182,6 +182,15 @@ pub fn decode_shard(bytes: &[u8]) -> Result<(i64, i64), Fault> {
     }
 }
 
+/// Decodes a sliding window: when each request was made, oldest first.
+#[must_use]
+pub fn decode_window(bytes: &[u8]) -> Vec<Millis> {
+    bytes
+        .chunks_exact(12)
+        .filter_map(|entry| Unpack(entry).number(6))
+        .collect()
+}
+
 /// Decodes `<epoch>-<seq>`.
 #[must_use]
 pub fn decode_position(id: &str) -> Option<Position> {

@@ -1,7 +1,7 @@
 //! One view of a sale: as a screen for a terminal, or as a line.
 
 use super::seconds_until;
-use crate::cli::answer::{ItemStats, Sale, Shard, Stats, sentence};
+use crate::cli::answer::{ItemStats, Sale, Shard, Stats};
 use crate::cli::duration::countdown;
 use crate::cli::output::{Table, one_line};
 use chrono::{DateTime, Utc};
@@ -54,8 +54,8 @@ impl Frame {
         }
         let orders: Vec<String> = self.orders();
         let _ = writeln!(text, "\norders  {}", orders.join("  "));
-        for alert in &stats.alerts {
-            let _ = writeln!(text, "ALERT   {}", sentence(alert));
+        for (kind, count) in stats.alerts.iter().filter(|(_, count)| **count > 0) {
+            let _ = writeln!(text, "ALERT   {count} {}", kind.replace('_', " "));
         }
         text
     }
@@ -93,8 +93,8 @@ impl Frame {
         if !stats.orders.is_empty() {
             let _ = write!(line, " | orders {}", self.orders().join(" "));
         }
-        for alert in &stats.alerts {
-            let _ = write!(line, " | ALERT {}", sentence(alert));
+        for (kind, count) in stats.alerts.iter().filter(|(_, count)| **count > 0) {
+            let _ = write!(line, " | ALERT {count} {}", kind.replace('_', " "));
         }
         line
     }
@@ -203,7 +203,7 @@ mod tests {
             "items": [{"sku": "a", "total": 90, "available": 50, "held": 9, "sold": 30, "in_transit": 1}],
             "shards": [{"shard": 0, "available": {"a": 30}}, {"shard": 1, "available": {"a": 20}}],
             "orders": {"paid": 30, "reserved": 9, "frozen": 1},
-            "alerts": [{"detail": "drain stalled", "shard": 1}]});
+            "alerts": {"dead_letters": 2, "refunds_due": 0}});
         let now = "2026-11-27T19:59:00Z".parse().unwrap();
         Frame {
             sale: read(&sale).unwrap(),
@@ -227,7 +227,7 @@ a       90         50     9    30           1  ██████████▒
   a on 2 shards, 20 to 30: 30 20
 
 orders  reserved 9  paid 30  frozen 1
-ALERT   drain stalled (shard 1)
+ALERT   2 dead letters
 "
         );
     }
@@ -237,7 +237,7 @@ ALERT   drain stalled (shard 1)
         assert_eq!(
             frame("open").line(),
             "open undrained 7 purchases/s 12.3 | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
-             | orders reserved 9 paid 30 frozen 1 | ALERT drain stalled (shard 1)"
+             | orders reserved 9 paid 30 frozen 1 | ALERT 2 dead letters"
         );
     }
 

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Measures lua/purchase.lua on a private Redis without an append-only file: its throughput as a share of that of
+# pipelined SET in the same run, and the memory that a purchase leaves after the drain. Prints one line a round.
+#
+# usage: loadtest/bench.sh [ROUNDS]
+set -eu
+
+rounds=${1:-5}
+calls=300000
+lua=$(cd "$(dirname "$0")/../lua" && pwd)
+dir=$(mktemp -d)
+sale='{01a1fc08-8698-74a3-97cf-f5cf3001e397:3}'
+
+redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' --appendonly no \
+    --pidfile "$dir/pid" --daemonize yes >/dev/null
+trap 'kill "$(cat "$dir/pid")"; rm -rf "$dir"' EXIT
+redis() { redis-cli -s "$dir/redis.sock" "$@"; }
+until [ "$(redis PING 2>/dev/null)" = PONG ]; do sleep 0.05; done
+
+# The requests a second of a redis-benchmark run; 32 in a pipeline, 50 clients, keys that do not repeat.
+rate() {
+    redis-benchmark -s "$dir/redis.sock" -P 32 -c 50 -r 1000000000 -q "$@" |
+        tr '\r' '\n' | sed -n 's/.*: \([0-9.]*\) requests per second.*/\1/p' | tail -n 1
+}
+
+memory() { redis INFO memory | tr -d '\r' | sed -n 's/^used_memory:\([0-9]*\)$/\1/p'; }
+
+round=0
+while [ "$round" -lt "$rounds" ]; do
+    round=$((round + 1))
+    redis FLUSHALL >/dev/null
+    set_rate=$(rate -n 1000000 SET key:__rand_int__ value)
+    redis FLUSHALL >/dev/null
+    redis EVAL "$(cat "$lua/preload.lua")" 2 "$sale:stock" "$sale:events" \
+        1 0 9999999999999 5 60000 SKU-1 900000000 5 >/dev/null
+    redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:stock" 1 1 0 9999999999999 >/dev/null
+    script=$(redis SCRIPT LOAD "$(cat "$lua/purchase.lua")")
+    before=$(memory)
+    # An order's id has 16 bytes: 4 and a random number of 12 digits. Key and user are as long as UUIDs.
+    purchase_rate=$(rate -n "$calls" EVALSHA "$script" 3 "$sale:stock" \
+        "$sale:buyer:7d3c9f52-9b1e-4c57-a4c1-__rand_int__" "$sale:events" "ordr__rand_int__" SKU-1 1 \
+        "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11
+7d3c9f52-9b1e-4c57-a4c1-__rand_int__")
+    orders=$(redis XLEN "$sale:events")
+    redis XTRIM "$sale:events" MAXLEN 0 >/dev/null
+    after=$(memory)
+    awk -v round="$round" -v set="$set_rate" -v purchase="$purchase_rate" -v orders="$orders" \
+        -v bytes="$((after - before))" 'BEGIN {
+            printf "round %d: SET %.0f/s, purchase %.0f/s, ratio %.3f, %.0f bytes a purchase (%d orders)\n",
+                round, set, purchase, purchase / set, bytes / orders, orders }'
+done

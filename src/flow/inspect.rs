@@ -1,0 +1,97 @@
+//! Inspect: what Redis holds of a sale, decoded for a human. Reads only.
+
+use super::App;
+use super::order::find_in_stock;
+use super::stats::shard_stats;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::order::Order;
+use crate::domain::report::{Counters, ShardStats};
+use crate::domain::shard::home_shard;
+use crate::domain::time;
+use crate::stock::keys::ShardKey;
+use crate::stock::read_shard::ShardReading;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A sale as Redis holds it.
+#[derive(Serialize)]
+pub struct Inspection {
+    shards: Vec<Shard>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buyer: Option<Buyer>,
+}
+
+#[derive(Serialize)]
+struct Shard {
+    #[serde(flatten)]
+    stats: ShardStats,
+    state: &'static str,
+    state_version: i64,
+    counters: BTreeMap<String, Counters>,
+    transfers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Buyer {
+    home_shard: u16,
+    window: Vec<String>,
+    orders: Vec<Order>,
+}
+
+/// Decodes a sale's shards and, if one is named, a shopper; `None` when there is no such sale.
+///
+/// # Errors
+/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
+pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Option<Inspection>, Fault> {
+    let Some(sale) = app.ledger.sale(id).await? else {
+        return Ok(None);
+    };
+    let readings = app.stock.read_shards(id, sale.shards).await?;
+    let buyer = match user {
+        Some(user) => {
+            let home = home_shard(&sale.secret.0, user, sale.shards);
+            let window = app.stock.read_window(ShardKey { sale: id, shard: home }, user).await?;
+            Some(Buyer {
+                home_shard: home,
+                window: window
+                    .into_iter()
+                    .map(|at| time::format(&time::from_millis(at)))
+                    .collect(),
+                orders: find_in_stock(app, &sale, user, None).await?,
+            })
+        }
+        None => None,
+    };
+    Ok(Some(Inspection {
+        shards: readings.iter().map(shard).collect(),
+        buyer,
+    }))
+}
+
+fn shard(reading: &ShardReading) -> Shard {
+    Shard {
+        stats: shard_stats(reading),
+        state: reading.state.0.as_str(),
+        state_version: reading.state_version,
+        counters: reading
+            .items
+            .iter()
+            .map(|(sku, counters)| (sku.to_string(), *counters))
+            .collect(),
+        transfers: reading
+            .transfers
+            .iter()
+            .map(|it| {
+                format!(
+                    "{} {} of {} to {:?}, sent {}",
+                    it.id,
+                    it.units,
+                    it.sku,
+                    it.to,
+                    time::format(&time::from_millis(it.sent_at))
+                )
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,246 @@
+//! What operators do.
+
+use super::Api;
+use super::extract::{Json, Key, Operator, OrderPath, SalePath};
+use super::problem::{Code, Problem};
+use super::views::{AdminSale, Page, PageQuery};
+use crate::domain::ids::SaleId;
+use crate::domain::order::Order;
+use crate::domain::payment::PaymentOutcome;
+use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
+use crate::flow;
+use crate::flow::restock::RestockOutcome;
+use crate::flow::transition::TransitionOutcome;
+use actix_web::HttpResponse;
+use actix_web::http::header::LOCATION;
+use actix_web::web::{Data, Query};
+use serde::{Deserialize, Serialize};
+
+async fn view(api: &Api, sale: Sale) -> AdminSale {
+    AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
+}
+
+/// `POST /v1/admin/sales`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn create_sale(
+    api: Data<Api>,
+    _: Operator,
+    Json(request): Json<SaleRequest>,
+) -> Result<HttpResponse, Problem> {
+    let new = request.check().map_err(|wrong| Problem::invalid(wrong.to_string()))?;
+    let sale = api.weather.observe(flow::sale_book::create(&api.app, &new).await)?;
+    let location = format!("/v1/admin/sales/{}", sale.id);
+    Ok(HttpResponse::Created()
+        .insert_header((LOCATION, location))
+        .json(view(&api, sale).await))
+}
+
+/// `GET /v1/admin/sales`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_sales(
+    api: Data<Api>,
+    _: Operator,
+    page: Result<Query<PageQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
+    let limit = page.limit();
+    let sales = api
+        .weather
+        .observe(flow::sale_book::list(&api.app, limit + 1, page.starting_after).await)?;
+    let now = flow::sale_book::clock(&api.app).await;
+    let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
+    Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
+}
+
+/// `GET /v1/admin/sales/{id}`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let sale = api.weather.observe(flow::sale_book::find(&api.app, id).await)?;
+    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(view(&api, sale).await))
+}
+
+#[derive(Serialize)]
+struct Preloaded {
+    #[serde(flatten)]
+    sale: AdminSale,
+    shards: Vec<crate::domain::report::ShardStats>,
+}
+
+/// `POST /v1/admin/sales/{id}/preload`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let loaded = api.weather.observe(flow::preload::preload(&api.app, id).await)?;
+    let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
+    let shards = readings.iter().map(flow::stats::shard_stats).collect();
+    let view = view(&api, (*sale).clone()).await;
+    let mut body = serde_json::to_value(Preloaded { sale: view, shards }).unwrap_or_default();
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("sale_id".to_owned(), id.to_string().into());
+    }
+    Ok(HttpResponse::Ok().json(body))
+}
+
+async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
+    match api
+        .weather
+        .observe(flow::transition::transition(&api.app, id, to).await)?
+    {
+        TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(api, sale).await)),
+        TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
+        TransitionOutcome::NotFound => Err(Problem::not_found("such sale")),
+    }
+}
+
+macro_rules! transitions {
+    ($($name:ident $to:ident)*) => {$(
+        #[doc = concat!("`POST /v1/admin/sales/{id}/", stringify!($name), "`")]
+        ///
+        /// # Errors
+        /// The problem that is answered.
+        pub async fn $name(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+            transition(&api, id, Transition::$to).await
+        }
+    )*};
+}
+
+transitions! { open Open pause Pause resume Resume close Close }
+
+/// The body of a restock.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestockBody {
+    sku: String,
+    quantity: i64,
+}
+
+/// `POST /v1/admin/sales/{id}/restock`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn restock(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Key(key): Key,
+    Json(body): Json<RestockBody>,
+) -> Result<HttpResponse, Problem> {
+    let sku = body
+        .sku
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+    if body.quantity == 0 || !(-STOCK_MAX..=STOCK_MAX).contains(&body.quantity) {
+        return Err(Problem::invalid(format!(
+            "quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0"
+        )));
+    }
+    let app = std::sync::Arc::clone(&api.app);
+    // A task of its own: a client that hangs up must not leave a withdrawal for the scheduler.
+    let flow = tokio::spawn(async move { flow::restock::restock(&app, id, &key, &sku, body.quantity).await });
+    let outcome = match flow.await {
+        Ok(outcome) => api.weather.observe(outcome)?,
+        Err(_) => {
+            return Err(Problem::new(
+                Code::Unavailable,
+                "the outcome is not known; repeat with the same key",
+            ));
+        }
+    };
+    match outcome {
+        RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
+        RestockOutcome::Insufficient => Err(Problem::new(
+            Code::InsufficientStock,
+            format!(
+                "{} units cannot be moved: too few are free, or the item would exceed {STOCK_MAX}",
+                body.quantity
+            ),
+        )),
+        RestockOutcome::KeyReused => Err(Problem::new(
+            Code::IdempotencyKeyReused,
+            "this key belongs to another restock",
+        )),
+        RestockOutcome::NotLoaded(state) => Err(Problem::invalid_transition(state)),
+        RestockOutcome::SaleNotFound => Err(Problem::not_found("such sale")),
+        RestockOutcome::ItemNotFound => Err(Problem::not_found("such sku in this sale")),
+    }
+}
+
+/// `GET /v1/admin/sales/{id}/stats`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let stats = api.weather.observe(flow::stats::stats(&api.app, id).await)?;
+    Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
+}
+
+/// `GET /v1/admin/sales/{id}/audit`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let audit = api.weather.observe(flow::audit::audit(&api.app, id).await)?;
+    Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
+}
+
+#[derive(Serialize)]
+struct OwnedOrder {
+    user: String,
+    #[serde(flatten)]
+    order: Order,
+}
+
+/// `GET /v1/admin/orders/{id}`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+    let order = api.weather.observe(flow::order::find_anywhere(&api.app, id).await)?;
+    let order = order.ok_or_else(|| Problem::not_found("such order"))?;
+    Ok(HttpResponse::Ok().json(OwnedOrder {
+        user: order.user.as_str().to_owned(),
+        order,
+    }))
+}
+
+/// Which payments are asked for.
+#[derive(Deserialize)]
+pub struct PaymentsQuery {
+    outcome: Option<String>,
+    limit: Option<u32>,
+}
+
+/// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_payments(
+    api: Data<Api>,
+    _: Operator,
+    query: Result<Query<PaymentsQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
+    let wanted = query.outcome.as_deref().unwrap_or("refund_due");
+    let known = [
+        PaymentOutcome::RefundDue,
+        PaymentOutcome::Unmatched,
+        PaymentOutcome::Pending,
+        PaymentOutcome::Applied,
+    ];
+    let outcome = known.into_iter().find(|outcome| outcome.as_str() == wanted);
+    let outcome = outcome
+        .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
+    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let payments = api
+        .weather
+        .observe(flow::pay::list(&api.app, outcome, limit + 1).await)?;
+    Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
+}

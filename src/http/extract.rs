@@ -1,0 +1,215 @@
+//! What requests carry, parsed before anything is done: who asks, under which key, with which body.
+
+use super::Api;
+use super::problem::{Code, Problem};
+use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
+use actix_web::dev::Payload;
+use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use actix_web::web::{Bytes, BytesMut, Data};
+use actix_web::{FromRequest, HttpRequest};
+use futures_util::StreamExt;
+use futures_util::future::{LocalBoxFuture, Ready, ready};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::str::FromStr;
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+
+/// The largest body.
+const BODY_MAX: usize = 16 * 1024;
+/// The longest that a client may take to send it.
+const BODY_TIME: Duration = Duration::from_secs(5);
+
+/// The shopper whose token came with the request.
+pub struct Shopper(pub UserId);
+
+/// An operator.
+pub struct Operator;
+
+/// The request's idempotency key.
+pub struct Key(pub IdempotencyKey);
+
+/// A sale's id in the path.
+pub struct SalePath(pub SaleId);
+
+/// An order's id in the path.
+pub struct OrderPath(pub OrderId);
+
+/// The whole body as it came.
+pub struct Body(pub Bytes);
+
+/// A JSON body.
+pub struct Json<T>(pub T);
+
+/// How shoppers' tokens are checked: HS256 and nothing else, not expired, with a subject.
+pub struct Tokens {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+}
+
+impl Tokens {
+    /// Checks tokens that were signed with this secret.
+    #[must_use]
+    pub fn new(secret: &[u8]) -> Self {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = 0;
+        validation.validate_nbf = true;
+        validation.validate_aud = false;
+        validation.set_required_spec_claims(&["exp", "sub"]);
+        Self {
+            key: DecodingKey::from_secret(secret),
+            validation,
+        }
+    }
+
+    fn user(&self, token: &str) -> Option<UserId> {
+        let token = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?;
+        token.claims.sub.parse().ok()
+    }
+}
+
+fn api(request: &HttpRequest) -> Result<&Api, Problem> {
+    let data = request.app_data::<Data<Api>>();
+    data.map(|data| data.get_ref())
+        .ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unauthenticated(what: &str) -> Problem {
+    Problem::new(
+        Code::Unauthenticated,
+        format!("{what}: send Authorization: Bearer and a valid one"),
+    )
+}
+
+/// The only value of a header.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(name);
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::invalid(format!("the header {name} is there twice")));
+    }
+    value
+        .to_str()
+        .map(Some)
+        .map_err(|_| Problem::invalid(format!("{name} must be printable ASCII")))
+}
+
+fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> {
+    // An id that cannot be is an id that is not there.
+    request
+        .match_info()
+        .query("id")
+        .parse()
+        .map_err(|_| Problem::not_found(what))
+}
+
+macro_rules! from_head {
+    ($type:ty, $parse:expr) => {
+        impl FromRequest for $type {
+            type Error = Problem;
+            type Future = Ready<Result<Self, Problem>>;
+            fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+                ready($parse(request))
+            }
+        }
+    };
+}
+
+from_head!(Shopper, |request: &HttpRequest| {
+    let user = bearer(request.headers()).and_then(|token| api(request).ok()?.tokens.user(token));
+    user.map(Self)
+        .ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
+});
+
+from_head!(Operator, |request: &HttpRequest| {
+    let expected = api(request)?.admin_key.expose().as_bytes();
+    let given = bearer(request.headers()).unwrap_or_default().as_bytes();
+    if bool::from(given.ct_eq(expected)) {
+        Ok(Self)
+    } else {
+        Err(unauthenticated("the operators' key is missing or wrong"))
+    }
+});
+
+from_head!(Key, |request: &HttpRequest| {
+    let key = single(request.headers(), "Idempotency-Key")?;
+    let key = key.ok_or_else(|| {
+        Problem::new(
+            Code::IdempotencyKeyMissing,
+            "send Idempotency-Key: a name for this request, the same on every retry",
+        )
+    })?;
+    key.parse()
+        .map(Self)
+        .map_err(|wrong| Problem::invalid(format!("{wrong}")))
+});
+
+from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")
+    .map(Self));
+from_head!(OrderPath, |request: &HttpRequest| segment(request, "such order")
+    .map(Self));
+
+impl FromRequest for Body {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+    fn from_request(_: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let payload = payload.take();
+        Box::pin(async move {
+            let body = tokio::time::timeout(BODY_TIME, read(payload)).await;
+            body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time")))
+                .map(Self)
+        })
+    }
+}
+
+async fn read(mut payload: Payload) -> Result<Bytes, Problem> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|error| Problem::invalid(format!("the body is broken: {error}")))?;
+        if body.len() + chunk.len() > BODY_MAX {
+            return Err(Problem::new(
+                Code::PayloadTooLarge,
+                format!("a body has at most {BODY_MAX} bytes"),
+            ));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let content_type = single(request.headers(), CONTENT_TYPE.as_str()).map(|value| value.map(str::to_owned));
+        let body = Body::from_request(request, payload);
+        Box::pin(async move {
+            let Body(body) = body.await?;
+            let essence = content_type?.map(|it| it.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+            if essence.is_some_and(|it| it != "application/json") {
+                return Err(Problem::invalid("Content-Type must be application/json"));
+            }
+            parse_json(&body).map(Json)
+        })
+    }
+}
+
+/// A JSON text as a value; the detail says what is wrong where.
+///
+/// # Errors
+/// `invalid_request`.
+pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("the body: {error}")))
+}

@@ -1,0 +1,167 @@
+//! Orders, as their owners see them.
+
+use super::Api;
+use super::extract::{Json, Key, OrderPath, SalePath, Shopper};
+use super::problem::{Code, Problem};
+use super::views::Page;
+use crate::domain::ids::SaleId;
+use crate::domain::order::CancelOutcome;
+use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
+use crate::flow;
+use crate::metrics::Outcome;
+use actix_web::HttpResponse;
+use actix_web::http::header::LOCATION;
+use actix_web::web::{Data, Query};
+use serde::Deserialize;
+use std::time::Instant;
+
+/// The body of a purchase.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PurchaseBody {
+    sku: String,
+    quantity: i64,
+}
+
+impl PurchaseBody {
+    fn check(self, Shopper(user): Shopper, Key(key): Key) -> Result<PurchaseRequest, Problem> {
+        let sku = self
+            .sku
+            .parse()
+            .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+        let quantity = u32::try_from(self.quantity)
+            .ok()
+            .filter(|quantity| (1..=QUANTITY_MAX).contains(quantity));
+        let quantity = quantity.ok_or_else(|| Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")))?;
+        Ok(PurchaseRequest {
+            user,
+            key,
+            sku,
+            quantity,
+        })
+    }
+}
+
+/// `POST /v1/sales/{id}/orders`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn purchase(
+    api: Data<Api>,
+    shopper: Shopper,
+    SalePath(sale): SalePath,
+    key: Key,
+    Json(body): Json<PurchaseBody>,
+) -> Result<HttpResponse, Problem> {
+    let began = Instant::now();
+    let request = body.check(shopper, key)?;
+    let app = std::sync::Arc::clone(&api.app);
+    // A task of its own: a client that hangs up must not stop a transfer half way.
+    let flow = tokio::spawn(async move { flow::purchase::purchase(&app, sale, &request).await });
+    let outcome = match flow.await {
+        Ok(outcome) => api.weather.observe(outcome),
+        Err(_) => Err(Problem::new(
+            Code::Unavailable,
+            "the outcome is not known; repeat with the same key",
+        )),
+    };
+    let answer = outcome.and_then(answer);
+    let code = match &answer {
+        Ok(answer) if answer.status().as_u16() == 201 => "reserved",
+        Ok(_) => "replayed",
+        Err(problem) => problem.code().as_str(),
+    };
+    api.metrics.purchases.get_or_create(&Outcome { outcome: code }).inc();
+    api.metrics.purchase_duration.observe(began.elapsed().as_secs_f64());
+    answer
+}
+
+fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
+    Err(match outcome {
+        PurchaseOutcome::Reserved(order) => {
+            let location = format!("/v1/orders/{}", order.id);
+            return Ok(HttpResponse::Created().insert_header((LOCATION, location)).json(order));
+        }
+        PurchaseOutcome::Replayed(order) => {
+            let location = format!("/v1/orders/{}", order.id);
+            let mut response = HttpResponse::Ok();
+            response
+                .insert_header((LOCATION, location))
+                .insert_header(("Idempotency-Replayed", "true"));
+            return Ok(response.json(order));
+        }
+        PurchaseOutcome::KeyReused => Problem::new(
+            Code::IdempotencyKeyReused,
+            "this key belongs to an order with another sku or quantity",
+        ),
+        PurchaseOutcome::Banned => Problem::new(Code::Banned, "this account may not buy"),
+        PurchaseOutcome::RateLimited { wait_ms } => Problem::rate_limited(wait_ms),
+        PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
+        PurchaseOutcome::LimitReached => Problem::new(
+            Code::PurchaseLimitReached,
+            "one shopper may not have that many units of this item",
+        ),
+        PurchaseOutcome::SoldOut => Problem::new(Code::SoldOut, "there are not that many units left"),
+        PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
+        PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
+    })
+}
+
+/// `GET /v1/orders/{id}`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+    let order = api
+        .weather
+        .observe(flow::order::read_order(&api.app, id, &user).await)?;
+    Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
+}
+
+/// Which orders are asked for.
+#[derive(Deserialize)]
+pub struct ListQuery {
+    sale_id: Option<String>,
+}
+
+/// `GET /v1/orders?sale_id=…`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list(
+    api: Data<Api>,
+    Shopper(user): Shopper,
+    query: Result<Query<ListQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query
+        .map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?
+        .into_inner();
+    let sale = query
+        .sale_id
+        .ok_or_else(|| Problem::invalid("sale_id: say which sale's orders"))?;
+    let sale: SaleId = sale
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+    let orders = api
+        .weather
+        .observe(flow::order::list_orders(&api.app, sale, &user).await)?;
+    let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(Page {
+        data: orders,
+        has_more: false,
+    }))
+}
+
+/// `POST /v1/orders/{id}/cancel`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+    match api.weather.observe(flow::cancel::cancel(&api.app, id, &user).await)? {
+        CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),
+        CancelOutcome::NotCancellable(state) => {
+            Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))
+        }
+        CancelOutcome::NotFound => Err(Problem::not_found("such order")),
+    }
+}

@@ -1,0 +1,214 @@
+//! The one table of errors: every code, its status and its title, and what each refusal and fault becomes. Answers
+//! are `application/problem+json` (RFC 9457) with the extension member `code`.
+
+use crate::domain::fault::Fault;
+use crate::domain::sale::SaleState;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use serde::Serialize;
+use std::fmt;
+
+macro_rules! codes {
+    ($($code:ident $name:literal $status:literal $title:literal)*) => {
+        /// What went wrong, for programs.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $code,)*
+        }
+
+        impl Code {
+            /// The code as it is sent.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$code => $name,)* }
+            }
+
+            const fn status(self) -> u16 {
+                match self { $(Self::$code => $status,)* }
+            }
+
+            const fn title(self) -> &'static str {
+                match self { $(Self::$code => $title,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    InvalidRequest        "invalid_request"         400 "The request is not valid"
+    IdempotencyKeyMissing "idempotency_key_missing" 400 "The header Idempotency-Key is missing"
+    Unauthenticated       "unauthenticated"         401 "Authentication is needed"
+    Banned                "banned"                  403 "The account is banned"
+    NotFound              "not_found"               404 "There is no such thing"
+    SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"
+    SoldOut               "sold_out"                409 "Sold out"
+    PurchaseLimitReached  "purchase_limit_reached"  409 "The limit for one shopper is reached"
+    OrderNotCancellable   "order_not_cancellable"   409 "The order cannot be cancelled"
+    InvalidTransition     "invalid_transition"      409 "The sale's state does not allow it"
+    InsufficientStock     "insufficient_stock"      409 "There are not that many free units"
+    PayloadTooLarge       "payload_too_large"       413 "The body is too large"
+    IdempotencyKeyReused  "idempotency_key_reused"  422 "The idempotency key belongs to another request"
+    RateLimited           "rate_limited"            429 "Too many requests"
+    Overloaded            "overloaded"              503 "Too much at once"
+    Unavailable           "unavailable"             503 "Not available now"
+}
+
+/// An answer that says no.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    code: Code,
+    detail: String,
+    sale_state: Option<SaleState>,
+    retry_after_seconds: Option<i64>,
+    /// Set where HTTP itself asks for another status than the code's.
+    method_not_allowed: bool,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sale_state: Option<SaleState>,
+}
+
+impl Problem {
+    /// A problem with this code and a sentence about this case.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        let retry_after_seconds = matches!(code, Code::Overloaded | Code::Unavailable | Code::RateLimited).then_some(1);
+        Self {
+            code,
+            detail: detail.into(),
+            sale_state: None,
+            retry_after_seconds,
+            method_not_allowed: false,
+        }
+    }
+
+    /// What is asked for is not there.
+    #[must_use]
+    pub fn not_found(what: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no {what}"))
+    }
+
+    /// The request is wrong; the detail names where.
+    #[must_use]
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::InvalidRequest, detail)
+    }
+
+    /// The shopper's window is full for this long.
+    #[must_use]
+    pub fn rate_limited(wait_ms: i64) -> Self {
+        // Rounded up, so that waiting it out succeeds.
+        let seconds = wait_ms.saturating_add(999).div_euclid(1000).max(1);
+        let detail = format!("this shopper's window is full; try again in {seconds} s");
+        Self {
+            retry_after_seconds: Some(seconds),
+            ..Self::new(Code::RateLimited, detail)
+        }
+    }
+
+    /// The sale does not sell now.
+    #[must_use]
+    pub fn sale_not_open(state: SaleState) -> Self {
+        Self {
+            sale_state: Some(state),
+            ..Self::new(Code::SaleNotOpen, format!("the sale is {state}"))
+        }
+    }
+
+    /// The sale's state does not allow what was asked.
+    #[must_use]
+    pub fn invalid_transition(state: SaleState) -> Self {
+        let detail = format!("the sale is {state}");
+        Self {
+            sale_state: Some(state),
+            ..Self::new(Code::InvalidTransition, detail)
+        }
+    }
+
+    /// The path exists, the method does not.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        Self {
+            method_not_allowed: true,
+            ..Self::invalid("this path does not answer this method")
+        }
+    }
+
+    /// The problem's code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl From<Fault> for Problem {
+    /// What a fault becomes. The text of a fault is for the log; outside, only what a client can act on is said.
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Unavailable(_) => Self::new(
+                Code::Unavailable,
+                "the outcome is not known; repeat the request with the same Idempotency-Key to find out",
+            ),
+            Fault::Incomplete(_) => Self::new(
+                Code::Unavailable,
+                "the sale's stock is being rebuilt; repeat the request with the same key",
+            ),
+            Fault::Overloaded(_) => Self::new(
+                Code::Overloaded,
+                "nothing was reserved; repeat the request with the same key",
+            ),
+            Fault::Bug(_) => Self::new(
+                Code::Unavailable,
+                "something unexpected happened and was logged; repeat the request with the same key",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.detail)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        if self.method_not_allowed {
+            return StatusCode::METHOD_NOT_ALLOWED;
+        }
+        StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let status = self.status_code();
+        let mut response = HttpResponseBuilder::new(status);
+        if let Some(seconds) = self.retry_after_seconds {
+            response.insert_header((RETRY_AFTER, HeaderValue::from(seconds)));
+        }
+        if self.code == Code::Unauthenticated {
+            response.insert_header(("WWW-Authenticate", "Bearer"));
+        }
+        if self.method_not_allowed {
+            response.insert_header((ALLOW, "GET, POST"));
+        }
+        let body = Body {
+            r#type: format!("/problems/{}", self.code.as_str()),
+            title: self.code.title(),
+            status: status.as_u16(),
+            detail: &self.detail,
+            code: self.code.as_str(),
+            sale_state: self.sale_state,
+        };
+        response
+            .content_type("application/problem+json")
+            .body(serde_json::to_vec(&body).unwrap_or_default())
+    }
+}

@@ -1,0 +1,120 @@
+//! The payment provider's webhook, signed as in Standard Webhooks.
+
+use super::Api;
+use super::extract::{Body, parse_json};
+use super::problem::{Code, Problem};
+use crate::domain::ids::OrderId;
+use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::webhook;
+use crate::flow;
+use crate::metrics::Outcome;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+/// The body of a webhook.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Event {
+    r#type: String,
+    #[serde(rename = "timestamp")]
+    _timestamp: DateTime<Utc>,
+    data: PaymentBody,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaymentBody {
+    payment_id: String,
+    order_id: String,
+    amount_minor: i64,
+    currency: String,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    outcome: PaymentOutcome,
+}
+
+/// `POST /v1/webhooks/payments`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let id = header("webhook-id");
+    let now = Utc::now().timestamp();
+    // On the bytes as they came, before anything is made of them.
+    let secret = api.webhook_secret.expose();
+    webhook::verify(
+        secret,
+        id,
+        header("webhook-timestamp"),
+        header("webhook-signature"),
+        &body,
+        now,
+    )
+    .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
+    let payment = parse_json::<Event>(&body)?.check(id)?;
+    let app = std::sync::Arc::clone(&api.app);
+    let flow = tokio::spawn(async move { flow::pay::pay(&app, &payment).await });
+    let outcome = match flow.await {
+        Ok(outcome) => api.weather.observe(outcome)?,
+        Err(_) => {
+            return Err(Problem::new(
+                Code::Unavailable,
+                "the payment may not be recorded; send it again",
+            ));
+        }
+    };
+    api.metrics
+        .payments
+        .get_or_create(&Outcome {
+            outcome: outcome.as_str(),
+        })
+        .inc();
+    Ok(HttpResponse::Ok().json(Answer { outcome }))
+}
+
+impl Event {
+    fn check(self, webhook_id: &str) -> Result<Payment, Problem> {
+        if self.r#type != "payment.succeeded" {
+            return Err(Problem::invalid("type must be payment.succeeded"));
+        }
+        let PaymentBody {
+            payment_id,
+            order_id,
+            amount_minor,
+            currency,
+        } = self.data;
+        let name = |field: &str, text: &str| {
+            if text.is_empty() || text.len() > 255 || text.contains('\0') {
+                return Err(Problem::invalid(format!("{field} must be 1 to 255 bytes without NUL")));
+            }
+            Ok(text.to_owned())
+        };
+        if currency.len() != 3 || !currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err(Problem::invalid("data.currency must be three capital letters"));
+        }
+        if amount_minor < 0 {
+            return Err(Problem::invalid("data.amount_minor must not be negative"));
+        }
+        let order_id: OrderId = order_id
+            .parse()
+            .map_err(|wrong| Problem::invalid(format!("data.order_id: {wrong}")))?;
+        Ok(Payment {
+            payment_id: name("data.payment_id", &payment_id)?,
+            webhook_id: name("webhook-id", webhook_id)?,
+            order_id,
+            amount_minor,
+            currency,
+        })
+    }
+}
