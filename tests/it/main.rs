@@ -6,3 +6,4 @@ mod model;
 mod mutants;
 mod scripts;
 mod support;
+mod tidy;
