@@ -35,6 +35,8 @@ pub struct App {
     pub sales: sale_book::SaleBook,
     /// Shortages that are being covered.
     pub shortages: borrow::Shortages,
+    /// What shoppers saw of each sale a moment ago.
+    pub glances: stats::Glances,
     /// What this process has seen of each shard's events.
     pub drains: drain::Drains,
     /// Wakes the drain of this process: there is something to take in.
@@ -48,6 +50,7 @@ impl App {
         Self {
             sales: sale_book::SaleBook::new(ledger.clone()),
             shortages: borrow::Shortages::default(),
+            glances: stats::Glances::default(),
             drains: drain::Drains::default(),
             drain_wanted: Notify::new(),
             stock,

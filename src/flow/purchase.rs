@@ -38,7 +38,13 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     };
     crash::point("purchase.before_script");
     for _ in 0..TRIES_MAX {
-        let answer = app.stock.purchase(home, order, request, None).await?;
+        let answer = match app.stock.purchase(home, order, request, None).await {
+            // A sale that ended a day ago has left Redis.
+            Err(Fault::Incomplete(_)) if retired(app, sale.id).await? => {
+                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
+            }
+            answer => answer?,
+        };
         crash::point("purchase.after_script");
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
@@ -62,4 +68,8 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+async fn retired(app: &App, sale: SaleId) -> Result<bool, Fault> {
+    Ok(app.sales.fresh(sale).await?.is_some_and(|sale| sale.retired))
 }

@@ -157,7 +157,7 @@ pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sa
 }
 
 /// A fault that several callers share.
-fn shared(fault: Arc<Fault>) -> Fault {
+pub(super) fn shared(fault: Arc<Fault>) -> Fault {
     match &*fault {
         Fault::Unavailable(text) => Fault::Unavailable(text.clone()),
         Fault::Incomplete(text) => Fault::Incomplete(text.clone()),

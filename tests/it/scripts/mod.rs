@@ -77,6 +77,7 @@ fn sale() -> Sale {
         items: vec![item("A", 10, 5), item("B", 4, 2)],
         secret: SaleSecret([9; 32]),
         created_at: from_millis(START),
+        retired: false,
     }
 }
 
