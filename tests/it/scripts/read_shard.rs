@@ -1,4 +1,6 @@
-use super::{END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use super::{
+    END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
+};
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::Lifecycle;
@@ -74,4 +76,17 @@ async fn a_foreign_or_missing_key_is_noticed() {
         |shop| [shop.key.stock(), shop.key.events()],
         shop.stock.read_shard(shop.key, 5).await
     );
+}
+
+#[tokio::test]
+async fn a_shoppers_window_is_read_oldest_first() {
+    let shop = Shop::open(|_| {}).await;
+    assert!(shop.stock.read_window(shop.key, &user("ada")).await.unwrap().is_empty());
+    for (n, key) in ["a", "b", "c"].iter().enumerate() {
+        let now = NOW + i64::try_from(n).unwrap();
+        shop.buy("ada", key, 1, now).await;
+    }
+    let window = shop.stock.read_window(shop.key, &user("ada")).await.unwrap();
+    assert_eq!(window, [NOW, NOW + 1, NOW + 2]);
+    assert!(shop.stock.read_window(shop.key, &user("bob")).await.unwrap().is_empty());
 }
