@@ -4,6 +4,7 @@
 
 mod model;
 mod mutants;
+mod queries;
 mod scripts;
 mod support;
 mod tidy;
