@@ -59,8 +59,11 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
         let mut tx = begin(&self.jobs).await?;
+        // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
+        // holding the grant that a drain wants. `for update` would keep them out, and both would wait for ever.
         let row = sqlx::query!(
-            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 for update skip locked",
+            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 \
+             for no key update skip locked",
             sale.0,
             small(shard)
         )
