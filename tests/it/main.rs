@@ -6,5 +6,6 @@ mod model;
 mod mutants;
 mod queries;
 mod scripts;
+mod promises;
 mod support;
 mod tidy;
