@@ -1,5 +1,6 @@
-//! What the tests stand on: servers, connections, waiting.
+//! What the tests stand on: servers, connections, instances of the program, waiting.
 
+pub mod app;
 pub mod poll;
 pub mod raw;
 pub mod servers;
