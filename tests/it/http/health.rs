@@ -74,6 +74,7 @@ async fn metrics_are_prometheus_text_that_counts_what_happened() {
     app.buy("ada-with-a-name", &id, "k2", 5)
         .await
         .no(409, "purchase_limit_reached");
+    app.wait_for_order("ada-with-a-name", &order.id(), "reserved").await;
     assert_eq!(app.pay("pay_1", &order.body).await, "applied");
     let text = poll::answer("the drain is counted", || async {
         let metrics = app.get(Who::Nobody, "/metrics").await.ok(200);
