@@ -21,10 +21,35 @@ pub mod stats;
 pub mod sweep;
 pub mod transition;
 
+use crate::domain::fault::Fault;
 use crate::ledger::Ledger;
 use crate::stock::Stock;
 use std::sync::Arc;
 use tokio::sync::Notify;
+
+/// Counts what a run over many things did. One that fails must not keep the others from their turn, so its fault is
+/// noted and the run goes on.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    fault: Option<Fault>,
+}
+
+impl Tally {
+    fn note(&mut self, outcome: Result<usize, Fault>) {
+        match outcome {
+            Ok(done) => self.done += done,
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+            }
+        }
+    }
+
+    /// How much was done, or the first fault.
+    fn finish(self) -> Result<usize, Fault> {
+        self.fault.map_or(Ok(self.done), Err)
+    }
+}
 
 /// What every flow works on.
 pub struct App {

@@ -61,6 +61,9 @@ const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
 /// The longest that an operator or the payment provider waits.
 const OTHERS_WAIT: Duration = Duration::from_secs(15);
 
+/// How much longer a flow may go on when nobody waits for it any more.
+const FLOW_EXTRA: Duration = Duration::from_secs(5);
+
 impl Api {
     /// Runs a flow for a shopper. The flow is a task of its own, so neither a client that hangs up nor the limit on
     /// the wait stops it half way; what it comes to, the same request finds.
@@ -94,8 +97,11 @@ impl Api {
         wait: Duration,
         flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Problem> {
-        let answer = match tokio::time::timeout(wait, tokio::spawn(flow)).await {
-            Ok(Ok(answer)) => answer,
+        // The flow goes on behind an answer that came too late, but not for ever.
+        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow));
+        let answer = match tokio::time::timeout(wait, flow).await {
+            Ok(Ok(Ok(answer))) => answer,
+            Ok(Ok(Err(_))) => Err(Fault::Unavailable("no answer in time".to_owned())),
             Ok(Err(_)) => Err(Fault::Bug("a flow panicked".to_owned())),
             Err(_) => Err(Fault::Unavailable("no answer in time".to_owned())),
         };

@@ -82,7 +82,7 @@ fn unreachable(error: redis::RedisError) -> Fault {
 
 /// What an error of the client or the server means.
 fn fault(error: &redis::RedisError) -> Fault {
-    use redis::{ErrorKind, ServerErrorKind};
+    use redis::ErrorKind;
     match error.code() {
         Some("MISSING") => return Fault::Incomplete(error.detail().unwrap_or("a key is missing").to_owned()),
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
@@ -90,18 +90,10 @@ fn fault(error: &redis::RedisError) -> Fault {
         Some("BADARG" | "INVARIANT" | "WRONGTYPE") => return Fault::Bug(format!("{error}")),
         _ => {}
     }
+    // Anything else may be over when it is tried again, also what this code does not know: a password that is being
+    // changed, a replica that is missing.
     match error.kind() {
-        ErrorKind::Io
-        | ErrorKind::ClusterConnectionNotFound
-        | ErrorKind::AuthenticationFailed
-        | ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::ReadOnly
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::TryAgain
-            | ServerErrorKind::NoScript,
-        ) => Fault::Unavailable(format!("Redis does not answer: {error}")),
-        _ => Fault::Bug(format!("Redis answered: {error}")),
+        ErrorKind::UnexpectedReturnType => Fault::Bug(format!("Redis answered: {error}")),
+        _ => Fault::Unavailable(format!("Redis does not answer as it should: {error}")),
     }
 }

@@ -3,7 +3,7 @@
 //! A crash before the commit leaves the events in the stream; after it, they are behind the shard's position and
 //! the next drain only trims them.
 
-use super::App;
+use super::{App, Tally};
 use crate::crash;
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
@@ -35,9 +35,9 @@ pub enum DrainOutcome {
     Drained(Drained),
 }
 
-/// How far this process has seen each shard taken in. Its lock lets one drain of a shard run at a time here: those
-/// who wait for it often find that it has taken in what they wait for.
-pub struct Drains(Cache<ShardKey, Arc<Mutex<Position>>>);
+/// When this process last took a shard's stream in to its end: the moment that drain began. Its lock lets one drain of
+/// a shard run at a time here; who waited for it often finds that it took in what they wait for.
+pub struct Drains(Cache<ShardKey, Arc<Mutex<Option<Instant>>>>);
 
 impl Default for Drains {
     fn default() -> Self {
@@ -46,10 +46,8 @@ impl Default for Drains {
 }
 
 impl Drains {
-    async fn of(&self, shard: ShardKey) -> Arc<Mutex<Position>> {
-        self.0
-            .get_with(shard, async { Arc::new(Mutex::new(Position { epoch: 0, seq: 0 })) })
-            .await
+    async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
+        self.0.get_with(shard, async { Arc::default() }).await
     }
 }
 
@@ -58,34 +56,41 @@ impl Drains {
 /// # Errors
 /// A fault leaves the batch for the next run; nothing is taken in twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
-    let seen = app.drains.of(ShardKey { sale: sale.id, shard }).await;
-    let Ok(mut seen) = seen.try_lock() else {
+    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    let Ok(mut complete) = complete.try_lock() else {
         return Ok(DrainOutcome::Busy);
     };
-    drain_claimed(app, sale, shard, &mut seen).await
+    drain_claimed(app, sale, shard, &mut complete).await
 }
 
-async fn drain_claimed(app: &App, sale: &Sale, shard: u16, seen: &mut Position) -> Result<DrainOutcome, Fault> {
+async fn drain_claimed(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    complete: &mut Option<Instant>,
+) -> Result<DrainOutcome, Fault> {
     let key = ShardKey { sale: sale.id, shard };
+    let began = Instant::now();
     let Some(claim) = app.ledger.claim_shard(sale.id, shard).await? else {
         return Ok(DrainOutcome::Busy);
     };
-    let before = claim.position;
-    *seen = before;
-    let events = app.stock.events_after(key, before, BATCH_MAX).await?;
+    // From the start of the stream, not from the position: nothing is trimmed that has not been looked at. What a
+    // crash after the commit left is known by its orders; what a Redis wrote that had lost its last events, under
+    // numbers that were given before, is not, and must not vanish.
+    let events = app.stock.events(key, BATCH_MAX).await?;
     let Some(last) = events.last().map(|event| event.position) else {
-        drop(claim);
-        // A crash after the commit left them.
-        app.stock.trim_events(key, before).await?;
+        *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     };
-    report_gaps(sale, shard, before, &events);
+    report_gaps(sale, shard, claim.position, &events);
     crash::point("drain.before_commit");
     let drained = claim
         .apply(sale, &events, chrono::Utc::now().timestamp_millis())
         .await?;
     crash::point("drain.after_commit");
-    *seen = last;
+    if events.len() < BATCH_MAX {
+        *complete = Some(began);
+    }
     app.stock.trim_events(key, last).await?;
     Ok(DrainOutcome::Drained(drained))
 }
@@ -93,7 +98,7 @@ async fn drain_claimed(app: &App, sale: &Sale, shard: u16, seen: &mut Position) 
 /// Numbers follow each other; a missing one is a lost order, which must be seen.
 fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
     let mut last = before;
-    for event in events {
+    for event in events.iter().filter(|event| event.position > before) {
         let expected = if event.position.epoch == last.epoch {
             last.seq + 1
         } else {
@@ -125,11 +130,9 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;
-    let mut orders = 0;
-    for outcome in drained {
-        orders += outcome?;
-    }
-    Ok(orders)
+    let mut tally = Tally::default();
+    drained.into_iter().for_each(|outcome| tally.note(outcome));
+    tally.finish()
 }
 
 async fn drain_shard(app: &App, sale: &Sale, shard: u16) -> Result<usize, Fault> {
@@ -149,16 +152,18 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16) -> Result<usize, Fault>
 /// # Errors
 /// A fault says nothing about what was taken in.
 pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
-    for shard in shards {
-        let key = ShardKey {
+    let asked = Instant::now();
+    let keys: Vec<ShardKey> = shards
+        .iter()
+        .map(|shard| ShardKey {
             sale: sale.id,
             shard: *shard,
-        };
-        // Only what is still in the stream can be missing: a trimmed event has been committed.
-        let Some(target) = app.stock.last_event(key).await? else {
-            continue;
-        };
-        match tokio::time::timeout_at(deadline, drain_up_to(app, sale, *shard, target)).await {
+        })
+        .collect();
+    let backlog = app.stock.undrained(&keys).await?;
+    // Only what is still in a stream can be missing: a trimmed event has been committed.
+    for (key, _) in keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0) {
+        match tokio::time::timeout_at(deadline, drain_after(app, sale, key.shard, asked)).await {
             Ok(outcome) => outcome?,
             Err(_) => return Ok(false),
         }
@@ -166,17 +171,17 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
     Ok(true)
 }
 
-/// Returns once the ledger has taken in the shard's events up to `target`.
-async fn drain_up_to(app: &App, sale: &Sale, shard: u16, target: Position) -> Result<(), Fault> {
-    let seen = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+/// Returns once the ledger has taken in what the shard had written when `asked`.
+async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Result<(), Fault> {
+    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
     loop {
-        let mut seen = seen.lock().await;
-        if *seen >= target {
+        let mut complete = complete.lock().await;
+        if complete.is_some_and(|began| began > asked) {
             return Ok(());
         }
-        if drain_claimed(app, sale, shard, &mut seen).await? == DrainOutcome::Busy {
+        if drain_claimed(app, sale, shard, &mut complete).await? == DrainOutcome::Busy {
             // Another process is at it; look again when it may have committed.
-            drop(seen);
+            drop(complete);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

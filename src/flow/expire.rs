@@ -3,7 +3,7 @@
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
-use super::App;
+use super::{App, Tally};
 use crate::domain::fault::Fault;
 
 /// Orders in one transaction.
@@ -16,20 +16,23 @@ const BATCHES_MAX: usize = 100;
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
-    let mut expired = 0;
     let shards = app.ledger.shards_with_due_orders().await?;
     if shards.is_empty() {
         return Ok(0);
     }
     let now = app.stock.now().await?;
+    let mut tally = Tally::default();
     for (sale, shard) in shards {
         for _ in 0..BATCHES_MAX {
-            let batch = app.ledger.expire_due(sale, shard, now, BATCH_MAX).await?;
-            expired += batch;
-            if i64::try_from(batch).unwrap_or(i64::MAX) < BATCH_MAX {
+            let batch = app.ledger.expire_due(sale, shard, now, BATCH_MAX).await;
+            let full = batch
+                .as_ref()
+                .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
+            tally.note(batch);
+            if !full {
                 break;
             }
         }
     }
-    Ok(expired)
+    tally.finish()
 }

@@ -3,9 +3,9 @@
 //! A payment that overtakes its order waits for it a moment, and is recorded either way: a job settles it later.
 //! The provider is answered only after the commit; a crash before makes it send again.
 
-use super::App;
 use super::drain::drain_to_now;
 use super::release::release_now;
+use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
@@ -98,23 +98,22 @@ pub async fn list(app: &App, outcome: PaymentOutcome, max: usize) -> Result<Vec<
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
-    let mut settled = 0;
+    let mut tally = Tally::default();
     for payment in app.ledger.pending_payments(PENDING_MAX).await? {
-        let now = chrono::Utc::now().timestamp_millis();
-        let mut settlement = app.ledger.settle_pending(&payment, false, now).await?;
-        if matches!(settlement, Settlement::NoOrder) {
-            let gone = match selling(app, &payment).await? {
-                Some(sale) => {
-                    let deadline = Instant::now() + WAIT_MAX;
-                    drain_to_now(app, &sale, &all_shards(&sale), deadline).await?
-                }
-                None => true,
-            };
-            settlement = app.ledger.settle_pending(&payment, gone, now).await?;
-        }
-        if told(app, settlement).await.is_some() {
-            settled += 1;
-        }
+        tally.note(settle_one(app, &payment).await);
     }
-    Ok(settled)
+    tally.finish()
+}
+
+async fn settle_one(app: &App, payment: &Payment) -> Result<usize, Fault> {
+    let now = chrono::Utc::now().timestamp_millis();
+    let mut settlement = app.ledger.settle_pending(payment, false, now).await?;
+    if matches!(settlement, Settlement::NoOrder) {
+        let gone = match selling(app, payment).await? {
+            Some(sale) => drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?,
+            None => true,
+        };
+        settlement = app.ledger.settle_pending(payment, gone, now).await?;
+    }
+    Ok(usize::from(told(app, settlement).await.is_some()))
 }

@@ -30,27 +30,40 @@ const AT_ONCE: usize = 64;
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let mut delivered = 0;
     for _ in 0..BATCHES_MAX {
-        let batch = app.ledger.take_outgoing(BATCH_MAX).await?;
-        if batch.messages.is_empty() {
-            break;
-        }
-        delivered += batch.messages.len();
-        let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
-            .map(|outgoing| async move {
-                let id = outgoing.id;
-                (id, deliver(app, &outgoing).await)
-            })
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        crash::point("release.before_settle");
-        let stuck = outcomes.iter().all(|(_, delivery)| matches!(delivery, Delivery::Later));
-        batch.settle(outcomes).await?;
-        if stuck {
+        let (messages, stuck) = release_batch(app, None).await?;
+        delivered += messages;
+        if messages == 0 || stuck {
             break;
         }
     }
     Ok(delivered)
+}
+
+/// Delivers one batch of what is waiting for one sale.
+///
+/// # Errors
+/// A fault leaves it to the relay.
+pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
+    release_batch(app, Some(sale)).await?;
+    Ok(())
+}
+
+/// Delivers one batch; returns how many messages it had, and whether none of them could be.
+async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<(usize, bool), Fault> {
+    let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
+    let messages = batch.messages.len();
+    let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
+        .map(|outgoing| async move {
+            let id = outgoing.id;
+            (id, deliver(app, &outgoing).await)
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    crash::point("release.before_settle");
+    let stuck = outcomes.iter().all(|(_, delivery)| matches!(delivery, Delivery::Later));
+    batch.settle(outcomes).await?;
+    Ok((messages, stuck))
 }
 
 /// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
@@ -86,8 +99,11 @@ async fn deliver(app: &App, outgoing: &Outgoing) -> Delivery {
         Ok(delivery) => delivery,
         Err(Fault::Bug(reason)) => Delivery::Failed(reason),
         Err(fault) => {
-            if outgoing.attempts == 0 {
-                tracing::warn!(%fault, message = outgoing.id, "a release has to wait");
+            match outgoing.attempts {
+                0 => tracing::warn!(%fault, message = outgoing.id, "a release has to wait"),
+                // A quarter of an hour of tries.
+                20 => tracing::error!(%fault, message = outgoing.id, "a release cannot be delivered"),
+                _ => {}
             }
             Delivery::Later
         }

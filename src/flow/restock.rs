@@ -5,21 +5,22 @@
 //! What was asked for is written down before anything moves: a crash anywhere leaves it pending, and the scheduler,
 //! or the same request again, finishes it.
 
-use super::App;
-use super::borrow::finish_left;
-use super::release::release_waiting;
+use super::borrow::{finish, finish_left};
+use super::release::release_of;
+use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::{Sale, SaleState};
-use crate::ledger::restock::{PendingRestock, RestockState, Taken};
+use crate::domain::time::Millis;
+use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
-use crate::stock::transfer::{Destination, Sent};
+use crate::stock::transfer::{Destination, Sent, Transfer};
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// How often a withdrawal looks for units that were on the move.
-const LOOKS_MAX: usize = 3;
+const LOOKS_MAX: u16 = 3;
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
 
@@ -74,7 +75,7 @@ pub async fn restock(
         RestockState::Pending => decide(app, &sale, restock).await?,
     };
     // At once, as far as it goes; the relay does the rest.
-    if let Err(fault) = release_waiting(app).await {
+    if let Err(fault) = release_of(app, id).await {
         tracing::warn!(%fault, "a restock reaches its shards later");
     }
     if !applied {
@@ -90,15 +91,16 @@ pub async fn restock(
     }
 }
 
-/// Decides a pending restock, or waits for whoever does; returns whether it was applied.
+/// Decides a pending restock; returns whether it was applied.
 async fn decide(app: &App, sale: &Sale, id: Uuid) -> Result<bool, Fault> {
-    let Some(pending) = app.ledger.take_restock(id).await? else {
-        return app.ledger.restock_applied(id).await;
+    let pending = match app.ledger.take_restock(id).await? {
+        TakenRestock::Decided { applied } => return Ok(applied),
+        TakenRestock::Pending(pending) => pending,
     };
     let applied = if pending.restock.quantity > 0 {
         pending.add(sale).await?
     } else {
-        withdraw(app, sale, pending).await?
+        withdraw(app, sale, *pending).await?
     };
     crash::point("restock.after_decision");
     Ok(applied)
@@ -111,19 +113,19 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         -pending.restock.quantity,
     );
     let mut taken: Vec<Taken> = Vec::new();
-    for _ in 0..LOOKS_MAX {
+    for look in 0..LOOKS_MAX {
         // What an earlier try took is still on its way to the ledger: it counts first.
         taken = already_taken(app, sale, id).await?;
         let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
         let survey = app.stock.survey(sale.id, sale.shards, &sku).await?;
         for (shard, counters) in (0u16..).zip(survey) {
+            let transfer = transfer_id(id, shard, look);
             if missing <= 0 {
                 break;
             }
-            if counters.available == 0 || taken.iter().any(|taken| taken.shard == shard) {
+            if counters.available == 0 || taken.iter().any(|taken| taken.transfer == transfer) {
                 continue;
             }
-            let transfer = transfer_id(id, shard);
             let from = ShardKey { sale: sale.id, shard };
             let now = chrono::Utc::now().timestamp_millis();
             let sent = app
@@ -151,7 +153,7 @@ async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Take
     let transfers = app.stock.transfers(sale.id, sale.shards).await?;
     let ours = transfers
         .into_iter()
-        .filter(|(shard, transfer)| transfer.id == transfer_id(restock, *shard));
+        .filter(|(shard, it)| restock_of(it.id, *shard).any(|id| id == restock));
     Ok(ours
         .map(|(shard, transfer)| Taken {
             shard,
@@ -161,9 +163,47 @@ async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Take
         .collect())
 }
 
-/// The id of the transfer that takes a withdrawal's units out of a shard: the same on every try.
-fn transfer_id(restock: Uuid, shard: u16) -> Uuid {
-    Uuid::from_u128(restock.as_u128() ^ u128::from(shard))
+/// The id of the transfer that takes a withdrawal's units out of a shard on one look: the same on every try.
+fn transfer_id(restock: Uuid, shard: u16, look: u16) -> Uuid {
+    Uuid::from_u128(restock.as_u128() ^ (u128::from(look) << 16 | u128::from(shard)))
+}
+
+/// The restocks that a transfer out of this shard could belong to, one for each look.
+fn restock_of(transfer: Uuid, shard: u16) -> impl Iterator<Item = Uuid> {
+    (0..LOOKS_MAX).map(move |look| transfer_id(transfer, shard, look))
+}
+
+/// Gives back units that were sent to the ledger for nothing: their restock was decided without them, because the
+/// call that took them came late. Returns how many transfers that were.
+///
+/// # Errors
+/// A fault leaves the rest for the next run.
+pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
+    let now = chrono::Utc::now().timestamp_millis();
+    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let old = |it: &Transfer| it.to == Destination::Ledger && (now - it.sent_at >= age || it.sent_at > now);
+    let leaving: Vec<(u16, Transfer)> = transfers.into_iter().filter(|(_, it)| old(it)).collect();
+    if leaving.is_empty() {
+        return Ok(0);
+    }
+    let pairs: Vec<(Uuid, Uuid)> = leaving
+        .iter()
+        .flat_map(|(shard, it)| restock_of(it.id, *shard).map(|restock| (it.id, restock)))
+        .collect();
+    // One id stands for several candidates: it is an orphan only if none of them needs it.
+    let free = app.ledger.orphans(sale.id, &pairs).await?;
+    let is_orphan = |it: &Transfer| free.iter().filter(|id| **id == it.id).count() == usize::from(LOOKS_MAX);
+    let mut given_back = 0;
+    for (shard, it) in leaving.iter().filter(|(_, it)| is_orphan(it)) {
+        tracing::warn!(sale = %sale.id, shard, units = it.units, "units that a late call took out are given back");
+        let back = Transfer {
+            to: Destination::Shard(*shard),
+            ..it.clone()
+        };
+        finish(app, sale, *shard, &back).await?;
+        given_back += 1;
+    }
+    Ok(given_back)
 }
 
 /// Finishes restocks that were left; returns how many.
@@ -171,33 +211,39 @@ fn transfer_id(restock: Uuid, shard: u16) -> Uuid {
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
-    let mut settled = 0;
+    let mut tally = Tally::default();
     for id in app.ledger.pending_restocks(PENDING_MAX).await? {
-        let Some(pending) = app.ledger.take_restock(id).await? else {
-            continue;
-        };
-        let Some(sale) = app.sales.fresh(pending.restock.sale).await? else {
-            continue;
-        };
-        if pending.restock.quantity > 0 {
-            pending.add(&sale).await?;
-        } else {
-            withdraw(app, &sale, pending).await?;
-        }
-        settled += 1;
+        tally.note(settle_one(app, id).await);
     }
-    Ok(settled)
+    tally.finish()
+}
+
+async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
+    let TakenRestock::Pending(pending) = app.ledger.take_restock(id).await? else {
+        return Ok(0);
+    };
+    let Some(sale) = app.sales.fresh(pending.restock.sale).await? else {
+        return Ok(0);
+    };
+    if pending.restock.quantity > 0 {
+        pending.add(&sale).await?;
+    } else {
+        withdraw(app, &sale, *pending).await?;
+    }
+    Ok(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::transfer_id;
+    use super::{LOOKS_MAX, restock_of, transfer_id};
     use std::collections::HashSet;
 
     #[test]
     fn each_shard_has_its_own_transfer_of_a_withdrawal() {
         let restock = uuid::Uuid::now_v7();
-        let ids: HashSet<_> = (0..256).map(|shard| transfer_id(restock, shard)).collect();
-        assert_eq!(ids.len(), 256);
+        let all = |id| (0..256).flat_map(move |shard| (0..LOOKS_MAX).map(move |look| transfer_id(id, shard, look)));
+        assert_eq!(all(restock).collect::<HashSet<_>>().len(), 256 * usize::from(LOOKS_MAX));
+        assert!(restock_of(transfer_id(restock, 7, 2), 7).any(|id| id == restock));
+        assert!(restock_of(transfer_id(restock, 7, 2), 6).all(|id| id != restock));
     }
 }

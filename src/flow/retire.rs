@@ -3,8 +3,9 @@
 //!
 //! A crash on the way leaves the rest of the keys for the next run.
 
-use super::App;
+use super::{App, Tally};
 use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
 use crate::stock::keys::ShardKey;
 use chrono::{TimeDelta, Utc};
 
@@ -19,29 +20,29 @@ const STEPS_MAX: usize = 100_000;
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
-    let mut retired = 0;
+    let mut tally = Tally::default();
     for id in app.ledger.retirable(Utc::now() - KEPT).await? {
-        let Some(sale) = app.sales.fresh(id).await? else {
-            continue;
-        };
-        let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
-        if app.stock.undrained(&shards).await?.iter().any(|events| *events > 0) {
-            continue;
-        }
-        let mut cursor = 0;
-        let mut finished = false;
-        for _ in 0..STEPS_MAX {
-            cursor = app.stock.retire_step(id, cursor).await?;
-            if cursor == 0 {
-                finished = true;
-                break;
-            }
-        }
-        if finished {
+        tally.note(retire(app, id).await);
+    }
+    tally.finish()
+}
+
+async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
+    let Some(sale) = app.sales.fresh(id).await? else {
+        return Ok(0);
+    };
+    let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
+    if app.stock.undrained(&shards).await?.iter().any(|events| *events > 0) {
+        return Ok(0);
+    }
+    let mut cursor = 0;
+    for _ in 0..STEPS_MAX {
+        cursor = app.stock.retire_step(id, cursor).await?;
+        if cursor == 0 {
             app.ledger.retire(id).await?;
             tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
-            retired += 1;
+            return Ok(1);
         }
     }
-    Ok(retired)
+    Ok(0)
 }

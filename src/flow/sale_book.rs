@@ -66,8 +66,22 @@ impl SaleBook {
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match self.loaded.get(&id).await {
             Some(sale) => Ok(Some(sale)),
-            None => Box::pin(self.fresh(id)).await,
+            None => Box::pin(self.read_unloaded(id)).await,
         }
+    }
+
+    /// A sale that is not known to be loaded. Ids that nobody has are believed for a moment; a draft is not: another
+    /// process may have loaded it since, and an order or a payment must not be taken for one that cannot be.
+    async fn read_unloaded(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
+        let sale = self.fresh(id).await?;
+        if sale
+            .as_ref()
+            .is_none_or(|sale| !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading))
+        {
+            return Ok(sale);
+        }
+        self.fresh.invalidate(&id).await;
+        self.fresh(id).await
     }
 
     /// The fixed parts of the sale with this number.

@@ -50,9 +50,10 @@ pub async fn list_sales(
 ) -> Result<HttpResponse, Problem> {
     let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let limit = page.limit();
+    let after = page.starting_after;
     let sales = api
-        .weather
-        .observe(flow::sale_book::list(&api.app, limit + 1, page.starting_after).await)?;
+        .for_others(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await })
+        .await?;
     let now = flow::sale_book::clock(&api.app).await;
     let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
@@ -97,8 +98,8 @@ pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
 
 async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
     match api
-        .weather
-        .observe(flow::transition::transition(&api.app, id, to).await)?
+        .for_others(move |app| async move { flow::transition::transition(&app, id, to).await })
+        .await?
     {
         TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(api, sale).await)),
         TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
@@ -244,7 +245,7 @@ pub async fn list_payments(
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
     let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
     let payments = api
-        .weather
-        .observe(flow::pay::list(&api.app, outcome, limit + 1).await)?;
+        .for_others(move |app| async move { flow::pay::list(&app, outcome, limit + 1).await })
+        .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
 }

@@ -106,8 +106,8 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
 /// The problem that is answered.
 pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
-        .weather
-        .observe(flow::order::read_order(&api.app, id, &user).await)?;
+        .for_shopper(|app| async move { flow::order::read_order(&app, id, &user).await })
+        .await?;
     Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
 }
 
@@ -136,8 +136,8 @@ pub async fn list(
         .parse()
         .map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
     let orders = api
-        .weather
-        .observe(flow::order::list_orders(&api.app, sale, &user).await)?;
+        .for_shopper(|app| async move { flow::order::list_orders(&app, sale, &user).await })
+        .await?;
     let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page {
         data: orders,

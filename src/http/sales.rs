@@ -15,9 +15,10 @@ use actix_web::web::{Data, Query};
 pub async fn list(api: Data<Api>, page: Result<Query<PageQuery>, actix_web::Error>) -> Result<HttpResponse, Problem> {
     let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let limit = page.limit();
+    let after = page.starting_after;
     let found = api
-        .weather
-        .observe(glances(&api.app, limit + 1, page.starting_after).await)?;
+        .for_shopper(move |app| async move { glances(&app, limit + 1, after).await })
+        .await?;
     let sales: Vec<PublicSale> = found.into_iter().map(PublicSale::from).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
 }

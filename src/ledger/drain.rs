@@ -130,7 +130,8 @@ impl Claim {
         }
         drained.dead = dead.len();
         sqlx::query!(
-            "update shards set drained_epoch = $3, drained_seq = $4 where sale_id = $1 and shard = $2",
+            "update shards set drained_epoch = $3, drained_seq = $4 where sale_id = $1 and shard = $2 \
+             and (drained_epoch, drained_seq) < ($3, $4)",
             self.sale.0,
             small(self.shard),
             last.epoch,
@@ -361,7 +362,7 @@ async fn hold(
 async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wanted: i64) -> Result<i64, sqlx::Error> {
     let rows = sqlx::query!(
         "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
-         order by shard for update",
+         order by shard for no key update",
         sale.0,
         sku
     )

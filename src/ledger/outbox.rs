@@ -145,17 +145,18 @@ pub(super) async fn send_all(
 }
 
 impl Ledger {
-    /// Takes up to `max` messages that are due.
+    /// Takes up to `max` messages that are due, of one sale or of all.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn take_outgoing(&self, max: i64) -> Result<Batch, Fault> {
+    pub async fn take_outgoing(&self, max: i64, sale: Option<SaleId>) -> Result<Batch, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let rows = sqlx::query!(
             "select outbox_id, sale_id, shard, message, attempts from outbox \
-             where failure is null and not_before <= now() \
+             where failure is null and not_before <= now() and ($2::uuid is null or sale_id = $2) \
              order by not_before, outbox_id limit $1 for update skip locked",
-            max
+            max,
+            sale.map(|sale| sale.0)
         )
         .fetch_all(&mut *tx)
         .await

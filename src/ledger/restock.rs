@@ -42,6 +42,17 @@ pub struct PendingRestock {
     pub restock: Restock,
 }
 
+/// What was found when a restock was taken.
+pub enum TakenRestock {
+    /// It is to be decided.
+    Pending(Box<PendingRestock>),
+    /// It has been.
+    Decided {
+        /// Whether it was applied.
+        applied: bool,
+    },
+}
+
 /// Units that were taken out of one shard for a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
@@ -97,18 +108,6 @@ impl Ledger {
         Ok((row.restock_id, state))
     }
 
-    /// Whether a decided restock was applied.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn restock_applied(&self, id: Uuid) -> Result<bool, Fault> {
-        let applied = sqlx::query_scalar!(
-            "select state = 'applied' as \"applied!\" from restocks where restock_id = $1",
-            id
-        );
-        applied.fetch_one(&self.api).await.map_err(|error| fault(&error))
-    }
-
     /// The ids of restocks that nobody has decided.
     ///
     /// # Errors
@@ -121,20 +120,29 @@ impl Ledger {
         ids.fetch_all(&self.jobs).await.map_err(|error| fault(&error))
     }
 
-    /// Takes a pending restock to decide it; `None` when it is decided. Waits for whoever is deciding it.
+    /// Takes a pending restock to decide it.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn take_restock(&self, id: Uuid) -> Result<Option<PendingRestock>, Fault> {
+    /// `Unavailable` when Postgres does not answer, or somebody else is deciding it at this moment.
+    pub async fn take_restock(&self, id: Uuid) -> Result<TakenRestock, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let row = sqlx::query!(
-            "select sale_id, sku, quantity from restocks where restock_id = $1 and state = 'pending' for update",
+            "select sale_id, sku, quantity, state from restocks where restock_id = $1 for update skip locked",
             id
         )
         .fetch_optional(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        let Some(row) = row else { return Ok(None) };
+        let Some(row) = row else {
+            return Err(Fault::Unavailable(
+                "this restock is being decided; try again".to_owned(),
+            ));
+        };
+        if row.state != "pending" {
+            return Ok(TakenRestock::Decided {
+                applied: row.state == "applied",
+            });
+        }
         let sku = row
             .sku
             .parse()
@@ -145,7 +153,25 @@ impl Ledger {
             sku,
             quantity: row.quantity,
         };
-        Ok(Some(PendingRestock { tx, restock }))
+        Ok(TakenRestock::Pending(Box::new(PendingRestock { tx, restock })))
+    }
+
+    /// Of these transfers out of a sale, each with its shard and restock, those that nobody needs any more: their
+    /// restock is decided, and no message about them is waiting.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn orphans(&self, sale: SaleId, transfers: &[(Uuid, Uuid)]) -> Result<Vec<Uuid>, Fault> {
+        let (ids, restocks): (Vec<Uuid>, Vec<Uuid>) = transfers.iter().copied().unzip();
+        let orphans = sqlx::query_scalar!(
+            "select t.id as \"id!\" from unnest($2::uuid[], $3::uuid[]) as t (id, restock) \
+             where not exists (select from restocks r where r.restock_id = t.restock and r.state = 'pending') \
+             and not exists (select from outbox o where o.sale_id = $1 and o.message ->> 'transfer' = t.id::text)",
+            sale.0,
+            &ids,
+            &restocks
+        );
+        orphans.fetch_all(&self.jobs).await.map_err(|error| fault(&error))
     }
 }
 
@@ -156,6 +182,7 @@ impl PendingRestock {
     /// `Unavailable` when Postgres does not answer: it stays pending.
     pub async fn add(mut self, sale: &Sale) -> Result<bool, Fault> {
         let restock = self.restock.clone();
+        self.lock_item().await?;
         if !self.change_stock(restock.quantity).await? {
             self.decide("refused").await?;
             commit(self.tx).await?;
@@ -193,23 +220,15 @@ impl PendingRestock {
     pub async fn withdraw(mut self, taken: &[Taken]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
-        let rows = sqlx::query!(
-            "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
-             order by shard for update",
-            restock.sale.0,
-            restock.sku.as_str()
-        )
-        .fetch_all(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
-        let owned: i64 = rows.iter().map(|row| row.free).sum();
+        let rows = self.lock_item().await?;
+        let owned: i64 = rows.iter().map(|(_, free)| free).sum();
         if owned < left || !self.change_stock(restock.quantity).await? {
             return self.give_back(taken).await.map(|()| false);
         }
-        for row in rows {
-            let units = left.min(row.free);
+        for (shard, free) in rows {
+            let units = left.min(free);
             if units > 0 {
-                self.grant(unsigned(i64::from(row.shard))?, -units).await?;
+                self.grant(shard, -units).await?;
                 left -= units;
             }
         }
@@ -257,6 +276,32 @@ impl PendingRestock {
             .map_err(|error| fault(&error))?;
         self.decide("refused").await?;
         commit(self.tx).await
+    }
+
+    /// Locks the item and then all its grants in the order of their shards, as everybody does who needs several;
+    /// returns what each has free.
+    async fn lock_item(&mut self) -> Result<Vec<(u16, i64)>, Fault> {
+        let (sale, sku) = (self.restock.sale.0, self.restock.sku.to_string());
+        sqlx::query!(
+            "select 1 as one from items where sale_id = $1 and sku = $2 for no key update",
+            sale,
+            sku
+        )
+        .fetch_optional(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let rows = sqlx::query!(
+            "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
+             order by shard for no key update",
+            sale,
+            sku
+        )
+        .fetch_all(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter()
+            .map(|row| Ok((unsigned(i64::from(row.shard))?, row.free)))
+            .collect()
     }
 
     /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.

@@ -307,7 +307,7 @@ impl Ledger {
     }
 
     async fn lock(&self, tx: &mut Tx, id: SaleId) -> Result<Option<Sale>, Fault> {
-        let rows = select_sales!("sale_id = $1 for update", id.0)
+        let rows = select_sales!("sale_id = $1 for no key update", id.0)
             .fetch_all(&mut **tx)
             .await
             .map_err(|error| fault(&error))?;

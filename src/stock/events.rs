@@ -1,4 +1,4 @@
-//! The event streams, as the drain uses them: read after a position, trim up to one.
+//! The event streams, as the drain uses them: read from the start, trim up to a position.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -24,25 +24,13 @@ impl Stock {
         self.pipeline(&pipeline).await
     }
 
-    /// The newest event that is still in the stream.
+    /// Up to `max` events that the drain has not trimmed, oldest first.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
-    pub async fn last_event(&self, shard: ShardKey) -> Result<Option<Position>, Fault> {
-        let mut command = redis::cmd("XREVRANGE");
-        command.arg(shard.events()).arg("+").arg("-").arg("COUNT").arg(1);
-        let events = decode_entries(self.command(&command).await?)?;
-        Ok(events.last().map(|event| event.position))
-    }
-
-    /// Up to `max` events after `position`, oldest first.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
-    pub async fn events_after(&self, shard: ShardKey, position: Position, max: usize) -> Result<Vec<Event>, Fault> {
-        let after = format!("({}-{}", position.epoch, position.seq);
+    pub async fn events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
         let mut command = redis::cmd("XRANGE");
-        command.arg(shard.events()).arg(after).arg("+").arg("COUNT").arg(max);
+        command.arg(shard.events()).arg("-").arg("+").arg("COUNT").arg(max);
         decode_entries(self.command(&command).await?)
     }
 

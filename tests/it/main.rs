@@ -2,10 +2,11 @@
 // A failed step is a failed test, and the compiler takes helpers outside of `#[test]` functions for production code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod http;
 mod model;
 mod mutants;
+mod promises;
 mod queries;
 mod scripts;
-mod promises;
 mod support;
 mod tidy;

@@ -1,5 +1,6 @@
-//! What the tests stand on: servers, connections, waiting, a world with instances and shoppers.
+//! What the tests stand on: servers, connections, instances of the program, a world of shoppers, waiting.
 
+pub mod app;
 pub mod crowd;
 pub mod poll;
 pub mod raw;

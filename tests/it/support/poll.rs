@@ -33,3 +33,26 @@ impl Patience {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// The same for a question that is asked over the network: waits for an answer other than `None`.
+pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits out a `Retry-After`, which is whole seconds and promises that the next try succeeds.
+pub async fn wait_out(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Waits until this process's clock, which is that of the test's Redis, is `early` milliseconds short of `instant`.
+pub async fn until_shortly_before(instant: i64, early: i64) {
+    let left = instant - early - chrono::Utc::now().timestamp_millis();
+    tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0))).await;
+}

@@ -1,0 +1,157 @@
+//! The operator's commands, end to end against an instance.
+
+use crate::support::app::{TestApp, Who, sale};
+use serde_json::json;
+
+const FILE: &str = r#"
+name = "Launch"
+starts_at = "now"
+ends_at = "+1h"
+shards = 3
+
+[[items]]
+sku = "phone"
+name = "A phone"
+price_minor = 49900
+currency = "EUR"
+stock = 10
+per_user_limit = 2
+"#;
+
+#[tokio::test]
+async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
+    let app = TestApp::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sale.toml");
+    std::fs::write(&file, FILE).unwrap();
+    let created = app.run(&["sale", "create", file.to_str().unwrap(), "--json"]).ended(0);
+    let created = created.json();
+    assert_eq!((&created["state"], &created["shards"]), (&json!("draft"), &json!(3)));
+    let id = created["id"].as_str().unwrap();
+
+    let loaded = app.run(&["sale", "preload", id, "--json"]).ended(0).json();
+    assert_eq!(loaded["shards"].as_array().unwrap().len(), 3);
+    let loaded = app.run(&["sale", "preload", id]).ended(0);
+    assert!(loaded.stdout.contains("phone: 10 in all"), "{loaded:?}");
+
+    for (verb, state) in [("pause", "paused"), ("resume", "open")] {
+        let turned = app.run(&["sale", verb, id]).ended(0);
+        assert!(turned.stdout.contains(state), "{turned:?}");
+    }
+    let token = app.run(&["token", "--user", "ada", "--ttl", "1h"]).ended(0);
+    let token = token.stdout.trim();
+    let request = app
+        .request(
+            reqwest::Method::POST,
+            Who::Bearer(token),
+            &format!("/v1/sales/{id}/orders"),
+        )
+        .header("Idempotency-Key", "k")
+        .json(&json!({"sku": "phone", "quantity": 2}));
+    let order = app.send(request).await.ok(201).id();
+
+    let paid = app.run(&["pay", &order, "--payment-id", "pay_1", "--json"]).ended(0);
+    assert_eq!(paid.json()["outcome"], "applied");
+    let paid = app.run(&["pay", &order, "--payment-id", "pay_1", "--json"]).ended(0);
+    assert_eq!(paid.json()["outcome"], "duplicate");
+    let paid = app.run(&["pay", &order]).ended(1);
+    assert!(paid.stdout.contains("refund_due"), "{paid:?}");
+
+    let restocked = app
+        .run(&["sale", "restock", id, "phone", "5", "--key", "r1", "--json"])
+        .ended(0);
+    assert_eq!(restocked.json()["items"][0]["stock"], 15);
+    app.run(&["sale", "restock", id, "phone", "5", "--key", "r1"]).ended(0);
+    app.run(&["sale", "restock", id, "phone", "-3"]).ended(0);
+    let refused = app.run(&["sale", "restock", id, "phone", "-300"]).ended(1);
+    assert!(refused.stderr.contains("insufficient_stock"), "{refused:?}");
+    app.wait_for_units(id, [10, 0, 2]).await;
+
+    let audit = app.run(&["audit", id, "--json"]).ended(0).json();
+    assert_eq!(audit["balanced"], true);
+    let audit = app.run(&["audit", id]).ended(0);
+    assert!(audit.stdout.contains("balanced"), "{audit:?}");
+    let closed = app.run(&["sale", "close", id, "--json"]).ended(0).json();
+    assert_eq!(closed["state"], "closed");
+    let refused = app.run(&["sale", "open", id]).ended(1);
+    assert!(refused.stderr.contains("invalid_transition"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn sales_are_listed_and_shown() {
+    let app = TestApp::start_api_only().await;
+    let empty = app.run(&["sale", "list", "--json"]).ended(0).json();
+    assert_eq!(empty["data"], json!([]));
+    let id = app.load_sale(&sale()).await;
+    let listed = app.run(&["sale", "list", "--json"]).ended(0).json();
+    assert_eq!(listed["data"][0]["id"], *id);
+    for args in [&["sale", "list"][..], &["sale", "show", &id]] {
+        let shown = app.run(args).ended(0);
+        assert!(
+            shown.stdout.contains(&id) && shown.stdout.contains("A sale"),
+            "{shown:?}"
+        );
+    }
+    let shown = app.run(&["sale", "show", &id, "--json"]).ended(0).json();
+    assert_eq!(shown["state"], "open");
+    app.run(&["sale", "open", &id, "--json"]).ended(0);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
+    let app = TestApp::start_api_only().await;
+    let stranger = uuid::Uuid::new_v4().to_string();
+    for args in [
+        &["sale", "show", &stranger][..],
+        &["sale", "preload", &stranger],
+        &["audit", &stranger],
+        &["pay", &stranger],
+    ] {
+        let ran = app.run(args).ended(1);
+        assert!(ran.stderr.contains("not_found"), "{ran:?}");
+    }
+    let unmatched = app
+        .run(&["pay", &stranger, "--amount", "1", "--currency", "EUR"])
+        .ended(1);
+    assert!(unmatched.stdout.contains("unmatched"), "{unmatched:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sale.toml");
+    std::fs::write(&file, FILE.replace("stock = 10", "stok = 10")).unwrap();
+    let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
+    assert!(ran.stderr.contains("sale.toml:12"), "{ran:?}");
+    // What only the server can tell is its no.
+    std::fs::write(&file, FILE.replace("shards = 3", "shards = 300")).unwrap();
+    let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(1);
+    assert!(ran.stderr.contains("shards must be 1 to 256"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_and_a_key_that_is_wrong_are_exit_code_1() {
+    let mut app = TestApp::start_api_only().await;
+    let right = app
+        .environment
+        .insert("FLASHSALE_ADMIN_KEY".into(), "not-the-right-key-1".into());
+    let ran = app.run(&["sale", "list"]).ended(1);
+    assert!(ran.stderr.contains("unauthenticated"), "{ran:?}");
+    app.environment.insert("FLASHSALE_ADMIN_KEY".into(), right.unwrap());
+    app.run(&["sale", "list"]).ended(0);
+    app.instance.kill();
+    app.run(&["sale", "list"]).ended(1);
+}
+
+#[tokio::test]
+async fn a_token_ends_when_it_says() {
+    let app = TestApp::start_api_only().await;
+    let issued = app
+        .run(&["token", "--user", "ada", "--ttl", "1s", "--json"])
+        .ended(0)
+        .json();
+    let token = issued["token"].as_str().unwrap();
+    let path = format!("/v1/orders?sale_id={}", app.load_sale(&sale()).await);
+    crate::support::poll::answer("the token has ended", || async {
+        let answer = app.get(Who::Bearer(token), &path).await;
+        (answer.status == 401).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,100 @@
+//! For machines: alive, ready, counted.
+
+use crate::support::app::{Instance, Ran, TestApp, Who, environment, program, sale};
+use crate::support::raw::Raw;
+use crate::support::{poll, servers};
+
+#[tokio::test]
+async fn an_instance_that_lives_and_can_work_says_so() {
+    let app = TestApp::start_api_only().await;
+    app.get(Who::Nobody, "/healthz").await.ok(200);
+    app.get(Who::Nobody, "/readyz").await.ok(200);
+    app.run(&["healthcheck"]).ended(1);
+}
+
+#[tokio::test]
+async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
+    let redis = servers::fresh_redis();
+    let raw = Raw::connect(&redis.server.url());
+    let instance = Instance::start(&environment(&redis.server.url(), &servers::database().await), "api");
+    instance.get(Who::Nobody, "/readyz").await.ok(200);
+    let set =
+        |policy: &str| -> String { raw.call(redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy)) };
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        set(policy);
+        let refused = instance.get(Who::Nobody, "/readyz").await.no(503, "unavailable");
+        assert!(refused.text("detail").contains(policy), "{refused:?}");
+    }
+    set("noeviction");
+    instance.get(Who::Nobody, "/readyz").await.ok(200);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_behind_is_refused_at_the_start_and_not_ready_later() {
+    let app = TestApp::start_api_only().await;
+    let forget = "delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)";
+    sqlx::query(forget).execute(&mut app.database().await).await.unwrap();
+    let refused = app.get(Who::Nobody, "/readyz").await.no(503, "unavailable");
+    assert!(refused.text("detail").contains("flashsale migrate"), "{refused:?}");
+    for role in ["all", "api", "worker"] {
+        let ran = app.run(&["serve", "--role", role]).ended(1);
+        let last = ran.stderr.lines().last().unwrap();
+        assert!(last.contains("flashsale migrate"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn migrate_brings_an_empty_database_up_and_again_changes_nothing() {
+    let database = servers::database().await;
+    let mut connection = <sqlx::PgConnection as sqlx::Connection>::connect(&database)
+        .await
+        .unwrap();
+    sqlx::raw_sql("drop schema public cascade; create schema public")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let environment = environment(&servers::redis(), &database);
+    Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(1);
+    for _ in 0..2 {
+        Ran::of(program(&environment, &["migrate"]).output().unwrap()).ended(0);
+    }
+    let instance = Instance::start(&environment, "all");
+    instance.get(Who::Nobody, "/readyz").await.ok(200);
+    let id = instance.load_sale(&sale()).await;
+    instance.buy("ada", &id, "k", 1).await.ok(201);
+    instance.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text_that_counts_what_happened() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada-with-a-name", &id, "k", 1).await.ok(201);
+    app.buy("ada-with-a-name", &id, "k", 1).await.ok(200);
+    app.buy("ada-with-a-name", &id, "k2", 5)
+        .await
+        .no(409, "purchase_limit_reached");
+    app.wait_for_order("ada-with-a-name", &order.id(), "reserved").await;
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    let text = poll::answer("the drain is counted", || async {
+        let metrics = app.get(Who::Nobody, "/metrics").await.ok(200);
+        assert!(metrics.header("content-type").unwrap().starts_with("text/plain"));
+        metrics
+            .text
+            .contains("flashsale_orders_drained_total 1")
+            .then_some(metrics.text)
+    })
+    .await;
+    for line in [
+        "flashsale_purchases_total{outcome=\"reserved\"} 1",
+        "flashsale_purchases_total{outcome=\"replayed\"} 1",
+        "flashsale_purchases_total{outcome=\"purchase_limit_reached\"} 1",
+        "flashsale_payments_total{outcome=\"applied\"} 1",
+        "# TYPE flashsale_purchase_duration_seconds histogram",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+    for private in ["ada-with-a-name", &id, &order.id()] {
+        assert!(!text.contains(private), "{private}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The HTTP API, the environment and the operator's commands, against the contract and through the real binary.
+
+mod admin;
+mod cli;
+mod config;
+mod errors;
+mod health;
+mod hostile;
+mod orders;
+mod payments;
+mod purchase;
+mod sales;

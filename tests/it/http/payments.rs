@@ -1,0 +1,273 @@
+//! Payments: every outcome, every order of arrival, and signatures that leave no trace.
+
+use crate::support::app::{TestApp, Who, payment_body, sale, sale_with, webhook_key};
+use crate::support::poll;
+use chrono::{DateTime, Utc};
+use flashsale::domain::webhook::sign;
+use serde_json::{Value, json};
+
+/// Payments that operators see with this outcome.
+async fn recorded(app: &TestApp, outcome: &str) -> Vec<Value> {
+    let listed = app
+        .get(Who::Operator, &format!("/v1/admin/payments?outcome={outcome}"))
+        .await
+        .ok(200);
+    listed.body["data"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_payment_is_applied_once_and_known_again() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 2).await.ok(201);
+    let before = Utc::now().timestamp_millis();
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    let paid = app.order("ada", &order.id()).await.ok(200);
+    assert_eq!((paid.text("state"), &paid.body["confirmed"]), ("paid", &json!(true)));
+    let paid_at: DateTime<Utc> = paid.text("paid_at").parse().unwrap();
+    assert!((before..=Utc::now().timestamp_millis()).contains(&paid_at.timestamp_millis()));
+    // The same delivery, the same payment in another one, another payment under the same id of the message.
+    assert_eq!(app.pay("pay_1", &order.body).await, "duplicate");
+    let (order_id, amount) = (order.id(), 99_800);
+    let again = app
+        .webhook("msg_other", &payment_body("pay_1", &order_id, amount, "EUR"))
+        .await;
+    assert_eq!(again.ok(200).text("outcome"), "duplicate");
+    let same_message = app
+        .webhook("msg_pay_1", &payment_body("pay_2", &order_id, amount, "EUR"))
+        .await;
+    assert_eq!(same_message.ok(200).text("outcome"), "duplicate");
+    assert_eq!(app.payments_recorded().await, 1);
+    // A second payment is money to give back.
+    assert_eq!(app.pay("pay_3", &order.body).await, "refund_due");
+    assert_eq!(app.pay("pay_3", &order.body).await, "duplicate");
+    assert_eq!(recorded(&app, "applied").await.len(), 1);
+    let refunds = recorded(&app, "refund_due").await;
+    assert_eq!((refunds.len(), &refunds[0]["payment_id"]), (1, &json!("pay_3")));
+    assert_eq!(app.stats(&id).await["alerts"]["refunds_due"], 1);
+    app.wait_for_units(&id, [8, 0, 2]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn money_that_does_not_fit_its_order_is_owed_back_and_the_order_stays_payable() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    for (payment, amount, currency) in [
+        ("too_little", 49_899, "EUR"),
+        ("too_much", 49_901, "EUR"),
+        ("nothing", 0, "EUR"),
+        ("a_lot", i64::MAX, "EUR"),
+        ("dollars", 49_900, "USD"),
+    ] {
+        assert_eq!(app.pay_with(payment, &order.id(), amount, currency).await, "refund_due");
+    }
+    assert_eq!(app.order("ada", &order.id()).await.text("state"), "reserved");
+    assert_eq!(recorded(&app, "refund_due").await.len(), 5);
+    assert_eq!(app.pay("right", &order.body).await, "applied");
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn money_for_a_cancelled_or_expired_order_is_owed_back_and_its_units_stay_free() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 1}))).await;
+    let cancelled = app.buy("ada", &id, "k1", 1).await.ok(201);
+    app.cancel("ada", &cancelled.id()).await.ok(200);
+    let expired = app.buy("ada", &id, "k2", 1).await.ok(201);
+    app.wait_for_order("ada", &expired.id(), "expired").await;
+    for (payment, order, state) in [("pay_1", &cancelled, "cancelled"), ("pay_2", &expired, "expired")] {
+        assert_eq!(app.pay(payment, &order.body).await, "refund_due");
+        assert_eq!(app.pay(payment, &order.body).await, "duplicate");
+        assert_eq!(app.order("ada", &order.id()).await.text("state"), state);
+    }
+    let refunds = recorded(&app, "refund_due").await;
+    assert!(
+        refunds[0]["reason"].as_str().unwrap().contains("expired"),
+        "{refunds:?}"
+    );
+    app.wait_for_units(&id, [10, 0, 0]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn money_for_no_order_is_recorded_as_unmatched() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let known = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    // An id that carries this sale's number, and one that carries no sale's.
+    let nearby = format!("{}{}", &known[..34], if known.ends_with("00") { "01" } else { "00" });
+    for (payment, order) in [("pay_1", nearby), ("pay_2", uuid::Uuid::new_v4().to_string())] {
+        assert_eq!(app.pay_with(payment, &order, 49_900, "EUR").await, "unmatched");
+        assert_eq!(app.pay_with(payment, &order, 49_900, "EUR").await, "duplicate");
+    }
+    assert_eq!(recorded(&app, "unmatched").await.len(), 2);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_payment_that_overtakes_its_order_is_applied_all_the_same() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 3).await.ok(201);
+    assert_eq!(app.order("ada", &order.id()).await.body["confirmed"], false);
+    let outcome = app.pay("pay_1", &order.body).await;
+    if outcome == "pending" {
+        let _worker = app.another("worker");
+        app.wait_for_order("ada", &order.id(), "paid").await;
+    } else {
+        assert_eq!(outcome, "applied");
+        assert_eq!(app.order("ada", &order.id()).await.text("state"), "paid");
+    }
+    app.wait_for_units(&id, [7, 0, 3]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_payment_waits_for_an_order_that_another_process_takes_in_and_a_pending_one_settles_by_itself() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    // Whoever takes events in locks the shard's row: held here, the order stays on its way.
+    let mut database = app.database().await;
+    let mut held = sqlx::Connection::begin(&mut database).await.unwrap();
+    sqlx::query("select 1 from shards where sale_id::text = $1 for update")
+        .bind(&id)
+        .execute(&mut *held)
+        .await
+        .unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(app.pay("pay_1", &order.body).await, "pending");
+    assert!(began.elapsed().as_millis() < 4_000, "waited {:?}", began.elapsed());
+    assert_eq!(recorded(&app, "pending").await.len(), 1);
+    assert_eq!(app.pay("pay_1", &order.body).await, "duplicate");
+    held.rollback().await.unwrap();
+    let _worker = app.another("worker");
+    app.wait_for_order("ada", &order.id(), "paid").await;
+    assert_eq!(recorded(&app, "pending").await.len(), 0);
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn an_order_past_its_deadline_that_was_not_expired_may_still_be_paid() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 1}))).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    let deadline: DateTime<Utc> = order.text("expires_at").parse().unwrap();
+    poll::until_shortly_before(deadline.timestamp_millis(), -100).await;
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    let _worker = app.another("worker");
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    assert_eq!(app.order("ada", &order.id()).await.text("state"), "paid");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn the_same_payment_sent_many_times_at_once_is_applied_once() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    let calls = (0..12).map(|number| {
+        let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
+        let order = order.body.clone();
+        // Half of them are another payment for the same order.
+        let payment = format!("pay_{}", number / 6);
+        tokio::spawn(async move { client.pay(&payment, &order).await })
+    });
+    let mut outcomes = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        outcomes.push(call.await.unwrap());
+    }
+    outcomes.sort_unstable();
+    assert_eq!(outcomes[0], "applied", "{outcomes:?}");
+    assert!(
+        outcomes[1..11].iter().all(|outcome| outcome == "duplicate"),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[11], "refund_due", "{outcomes:?}");
+    assert_eq!(app.payments_recorded().await, 2);
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_not_signed_as_it_should_be_leaves_no_trace() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    let body = payment_body("pay_1", &order.id(), 49_900, "EUR");
+    let (key, now) = (webhook_key(), Utc::now().timestamp());
+    let good = sign(&key, "msg_1", now, body.as_bytes());
+    let at = |seconds: i64| {
+        let signature = sign(&key, "msg_1", seconds, body.as_bytes());
+        ("msg_1", seconds.to_string(), signature, body.clone())
+    };
+    let cases = [
+        ("msg_2", now.to_string(), good.clone(), body.clone()),
+        ("msg_1", (now + 1).to_string(), good.clone(), body.clone()),
+        ("msg_1", now.to_string(), good.clone(), format!("{body} ")),
+        ("msg_1", now.to_string(), good.replace("v1,", "v2,"), body.clone()),
+        ("msg_1", now.to_string(), good.replace("v1,", ""), body.clone()),
+        ("msg_1", now.to_string(), good.to_lowercase(), body.clone()),
+        ("msg_1", now.to_string(), String::new(), body.clone()),
+        ("msg_1", String::new(), good.clone(), body.clone()),
+        ("", now.to_string(), good.clone(), body.clone()),
+        ("msg_1", format!("+{now}"), good.clone(), body.clone()),
+        ("msg_1", format!("{now}.0"), good.clone(), body.clone()),
+        (
+            "msg_1",
+            now.to_string(),
+            sign(&[1; 32], "msg_1", now, body.as_bytes()),
+            body.clone(),
+        ),
+        at(now - 310),
+        at(now + 310),
+        at(0),
+        at(i64::MAX),
+    ];
+    for (id, timestamp, signature, body) in cases {
+        app.signed(id, &timestamp, &signature, &body)
+            .await
+            .no(401, "unauthenticated");
+    }
+    for missing in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        let mut request = app.request(reqwest::Method::POST, Who::Nobody, "/v1/webhooks/payments");
+        for (name, value) in [
+            ("webhook-id", "msg_1"),
+            ("webhook-timestamp", &now.to_string()),
+            ("webhook-signature", &good),
+        ] {
+            if name != missing {
+                request = request.header(name, value);
+            }
+        }
+        app.send(request.body(body.clone())).await.no(401, "unauthenticated");
+    }
+    assert_eq!(app.payments_recorded().await, 0);
+    assert_eq!(app.order("ada", &order.id()).await.text("state"), "reserved");
+    // One of several signatures is enough, and nearly five minutes are no reason to refuse.
+    let several = format!("v1a,xyz v1,AAAA {good} v2,BBBB");
+    let applied = app.signed("msg_1", &now.to_string(), &several, &body).await;
+    assert_eq!(applied.ok(200).text("outcome"), "applied");
+    for seconds in [now - 280, now + 280] {
+        let (id, timestamp, signature, body) = at(seconds);
+        let answer = app.signed(id, &timestamp, &signature, &body).await;
+        assert_eq!(answer.ok(200).text("outcome"), "duplicate");
+    }
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_closed_sale_still_takes_the_money_for_its_orders() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    app.operate(&id, "close").await.ok(200);
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    app.assert_balanced(&id).await;
+}

@@ -1,0 +1,381 @@
+//! Purchases: idempotency, the order of the checks, the sliding window, the limit for one shopper, the stock.
+
+use crate::support::app::{Answer, TestApp, rfc3339, sale, sale_with};
+use crate::support::poll;
+use crate::support::raw::Raw;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+/// An answer's order without what changes while it is taken in.
+fn order(answer: &Answer) -> Value {
+    let mut order = answer.body.clone();
+    order.as_object_mut().unwrap().remove("confirmed");
+    order
+}
+
+/// The same key again finds the same order.
+#[track_caller]
+fn is_replay(again: &Answer, first: &Answer) {
+    assert_eq!(again.status, 200, "{again:?}");
+    assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again:?}");
+    assert_eq!(again.header("location"), first.header("location"));
+    assert_eq!(again.body["id"], first.body["id"]);
+}
+
+#[tokio::test]
+async fn a_purchase_is_an_order_with_everything_that_the_contract_names() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 90}))).await;
+    let bought = app.buy("ada", &id, "k", 2).await.ok(201);
+    let order_id = bought.id();
+    assert_eq!(
+        bought.header("location"),
+        Some(format!("/v1/orders/{order_id}").as_str())
+    );
+    assert_eq!(bought.header("idempotency-replayed"), None);
+    let created: DateTime<Utc> = bought.text("created_at").parse().unwrap();
+    assert_eq!(
+        bought.body,
+        json!({
+            "id": order_id, "sale_id": id, "sku": "phone", "quantity": 2, "amount_minor": 99_800, "currency": "EUR",
+            "state": "reserved", "confirmed": false, "created_at": rfc3339(created),
+            "expires_at": rfc3339(created + TimeDelta::seconds(90)), "paid_at": null,
+        })
+    );
+    assert!(uuid::Uuid::parse_str(&order_id).unwrap().to_string() == order_id);
+    assert_eq!(app.order("ada", &order_id).await.ok(200).body, bought.body);
+    assert_eq!(app.units(&id).await, [8, 2, 0]);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn the_same_key_finds_the_same_order_at_any_time_and_through_any_instance() {
+    let mut app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let first = app.buy("ada", &id, "k", 5).await.ok(201);
+    let again = async |client: &crate::support::app::Client| {
+        let again = client.buy("ada", &id, "k", 5).await;
+        is_replay(&again, &first);
+        again
+    };
+    assert_eq!(order(&again(&app).await), order(&first));
+    assert_eq!(order(&again(&other).await), order(&first));
+    // When the stock is gone.
+    app.buy("bob", &id, "k", 5).await.ok(201);
+    app.buy("cyd", &id, "k", 1).await.no(409, "sold_out");
+    assert_eq!(order(&again(&app).await), order(&first));
+    app.operate(&id, "pause").await.ok(200);
+    assert_eq!(order(&again(&other).await), order(&first));
+    app.operate(&id, "resume").await.ok(200);
+    app.operate(&id, "close").await.ok(200);
+    assert_eq!(order(&again(&app).await), order(&first));
+    // After the process has been killed, and once the ledger has it.
+    app.instance.kill();
+    app.instance = app.another("all");
+    assert_eq!(order(&again(&app).await), order(&first));
+    app.wait_for_order("ada", &first.id(), "reserved").await;
+    assert_eq!(again(&app).await.body["confirmed"], true);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn the_same_key_finds_its_order_paid_or_cancelled_and_makes_no_new_one() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    let cancelled = app.buy("ada", &id, "cancelled", 2).await.ok(201);
+    app.cancel("ada", &cancelled.id()).await.ok(200);
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    for (key, quantity, first) in [("paid", 1, &paid), ("cancelled", 2, &cancelled)] {
+        let again = app.buy("ada", &id, key, quantity).await;
+        is_replay(&again, first);
+        assert_eq!(again.body["state"], key);
+    }
+    assert_eq!(app.units(&id).await, [9, 0, 1]);
+    assert_eq!(app.orders("ada", &id).await.body["data"].as_array().unwrap().len(), 2);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_key_with_another_body_is_refused_and_another_shoppers_key_is_another_key() {
+    let app = TestApp::start_api_only().await;
+    let mut request = sale();
+    let mut case = request["items"][0].clone();
+    case["sku"] = json!("case");
+    request["items"].as_array_mut().unwrap().push(case);
+    let id = app.load_sale(&request).await;
+    let first = app.buy("ada", &id, "k", 2).await.ok(201);
+    app.buy("ada", &id, "k", 1).await.no(422, "idempotency_key_reused");
+    app.buy_sku("ada", &id, "k", "case", 2)
+        .await
+        .no(422, "idempotency_key_reused");
+    let bobs = app.buy("bob", &id, "k", 1).await.ok(201);
+    assert_ne!(bobs.id(), first.id());
+    // The same key in another sale is another request.
+    let other = app.load_sale(&sale()).await;
+    app.buy("ada", &other, "k", 1).await.ok(201);
+    is_replay(&app.buy("ada", &id, "k", 2).await, &first);
+    for sale in [&id, &other] {
+        app.assert_balanced(sale).await;
+    }
+}
+
+#[tokio::test]
+async fn one_key_sent_many_times_at_once_makes_one_order() {
+    let app = TestApp::start().await;
+    let other = app.another("all");
+    let id = app.load_sale(&sale()).await;
+    let calls = (0..24).map(|number| {
+        let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
+        let id = id.clone();
+        tokio::spawn(async move { client.buy("ada", &id, "k", 3).await })
+    });
+    let (mut created, mut orders) = (0, Vec::new());
+    for call in calls.collect::<Vec<_>>() {
+        let answer = call.await.unwrap();
+        match answer.status {
+            201 => created += 1,
+            _ => assert_eq!(answer.ok(200).header("idempotency-replayed"), Some("true")),
+        }
+        orders.push(answer_id(&other, &id).await);
+    }
+    orders.dedup();
+    assert_eq!((created, orders.len()), (1, 1));
+    assert_eq!(app.units(&id).await, [7, 3, 0]);
+    app.assert_balanced(&id).await;
+}
+
+/// The id of the shopper's only order.
+async fn answer_id(client: &crate::support::app::Client, sale: &str) -> Value {
+    let orders = client.orders("ada", sale).await.ok(200).body;
+    assert_eq!(orders["data"].as_array().unwrap().len(), 1);
+    orders["data"][0]["id"].clone()
+}
+
+#[tokio::test]
+async fn many_shoppers_at_once_buy_exactly_the_stock_and_sold_out_is_only_said_when_it_is() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app
+        .load_sale(&sale_with(&json!({"shards": 8, "stock": 37, "per_user_limit": 1})))
+        .await;
+    let calls = (0..80).map(|number| {
+        let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
+        let id = id.clone();
+        tokio::spawn(async move { client.buy(&format!("user{number}"), &id, "k", 1).await })
+    });
+    let mut sold = 0;
+    for call in calls.collect::<Vec<_>>() {
+        let answer = call.await.unwrap();
+        match answer.status {
+            201 => sold += 1,
+            _ => _ = answer.no(409, "sold_out"),
+        }
+    }
+    assert_eq!(sold, 37);
+    assert_eq!(app.units(&id).await, [0, 37, 0]);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_purchase_is_filled_from_all_shards_together() {
+    let app = TestApp::start_api_only().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"shards": 10, "per_user_limit": 10})))
+        .await;
+    app.buy("ada", &id, "all", 10).await.ok(201);
+    app.buy("bob", &id, "one", 1).await.no(409, "sold_out");
+    let order = app.orders("ada", &id).await.body["data"][0]["id"].clone();
+    app.cancel("ada", order.as_str().unwrap()).await.ok(200);
+    // A refusal is not remembered under its key.
+    app.buy("bob", &id, "one", 1).await.ok(201);
+    app.buy("cyd", &id, "more than there are", 10).await.no(409, "sold_out");
+    app.buy("cyd", &id, "more than there are", 9).await.ok(201);
+    assert_eq!(app.units(&id).await, [0, 10, 0]);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn each_check_comes_in_its_place() {
+    let app = TestApp::start_api_only().await;
+    let redis = Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]);
+    let id = app
+        .load_sale(&sale_with(&json!({
+            "shards": 1, "stock": 3, "per_user_limit": 2, "purchase_rate": {"limit": 3, "window_ms": 60_000},
+        })))
+        .await;
+    // Ada has an order under a key, and everything else is against her: the key comes first.
+    let first = app.buy("ada", &id, "first", 1).await.ok(201);
+    let ban = |until: i64| {
+        let buyer = format!("{{{id}:0}}:buyer:ada");
+        let _fields: i64 = redis.call(redis::cmd("HSET").arg(buyer).arg("b").arg(until));
+    };
+    app.buy("bob", &id, "k", 2).await.ok(201);
+    // Per-user limit before stock: there is none left, and she may not have two more.
+    app.buy("ada", &id, "limit", 2).await.no(409, "purchase_limit_reached");
+    app.operate(&id, "pause").await.ok(200);
+    // Open before per-user limit.
+    let paused = app.buy("ada", &id, "open", 2).await.no(409, "sale_not_open");
+    assert_eq!(paused.body["sale_state"], "paused");
+    assert!(paused.text("detail").contains("paused"));
+    // The window before open: it has three requests now.
+    app.buy("ada", &id, "window", 2).await.no(429, "rate_limited");
+    // The ban before the window.
+    ban((Utc::now() + TimeDelta::minutes(1)).timestamp_millis());
+    app.buy("ada", &id, "ban", 2).await.no(403, "banned");
+    // The key before the ban.
+    is_replay(&app.buy("ada", &id, "first", 1).await, &first);
+    app.buy("ada", &id, "first", 2).await.no(422, "idempotency_key_reused");
+    // Reading and cancelling is not buying.
+    app.order("ada", &first.id()).await.ok(200);
+    app.cancel("ada", &first.id()).await.ok(200);
+    // A ban ends by itself.
+    ban(Utc::now().timestamp_millis() - 1);
+    app.buy("ada", &id, "after", 1).await.no(429, "rate_limited");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn what_the_window_lets_through_counts_and_a_retry_or_a_refusal_by_the_window_does_not() {
+    let app = TestApp::start_api_only().await;
+    let id = app
+        .load_sale(&sale_with(&json!({
+            "per_user_limit": 1, "purchase_rate": {"limit": 3, "window_ms": 60_000},
+        })))
+        .await;
+    app.buy("ada", &id, "k1", 1).await.ok(201);
+    for _ in 0..5 {
+        // Replays do not count.
+        app.buy("ada", &id, "k1", 1).await.ok(200);
+        app.buy("ada", &id, "k1", 2).await.no(422, "idempotency_key_reused");
+        // A refusal counts once for its key.
+        app.buy("ada", &id, "k2", 1).await.no(409, "purchase_limit_reached");
+    }
+    app.operate(&id, "pause").await.ok(200);
+    app.buy("ada", &id, "k3", 1).await.no(409, "sale_not_open");
+    for key in ["k4", "k5"] {
+        app.buy("ada", &id, key, 1).await.no(429, "rate_limited");
+    }
+    // The window knows the key that it let through.
+    app.buy("ada", &id, "k3", 1).await.no(409, "sale_not_open");
+    // What is no request to buy does not count either.
+    for _ in 0..4 {
+        app.buy_sku("bob", &id, "k", "nothing", 1).await.no(404, "not_found");
+        app.buy("bob", &id, "k", 0).await.no(400, "invalid_request");
+    }
+    app.operate(&id, "resume").await.ok(200);
+    app.buy("bob", &id, "k", 1).await.ok(201);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn waiting_out_retry_after_succeeds() {
+    let app = TestApp::start_api_only().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"purchase_rate": {"limit": 2, "window_ms": 1_500}})))
+        .await;
+    app.buy("ada", &id, "k1", 1).await.ok(201);
+    app.buy("ada", &id, "k2", 1).await.ok(201);
+    let refused = app.buy("ada", &id, "k3", 1).await.no(429, "rate_limited");
+    assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
+    // Asking in vain does not make the wait longer.
+    for number in 4..8 {
+        app.buy("ada", &id, &format!("k{number}"), 1)
+            .await
+            .no(429, "rate_limited");
+    }
+    // Another shopper has a window of their own.
+    app.buy("bob", &id, "k3", 1).await.ok(201);
+    poll::wait_out(refused.retry_after()).await;
+    app.buy("ada", &id, "k3", 1).await.ok(201);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn the_limit_counts_what_is_reserved_and_paid_and_not_what_went_back() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"per_user_limit": 2, "payment_window_seconds": 2})))
+        .await;
+    app.buy("ada", &id, "too many", 3)
+        .await
+        .no(409, "purchase_limit_reached");
+    let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    let given_back = app.buy("ada", &id, "given back", 1).await.ok(201);
+    app.buy("ada", &id, "one more", 1)
+        .await
+        .no(409, "purchase_limit_reached");
+    app.cancel("ada", &given_back.id()).await.ok(200);
+    let left = app.buy("ada", &id, "one more", 1).await.ok(201);
+    app.buy("ada", &id, "and one", 1)
+        .await
+        .no(409, "purchase_limit_reached");
+    app.wait_for_order("ada", &left.id(), "expired").await;
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    app.buy("ada", &id, "and one", 1).await.ok(201);
+    app.buy("ada", &id, "a third", 1)
+        .await
+        .no(409, "purchase_limit_reached");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn an_expired_order_gives_its_units_to_the_next_and_its_key_still_finds_it() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1, "payment_window_seconds": 1})))
+        .await;
+    let first = app.buy("ada", &id, "k", 1).await.ok(201);
+    app.buy("bob", &id, "k", 1).await.no(409, "sold_out");
+    app.wait_for_order("ada", &first.id(), "expired").await;
+    app.wait_for_units(&id, [1, 0, 0]).await;
+    let again = app.buy("ada", &id, "k", 1).await;
+    is_replay(&again, &first);
+    assert_eq!(again.body["state"], "expired");
+    app.buy("bob", &id, "k", 1).await.ok(201);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn user_ids_of_any_bytes_are_told_apart() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"per_user_limit": 1, "stock": 50})))
+        .await;
+    let users = [
+        "ada".to_owned(),
+        "Ada".to_owned(),
+        "ada ".to_owned(),
+        "{ada}".to_owned(),
+        "}:stock".to_owned(),
+        "a\nb".to_owned(),
+        "a\r\nb".to_owned(),
+        "é".to_owned(),
+        "e\u{301}".to_owned(),
+        "🦀".to_owned(),
+        "';drop table orders;--".to_owned(),
+        "../..".to_owned(),
+        "u".repeat(128),
+        "🦀".repeat(32),
+    ];
+    let mut orders = Vec::new();
+    for user in &users {
+        let order = app.buy(user, &id, "k", 1).await.ok(201).id();
+        app.buy(user, &id, "k2", 1).await.no(409, "purchase_limit_reached");
+        app.wait_for_order(user, &order, "reserved").await;
+        let listed = app.orders(user, &id).await.ok(200).body;
+        assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{user:?}");
+        orders.push(order);
+    }
+    for (user, order) in users.iter().zip(&orders) {
+        for another in orders.iter().filter(|another| *another != order) {
+            app.order(user, another).await.no(404, "not_found");
+        }
+        app.cancel(user, order).await.ok(200);
+    }
+    app.wait_for_units(&id, [50, 0, 0]).await;
+    app.assert_balanced(&id).await;
+}

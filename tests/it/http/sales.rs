@@ -1,0 +1,220 @@
+//! Sales: what may be created, how they look, and when they sell.
+
+use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::poll;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_new_sale_is_a_draft_with_the_defaults_of_the_contract() {
+    let app = TestApp::start_api_only().await;
+    let mut request = sale();
+    for field in ["shards", "purchase_rate"] {
+        request.as_object_mut().unwrap().remove(field);
+    }
+    let created = app.try_create_sale(&request).await.ok(201);
+    let id = created.id();
+    assert_eq!(
+        created.header("location"),
+        Some(format!("/v1/admin/sales/{id}").as_str())
+    );
+    assert_eq!(created.body["state"], "draft");
+    assert_eq!(created.body["shards"], 4);
+    assert_eq!(created.body["payment_window_seconds"], 900);
+    assert_eq!(created.body["purchase_rate"], json!({"limit": 5, "window_ms": 60_000}));
+    assert_eq!(created.body["durability"], "redis");
+    for field in ["name", "starts_at", "ends_at", "items"] {
+        assert_eq!(created.body[field], request[field], "{field}");
+    }
+    assert_eq!(id, id.to_lowercase());
+
+    let shown = app.admin(&id, "").await.ok(200);
+    let listed = app.get(Who::Operator, "/v1/admin/sales").await.ok(200);
+    let without_clock = |sale: &Value| {
+        let mut sale = sale.clone();
+        sale.as_object_mut().unwrap().remove("server_time");
+        sale
+    };
+    assert_eq!(without_clock(&shown.body), without_clock(&created.body));
+    assert_eq!(without_clock(&listed.body["data"][0]), without_clock(&created.body));
+}
+
+#[tokio::test]
+async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
+    let app = TestApp::start_api_only().await;
+    let taken = [
+        json!({"shards": 1}),
+        json!({"shards": 256}),
+        json!({"payment_window_seconds": 1}),
+        json!({"payment_window_seconds": 86_400}),
+        json!({"purchase_rate": {"limit": 1, "window_ms": 1}}),
+        json!({"sku": "A-Za-z0-9._-"}),
+        json!({"sku": "s".repeat(64)}),
+        json!({"stock": 0}),
+        json!({"price_minor": 0}),
+        json!({"starts_at": "2026-01-01T01:00:00+01:00"}),
+    ];
+    for changes in taken {
+        app.try_create_sale(&sale_with(&changes)).await.ok(201);
+    }
+    let refused = [
+        ("shards", json!({"shards": 0})),
+        ("shards", json!({"shards": 257})),
+        ("payment_window_seconds", json!({"payment_window_seconds": 0})),
+        ("payment_window_seconds", json!({"payment_window_seconds": 86_401})),
+        (
+            "purchase_rate.limit",
+            json!({"purchase_rate": {"limit": 0, "window_ms": 1}}),
+        ),
+        (
+            "purchase_rate.window_ms",
+            json!({"purchase_rate": {"limit": 1, "window_ms": 0}}),
+        ),
+        ("durability", json!({"durability": "luck"})),
+        ("sku", json!({"sku": ""})),
+        ("sku", json!({"sku": "s".repeat(65)})),
+        ("sku", json!({"sku": "a b"})),
+        ("sku", json!({"sku": "é"})),
+        ("stock", json!({"stock": -1})),
+        ("price_minor", json!({"price_minor": -1})),
+        ("per_user_limit", json!({"per_user_limit": 0})),
+        ("currency", json!({"currency": "Euro"})),
+        ("ends_at", json!({"ends_at": "2020-01-01T00:00:00Z"})),
+        ("name", json!({"name": ""})),
+        ("items", json!({"items": []})),
+        ("extra", json!({"extra": 1})),
+    ];
+    for (field, changes) in refused {
+        let answer = app
+            .try_create_sale(&sale_with(&changes))
+            .await
+            .no(400, "invalid_request");
+        assert!(answer.text("detail").contains(field), "{field}: {answer:?}");
+    }
+    let listed = app.get(Who::Operator, "/v1/admin/sales").await.ok(200);
+    assert_eq!(listed.body["data"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn shoppers_see_sales_without_a_token_but_no_counts() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 1234}))).await;
+    let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(shown.body["state"], "open");
+    assert_eq!(shown.body["items"][0]["availability"], "available");
+    assert!(!shown.text.contains("1234"), "{shown:?}");
+    let server_time: DateTime<Utc> = shown.text("server_time").parse().unwrap();
+    assert!((Utc::now() - server_time).abs() < TimeDelta::seconds(5));
+    assert_eq!(shown.text("server_time"), rfc3339(server_time));
+    let listed = app.get(Who::Nobody, "/v1/sales").await.ok(200);
+    assert_eq!(listed.body["data"][0]["id"], id);
+}
+
+#[tokio::test]
+async fn availability_says_available_then_low_then_sold_out_and_back() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"per_user_limit": 10}))).await;
+    let availability = async || {
+        let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+        shown.body["items"][0]["availability"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(availability().await, "available");
+    app.buy("ada", &id, "k1", 9).await.ok(201);
+    assert_eq!(availability().await, "low");
+    let last = app.buy("bob", &id, "k1", 1).await.ok(201).id();
+    assert_eq!(availability().await, "sold_out");
+    app.cancel("bob", &last).await.ok(200);
+    assert_eq!(availability().await, "low");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
+    let app = TestApp::start_api_only().await;
+    let starts_at = Utc::now() + TimeDelta::milliseconds(1_500);
+    let ends_at = starts_at + TimeDelta::milliseconds(1_000);
+    let sale = sale_with(&json!({
+        "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 1000, "per_user_limit": 1000,
+    }));
+    let id = app.create_sale(&sale).await;
+    let loaded = app.operate(&id, "preload").await.ok(200);
+    assert_eq!(loaded.body["state"], "scheduled");
+    // An order is made at the moment that Redis's clock showed, and a refusal happened before the answer came or
+    // after the request was sent.
+    let (starts, ends) = (starts_at.timestamp_millis(), ends_at.timestamp_millis());
+    let (mut refused_before, mut sold, mut number) = (0, 0, 0);
+    poll::until_shortly_before(starts, 60).await;
+    loop {
+        number += 1;
+        let sent = Utc::now().timestamp_millis();
+        let answer = app.buy("ada", &id, &format!("k{number}"), 1).await;
+        let answered = Utc::now().timestamp_millis();
+        match answer.status {
+            201 => {
+                let at: DateTime<Utc> = answer.text("created_at").parse().unwrap();
+                let at = at.timestamp_millis();
+                assert!((starts..ends).contains(&at), "sold at {at}, not in {starts}..{ends}");
+                sold += 1;
+                if sold == 5 {
+                    poll::until_shortly_before(ends, 60).await;
+                }
+            }
+            _ if answer.body["sale_state"] == "scheduled" => {
+                assert!(sent < starts, "still scheduled at {sent}, {starts} has passed");
+                refused_before += 1;
+            }
+            _ => {
+                assert_eq!(answer.no(409, "sale_not_open").body["sale_state"], "closed");
+                assert!(answered >= ends, "closed at {answered}, before {ends}");
+                break;
+            }
+        }
+    }
+    assert!(refused_before > 0 && sold > 5, "{refused_before} refused, {sold} sold");
+    let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(shown.body["state"], "closed");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn an_unknown_sale_is_not_found_by_anybody() {
+    let app = TestApp::start_api_only().await;
+    let id = uuid::Uuid::new_v4();
+    app.get(Who::Nobody, &format!("/v1/sales/{id}"))
+        .await
+        .no(404, "not_found");
+    for part in ["", "/stats", "/audit"] {
+        app.admin(&id.to_string(), part).await.no(404, "not_found");
+    }
+    for verb in ["preload", "open", "pause", "resume", "close"] {
+        app.operate(&id.to_string(), verb).await.no(404, "not_found");
+    }
+    app.restock(&id.to_string(), "k", "phone", 1).await.no(404, "not_found");
+    app.buy("ada", &id.to_string(), "k", 1).await.no(404, "not_found");
+    app.orders("ada", &id.to_string()).await.no(404, "not_found");
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let app = TestApp::start_api_only().await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(app.load_sale(&sale()).await);
+    }
+    for (who, base) in [(Who::Operator, "/v1/admin/sales"), (Who::Nobody, "/v1/sales")] {
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = app.get(who, &format!("{base}?limit=2{after}")).await.ok(200);
+            let sales = page.body["data"].as_array().unwrap();
+            seen.extend(sales.iter().map(|sale| sale["id"].as_str().unwrap().to_owned()));
+            if page.body["has_more"] == false {
+                break;
+            }
+            assert_eq!(sales.len(), 2);
+            after = format!("&starting_after={}", seen.last().unwrap());
+        }
+        seen.sort_unstable();
+        ids.sort_unstable();
+        assert_eq!(seen, ids, "{base}");
+    }
+}

@@ -1,0 +1,594 @@
+//! The program as the outside sees it: instances started as processes, and a client that speaks the API.
+
+use super::{poll, servers};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use flashsale::domain::webhook;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::ops::Deref;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Secrets that no output may ever show.
+pub const ADMIN_KEY: &str = "canary-admin-key-7c1f";
+pub const JWT_SECRET: &str = "canary-jwt-secret-5d0e-0123456789abcdef";
+/// `canary-webhook-secret-24` and eight more bytes, in base64.
+pub const WEBHOOK_SECRET: &str = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTI0MDEyMzQ1Njc=";
+/// Whichever of these is seen in an output, a secret got out.
+pub const CANARIES: [&str; 4] = [ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, "Y2FuYXJ5LXdlYmhvb2s"];
+
+/// The variables of an instance on these servers.
+pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
+    [
+        ("FLASHSALE_LISTEN", "127.0.0.1:0"),
+        ("FLASHSALE_REDIS_URL", redis),
+        ("FLASHSALE_DATABASE_URL", database),
+        ("FLASHSALE_ADMIN_KEY", ADMIN_KEY),
+        ("FLASHSALE_JWT_SECRET", JWT_SECRET),
+        ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET),
+        ("FLASHSALE_LOG", "debug"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The program, with these variables and no others, in a folder without `flashsale.toml`.
+pub fn program(environment: &BTreeMap<String, String>, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashsale"));
+    command
+        .args(args)
+        .env_clear()
+        .envs(environment)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .stdin(Stdio::null());
+    command
+}
+
+/// One process that serves. It ends when this is dropped, and must not have let out a secret or panicked.
+pub struct Instance {
+    child: Child,
+    reader: Option<JoinHandle<()>>,
+    log: Arc<Mutex<String>>,
+    client: Client,
+    may_log_errors: bool,
+}
+
+impl Instance {
+    /// Starts `serve --role ROLE` and waits until it serves.
+    pub fn start(environment: &BTreeMap<String, String>, role: &str) -> Self {
+        let mut child = program(environment, &["serve", "--role", role])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let (ready, is_ready) = mpsc::channel();
+        let written = Arc::clone(&log);
+        let reader = std::thread::spawn(move || {
+            for line in stderr.lines() {
+                let line = line.unwrap_or_else(|error| error.to_string());
+                written.lock().unwrap().push_str(&format!("{line}\n"));
+                let event: Value = serde_json::from_str(&line).unwrap_or_default();
+                match event["message"].as_str() {
+                    // A test that no longer listens has its address.
+                    Some("serving") => _ = ready.send(event["address"].as_str().unwrap().to_owned()),
+                    Some("working") => _ = ready.send(String::new()),
+                    _ => {}
+                }
+            }
+        });
+        let mut instance = Self {
+            child,
+            reader: Some(reader),
+            log,
+            client: Client::at(""),
+            may_log_errors: false,
+        };
+        match is_ready.recv_timeout(Duration::from_secs(20)) {
+            Ok(address) => instance.client = Client::at(&format!("http://{address}")),
+            Err(_) => panic!("the instance does not serve:\n{}", instance.log()),
+        }
+        instance
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// This test gives the instance reason to log errors.
+    pub fn may_log_errors(mut self) -> Self {
+        self.may_log_errors = true;
+        self
+    }
+
+    /// Ends it without warning, as `kill -9` does.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+    }
+}
+
+impl Deref for Instance {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            return;
+        }
+        let log = self.log();
+        let error = if self.may_log_errors {
+            None
+        } else {
+            Some("\"level\":\"ERROR\"")
+        };
+        for forbidden in CANARIES.into_iter().chain(["panicked at"]).chain(error) {
+            assert!(!log.contains(forbidden), "{forbidden} in the log:\n{log}");
+        }
+    }
+}
+
+/// One instance, and what is needed to start another beside it.
+pub struct TestApp {
+    pub instance: Instance,
+    pub environment: BTreeMap<String, String>,
+}
+
+impl TestApp {
+    /// An instance that does everything, on the shared Redis and a database of its own.
+    pub async fn start() -> Self {
+        Self::with("all", &[]).await
+    }
+
+    /// An instance that only answers HTTP: nothing is drained, expired or released behind the test's back.
+    pub async fn start_api_only() -> Self {
+        Self::with("api", &[]).await
+    }
+
+    /// An instance with this role and these variables on top.
+    pub async fn with(role: &str, variables: &[(&str, &str)]) -> Self {
+        let mut environment = environment(&servers::redis(), &servers::database().await);
+        environment.extend(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+        Self {
+            instance: Instance::start(&environment, role),
+            environment,
+        }
+    }
+
+    /// Another instance on the same servers.
+    pub fn another(&self, role: &str) -> Instance {
+        Instance::start(&self.environment, role)
+    }
+
+    /// Runs a command of the operator's against this instance.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let mut environment = self.environment.clone();
+        environment.insert("FLASHSALE_URL".to_owned(), self.url.clone());
+        Ran::of(program(&environment, args).output().unwrap())
+    }
+
+    /// A connection to the test's database.
+    pub async fn database(&self) -> sqlx::PgConnection {
+        <sqlx::PgConnection as sqlx::Connection>::connect(&self.environment["FLASHSALE_DATABASE_URL"])
+            .await
+            .unwrap()
+    }
+
+    /// How many payments are recorded.
+    pub async fn payments_recorded(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from payments")
+            .fetch_one(&mut self.database().await)
+            .await
+            .unwrap()
+    }
+}
+
+impl Deref for TestApp {
+    type Target = Instance;
+    fn deref(&self) -> &Instance {
+        &self.instance
+    }
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Self {
+        let ran = Self {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        };
+        for canary in CANARIES {
+            assert!(
+                !ran.stdout.contains(canary) && !ran.stderr.contains(canary),
+                "{canary}: {ran:?}"
+            );
+        }
+        ran
+    }
+
+    /// Checks the exit code.
+    #[track_caller]
+    pub fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// What was printed, as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// An answer that keeps the rules of every answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub text: String,
+    pub body: Value,
+}
+
+impl Answer {
+    async fn of(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        let answer = Self {
+            status: status.as_u16(),
+            headers,
+            body: serde_json::from_str(&text).unwrap_or_default(),
+            text,
+        };
+        answer.keeps_the_rules(status);
+        answer
+    }
+
+    fn keeps_the_rules(&self, status: StatusCode) {
+        assert!(self.header("x-request-id").is_some_and(|id| !id.is_empty()), "{self:?}");
+        if status.is_client_error() || status.is_server_error() {
+            assert_eq!(
+                self.header("content-type"),
+                Some("application/problem+json"),
+                "{self:?}"
+            );
+            assert_eq!(self.body["status"], self.status, "{self:?}");
+            for member in ["type", "title", "detail", "code"] {
+                assert!(
+                    self.body[member].as_str().is_some_and(|text| !text.is_empty()),
+                    "{self:?}"
+                );
+            }
+        }
+        assert_eq!(
+            self.header("retry-after").is_some(),
+            [429, 503].contains(&self.status),
+            "{self:?}"
+        );
+        if self.header("retry-after").is_some() {
+            assert!(self.retry_after() >= 1, "{self:?}");
+        }
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The whole seconds of `Retry-After`.
+    pub fn retry_after(&self) -> u64 {
+        self.header("retry-after").unwrap().parse().unwrap()
+    }
+
+    /// Checks the status of an answer that says yes.
+    #[track_caller]
+    pub fn ok(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// Checks status and code of an answer that says no.
+    #[track_caller]
+    pub fn no(self, status: u16, code: &str) -> Self {
+        assert_eq!((self.status, self.code()), (status, code), "{self:?}");
+        self
+    }
+
+    /// The code of a problem.
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    /// The text of a member.
+    #[track_caller]
+    pub fn text(&self, member: &str) -> &str {
+        self.body[member]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {member} in {self:?}"))
+    }
+
+    /// The member `id`.
+    #[track_caller]
+    pub fn id(&self) -> String {
+        self.text("id").to_owned()
+    }
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy)]
+pub enum Who<'a> {
+    Nobody,
+    Operator,
+    Shopper(&'a str),
+    Bearer(&'a str),
+}
+
+/// A client of one instance.
+#[derive(Clone)]
+pub struct Client {
+    pub url: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    fn at(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+        }
+    }
+
+    /// A request to be changed before it is sent.
+    pub fn request(&self, method: Method, who: Who<'_>, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match who {
+            Who::Nobody => request,
+            Who::Operator => request.bearer_auth(ADMIN_KEY),
+            Who::Shopper(user) => request.bearer_auth(token(user)),
+            Who::Bearer(token) => request.bearer_auth(token),
+        }
+    }
+
+    /// Sends a request.
+    pub async fn send(&self, request: RequestBuilder) -> Answer {
+        Answer::of(request).await
+    }
+
+    pub async fn get(&self, who: Who<'_>, path: &str) -> Answer {
+        self.send(self.request(Method::GET, who, path)).await
+    }
+
+    pub async fn post(&self, who: Who<'_>, path: &str) -> Answer {
+        self.send(self.request(Method::POST, who, path)).await
+    }
+
+    /// Creates a sale and returns its id.
+    pub async fn create_sale(&self, sale: &Value) -> String {
+        self.try_create_sale(sale).await.ok(201).id()
+    }
+
+    pub async fn try_create_sale(&self, sale: &Value) -> Answer {
+        let request = self.request(Method::POST, Who::Operator, "/v1/admin/sales");
+        self.send(request.json(sale)).await
+    }
+
+    /// Creates and preloads a sale and returns its id: with the times of [`sale`] it sells.
+    pub async fn load_sale(&self, sale: &Value) -> String {
+        let id = self.create_sale(sale).await;
+        self.operate(&id, "preload").await.ok(200);
+        id
+    }
+
+    /// `preload`, `open`, `pause`, `resume` or `close`.
+    pub async fn operate(&self, sale: &str, verb: &str) -> Answer {
+        self.post(Who::Operator, &format!("/v1/admin/sales/{sale}/{verb}"))
+            .await
+    }
+
+    pub async fn restock(&self, sale: &str, key: &str, sku: &str, quantity: i64) -> Answer {
+        let request = self.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{sale}/restock"));
+        let request = request.header("Idempotency-Key", key);
+        self.send(request.json(&json!({"sku": sku, "quantity": quantity})))
+            .await
+    }
+
+    /// The operators' view of a sale: `show` or a part of it.
+    pub async fn admin(&self, sale: &str, part: &str) -> Answer {
+        self.get(Who::Operator, &format!("/v1/admin/sales/{sale}{part}")).await
+    }
+
+    pub async fn stats(&self, sale: &str) -> Value {
+        self.admin(sale, "/stats").await.ok(200).body
+    }
+
+    /// Available, held and sold units of the first item, those on their way counted as available.
+    pub async fn units(&self, sale: &str) -> [i64; 3] {
+        let stats = self.stats(sale).await;
+        let count = |name: &str| stats["items"][0][name].as_i64().unwrap();
+        [count("available") + count("in_transit"), count("held"), count("sold")]
+    }
+
+    /// Waits until the units of the first item are these.
+    pub async fn wait_for_units(&self, sale: &str, expected: [i64; 3]) {
+        poll::answer(&format!("units {expected:?}"), || async {
+            (self.units(sale).await == expected).then_some(())
+        })
+        .await;
+    }
+
+    /// Every unit of the sale is accounted for, in Redis, in Postgres and between them.
+    pub async fn assert_balanced(&self, sale: &str) {
+        let audit = self.admin(sale, "/audit").await.ok(200);
+        assert_eq!(
+            (&audit.body["balanced"], &audit.body["differences"]),
+            (&json!(true), &json!([])),
+            "{audit:?}"
+        );
+        let stats = self.stats(sale).await;
+        if stats["state"] == "draft" {
+            return;
+        }
+        for item in stats["items"].as_array().unwrap() {
+            let count = |name: &str| item[name].as_i64().unwrap();
+            let sum = count("available") + count("held") + count("sold") + count("in_transit");
+            assert_eq!(sum, count("total"), "{stats}");
+        }
+    }
+
+    /// A purchase to be changed before it is sent.
+    pub fn buying(&self, user: &str, sale: &str, key: &str) -> RequestBuilder {
+        self.request(Method::POST, Who::Shopper(user), &format!("/v1/sales/{sale}/orders"))
+            .header("Idempotency-Key", key)
+    }
+
+    pub async fn buy(&self, user: &str, sale: &str, key: &str, quantity: i64) -> Answer {
+        self.buy_sku(user, sale, key, "phone", quantity).await
+    }
+
+    pub async fn buy_sku(&self, user: &str, sale: &str, key: &str, sku: &str, quantity: i64) -> Answer {
+        let request = self.buying(user, sale, key);
+        self.send(request.json(&json!({"sku": sku, "quantity": quantity})))
+            .await
+    }
+
+    pub async fn order(&self, user: &str, order: &str) -> Answer {
+        self.get(Who::Shopper(user), &format!("/v1/orders/{order}")).await
+    }
+
+    pub async fn orders(&self, user: &str, sale: &str) -> Answer {
+        self.get(Who::Shopper(user), &format!("/v1/orders?sale_id={sale}"))
+            .await
+    }
+
+    pub async fn cancel(&self, user: &str, order: &str) -> Answer {
+        self.post(Who::Shopper(user), &format!("/v1/orders/{order}/cancel"))
+            .await
+    }
+
+    /// Waits until the order is in this state and confirmed.
+    pub async fn wait_for_order(&self, user: &str, order: &str, state: &str) -> Answer {
+        poll::answer(&format!("order {state}"), || async {
+            let answer = self.order(user, order).await.ok(200);
+            (answer.body["state"] == state && answer.body["confirmed"] == true).then_some(answer)
+        })
+        .await
+    }
+
+    /// Sends a webhook that is signed as it should be.
+    pub async fn webhook(&self, id: &str, body: &str) -> Answer {
+        let now = Utc::now().timestamp();
+        let signature = webhook::sign(&webhook_key(), id, now, body.as_bytes());
+        self.signed(id, &now.to_string(), &signature, body).await
+    }
+
+    /// Sends a webhook with any signature.
+    pub async fn signed(&self, id: &str, timestamp: &str, signature: &str, body: &str) -> Answer {
+        let request = self
+            .request(Method::POST, Who::Nobody, "/v1/webhooks/payments")
+            .header(CONTENT_TYPE, "application/json")
+            .header("webhook-id", id)
+            .header("webhook-timestamp", timestamp)
+            .header("webhook-signature", signature);
+        self.send(request.body(body.to_owned())).await
+    }
+
+    /// Pays an order in full and returns the outcome; the payment's id is also the message's.
+    pub async fn pay(&self, payment: &str, order: &Value) -> String {
+        let amount = order["amount_minor"].as_i64().unwrap();
+        self.pay_with(payment, order["id"].as_str().unwrap(), amount, "EUR")
+            .await
+    }
+
+    pub async fn pay_with(&self, payment: &str, order: &str, amount: i64, currency: &str) -> String {
+        let answer = self
+            .webhook(
+                &format!("msg_{payment}"),
+                &payment_body(payment, order, amount, currency),
+            )
+            .await;
+        answer.ok(200).text("outcome").to_owned()
+    }
+}
+
+/// A webhook's body.
+pub fn payment_body(payment: &str, order: &str, amount: i64, currency: &str) -> String {
+    let data = json!({"payment_id": payment, "order_id": order, "amount_minor": amount, "currency": currency});
+    json!({"type": "payment.succeeded", "timestamp": rfc3339(Utc::now()), "data": data}).to_string()
+}
+
+/// The key of the webhook secret.
+pub fn webhook_key() -> Vec<u8> {
+    webhook::decode_secret(WEBHOOK_SECRET).unwrap()
+}
+
+/// A shopper's token, good for an hour.
+pub fn token(user: &str) -> String {
+    token_of(
+        &Header::new(Algorithm::HS256),
+        JWT_SECRET,
+        &json!({"sub": user, "exp": Utc::now().timestamp() + 3600}),
+    )
+}
+
+/// Any token.
+pub fn token_of(header: &Header, secret: &str, claims: &Value) -> String {
+    jsonwebtoken::encode(header, claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap()
+}
+
+/// A sale that sells from an hour ago for two hours: ten phones, five a shopper, 499.00 each.
+pub fn sale() -> Value {
+    let now = Utc::now();
+    json!({
+        "name": "A sale",
+        "starts_at": rfc3339(now - TimeDelta::hours(1)),
+        "ends_at": rfc3339(now + TimeDelta::hours(1)),
+        "shards": 2,
+        "purchase_rate": {"limit": 1000, "window_ms": 60_000},
+        "items": [{
+            "sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 10,
+            "per_user_limit": 5,
+        }],
+    })
+}
+
+/// A sale with some of it changed: the members of `changes` instead of its own.
+pub fn sale_with(changes: &Value) -> Value {
+    let mut sale = sale();
+    for (name, value) in changes.as_object().unwrap() {
+        match sale["items"][0].get(name) {
+            Some(_) if name != "name" => sale["items"][0][name] = value.clone(),
+            _ => sale[name] = value.clone(),
+        }
+    }
+    sale
+}
+
+/// As the API writes times.
+pub fn rfc3339(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
