@@ -60,6 +60,7 @@ create table outbox (
 
 create index outbox_waiting on outbox (not_before, outbox_id) where failure is null;
 create index outbox_by_shard on outbox (sale_id, shard);
+create index outbox_failed on outbox (sale_id) where failure is not null;
 
 -- Events that could not be taken in, with their bytes. Their units stay held until somebody decides.
 create table dead_letters (

@@ -3,10 +3,10 @@
 create table payments (
     payment_id text primary key check (octet_length(payment_id) between 1 and 255),
     webhook_id text not null unique check (octet_length(webhook_id) between 1 and 255),
-    -- As the provider says; an order of that id need not exist.
-    order_id uuid not null,
+    -- As the provider says: it need not be an order's id at all.
+    order_id text not null check (octet_length(order_id) between 1 and 255),
     amount_minor bigint not null,
-    currency text not null,
+    currency text not null check (octet_length(currency) between 1 and 16),
     outcome text not null check (outcome in ('applied', 'refund_due', 'unmatched', 'pending')),
     -- Why money is owed back, for the operator.
     reason text,

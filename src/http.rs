@@ -139,45 +139,60 @@ impl Weather {
     }
 }
 
+/// A path and what answers it; anything else that is asked of it is told what it answers.
+macro_rules! resource {
+    ($path:literal, get $get:path) => {
+        resource!(@ $path, "GET, HEAD").route(web::get().to($get)).route(web::head().to($get))
+    };
+    ($path:literal, post $post:path) => {
+        resource!(@ $path, "POST").route(web::post().to($post))
+    };
+    ($path:literal, get $get:path, post $post:path) => {
+        resource!(@ $path, "GET, HEAD, POST")
+            .route(web::get().to($get))
+            .route(web::head().to($get))
+            .route(web::post().to($post))
+    };
+    (@ $path:literal, $allow:literal) => {
+        web::resource($path)
+            .default_service(web::to(|| async { Err::<&str, _>(Problem::method_not_allowed($allow)) }))
+    };
+}
+
 /// Every route.
 pub fn configure(config: &mut ServiceConfig) {
-    let missing = || web::to(|| async { Err::<&str, _>(Problem::method_not_allowed()) });
-    let route = |path: &str| web::resource(path).default_service(missing());
+    let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
     config
-        .service(route("/healthz").route(web::get().to(health::healthz)))
-        .service(route("/readyz").route(web::get().to(health::readyz)))
-        .service(route("/metrics").route(web::get().to(health::metrics)))
-        .service(route("/v1/webhooks/payments").route(web::post().to(webhooks::payments)))
+        .service(resource!("/healthz", get health::healthz))
+        .service(resource!("/readyz", get health::readyz))
+        .service(resource!("/metrics", get health::metrics))
+        .service(resource!("/v1/webhooks/payments", post webhooks::payments))
         .service(
             web::scope("/v1/admin")
-                .service(
-                    route("/sales")
-                        .route(web::get().to(admin::list_sales))
-                        .route(web::post().to(admin::create_sale)),
-                )
-                .service(route("/sales/{id}").route(web::get().to(admin::show_sale)))
-                .service(route("/sales/{id}/preload").route(web::post().to(admin::preload)))
-                .service(route("/sales/{id}/open").route(web::post().to(admin::open)))
-                .service(route("/sales/{id}/pause").route(web::post().to(admin::pause)))
-                .service(route("/sales/{id}/resume").route(web::post().to(admin::resume)))
-                .service(route("/sales/{id}/close").route(web::post().to(admin::close)))
-                .service(route("/sales/{id}/restock").route(web::post().to(admin::restock)))
-                .service(route("/sales/{id}/stats").route(web::get().to(admin::stats)))
-                .service(route("/sales/{id}/audit").route(web::get().to(admin::audit)))
-                .service(route("/orders/{id}").route(web::get().to(admin::show_order)))
-                .service(route("/payments").route(web::get().to(admin::list_payments)))
-                .default_service(web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })),
+                .service(resource!("/sales", get admin::list_sales, post admin::create_sale))
+                .service(resource!("/sales/{id}", get admin::show_sale))
+                .service(resource!("/sales/{id}/preload", post admin::preload))
+                .service(resource!("/sales/{id}/open", post admin::open))
+                .service(resource!("/sales/{id}/pause", post admin::pause))
+                .service(resource!("/sales/{id}/resume", post admin::resume))
+                .service(resource!("/sales/{id}/close", post admin::close))
+                .service(resource!("/sales/{id}/restock", post admin::restock))
+                .service(resource!("/sales/{id}/stats", get admin::stats))
+                .service(resource!("/sales/{id}/audit", get admin::audit))
+                .service(resource!("/orders/{id}", get admin::show_order))
+                .service(resource!("/payments", get admin::list_payments))
+                .default_service(nowhere()),
         )
         .service(
             web::scope("/v1")
                 .wrap(from_fn(gateway::gateway))
-                .service(route("/sales").route(web::get().to(sales::list)))
-                .service(route("/sales/{id}").route(web::get().to(sales::show)))
-                .service(route("/sales/{id}/orders").route(web::post().to(orders::purchase)))
-                .service(route("/orders").route(web::get().to(orders::list)))
-                .service(route("/orders/{id}").route(web::get().to(orders::show)))
-                .service(route("/orders/{id}/cancel").route(web::post().to(orders::cancel)))
-                .default_service(web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })),
+                .service(resource!("/sales", get sales::list))
+                .service(resource!("/sales/{id}", get sales::show))
+                .service(resource!("/sales/{id}/orders", post orders::purchase))
+                .service(resource!("/orders", get orders::list))
+                .service(resource!("/orders/{id}", get orders::show))
+                .service(resource!("/orders/{id}/cancel", post orders::cancel))
+                .default_service(nowhere()),
         )
-        .default_service(web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) }));
+        .default_service(nowhere());
 }

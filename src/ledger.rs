@@ -18,16 +18,19 @@ use std::time::Duration;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
 
+/// How long the end waits for what runs on a connection.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// How long anybody waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
-/// A handle on the ledger; clones share its pools. Payments, the API and the jobs have a pool each, so none can
-/// starve another.
+/// A handle on the ledger; clones share its pools. Payments, the API, the jobs and reports have a pool each, so
+/// none can starve another.
 #[derive(Clone)]
 pub struct Ledger {
     api: PgPool,
     payments: PgPool,
     jobs: PgPool,
+    reports: PgPool,
 }
 
 impl Ledger {
@@ -40,14 +43,19 @@ impl Ledger {
             api: pool(url, 12, "1500ms").await?,
             payments: pool(url, 6, "1500ms").await?,
             jobs: pool(url, 12, "20s").await?,
+            reports: pool(url, 4, "10s").await?,
         })
     }
 
-    /// Ends all connections, after what runs on them.
+    /// Ends all connections; what runs on them has a moment to finish.
     pub async fn close(&self) {
-        self.api.close().await;
-        self.payments.close().await;
-        self.jobs.close().await;
+        let all = [&self.api, &self.payments, &self.jobs, &self.reports].map(PgPool::close);
+        if tokio::time::timeout(CLOSE_MAX, futures_util::future::join_all(all))
+            .await
+            .is_err()
+        {
+            tracing::warn!("Postgres did not let go of its connections in time");
+        }
     }
 
     /// Whether every migration of this binary has been applied; else the number of those that are missing.

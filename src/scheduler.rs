@@ -4,6 +4,7 @@
 //! A job takes no input and looks at what is there; no run overlaps another of the same job in this process, each has
 //! a time limit, and several processes may run all of them side by side.
 
+use crate::domain::fault::Fault;
 use crate::flow::{self, App};
 use crate::metrics::{Job as JobLabel, JobRun, Metrics, Outcome};
 use chrono::Utc;
@@ -20,6 +21,10 @@ use tokio_util::task::TaskTracker;
 const DRAIN_GATHER: Duration = Duration::from_millis(10);
 /// How long the drain waits when nobody wakes it: events of other processes do not.
 const DRAIN_IDLE: Duration = Duration::from_millis(50);
+/// How long it waits at the most, after rounds that found nothing.
+const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
+/// How long one round may take; what it leaves, the next one finds.
+const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
 /// How long it waits after a fault.
 const DRAIN_AFTER_FAULT: Duration = Duration::from_millis(500);
 /// After so long without a round, the drain is reported.
@@ -27,7 +32,7 @@ const DRAIN_SILENCE_MAX: i64 = 30;
 /// How long the end waits for jobs that are running; what they leave, others finish.
 const END_MAX: Duration = Duration::from_secs(10);
 
-type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, crate::domain::fault::Fault>> + Send>>;
+type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
 /// Every job: its name, when it runs, how long one run may take, what it does.
 const JOBS: [(&str, &str, u64, Run); 7] = [
@@ -69,14 +74,17 @@ impl Scheduler {
     pub async fn start(app: Arc<App>, metrics: Arc<Metrics>) -> Result<Self, JobSchedulerError> {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        for (name, schedule, seconds_max, run) in JOBS {
-            let guard = Arc::new(Guard {
+        let guard = |name, seconds_max| {
+            Arc::new(Guard {
                 name,
                 time_max: Duration::from_secs(seconds_max),
                 alone: Mutex::new(()),
                 metrics: Arc::clone(&metrics),
                 stop: stop.clone(),
-            });
+            })
+        };
+        for (name, schedule, seconds_max, run) in JOBS {
+            let guard = guard(name, seconds_max);
             let (app, running) = (Arc::clone(&app), running.clone());
             let job = Job::new_async(schedule, move |_, _| {
                 let (guard, app) = (Arc::clone(&guard), Arc::clone(&app));
@@ -86,7 +94,8 @@ impl Scheduler {
         }
         let beat = Arc::new(AtomicI64::new(Utc::now().timestamp()));
         let watched = Arc::clone(&beat);
-        let (looked_at, counted) = (Arc::clone(&app), Arc::clone(&metrics));
+        let guard = guard("alerts", 20);
+        let (looked_at, counted, tracked) = (Arc::clone(&app), Arc::clone(&metrics), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
             let silence = Utc::now().timestamp() - watched.load(Ordering::Relaxed);
             if silence > DRAIN_SILENCE_MAX {
@@ -95,8 +104,8 @@ impl Scheduler {
                     "the drain has not come round; is Redis or Postgres hanging?"
                 );
             }
-            let (app, metrics) = (Arc::clone(&looked_at), Arc::clone(&counted));
-            Box::pin(async move { count_alerts(&app, &metrics).await })
+            let (guard, app, metrics) = (Arc::clone(&guard), Arc::clone(&looked_at), Arc::clone(&counted));
+            Box::pin(tracked.track_future(async move { guard.run(count_alerts(&app, &metrics)).await }))
         })?;
         cron.add(watch).await?;
         running.spawn(drain(app, metrics, beat, stop.clone()));
@@ -127,7 +136,7 @@ struct Guard {
 }
 
 impl Guard {
-    async fn run(&self, body: impl Future<Output = Result<usize, crate::domain::fault::Fault>>) {
+    async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {
         if self.stop.is_cancelled() {
             return;
         }
@@ -173,15 +182,22 @@ impl Guard {
 
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
 async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop: CancellationToken) {
-    let mut failing = false;
+    let (mut failing, mut idle) = (false, DRAIN_IDLE);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             () = app.drain_wanted.notified() => tokio::time::sleep(DRAIN_GATHER).await,
-            () = tokio::time::sleep(DRAIN_IDLE) => {}
+            () = tokio::time::sleep(idle) => {}
         }
-        match flow::drain::drain_all(&app).await {
+        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_all(&app)).await;
+        match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
             Ok(orders) => {
+                // Twice as long after each round that found nothing.
+                idle = if orders > 0 {
+                    DRAIN_IDLE
+                } else {
+                    (idle * 2).min(DRAIN_IDLE_MAX)
+                };
                 metrics.orders_drained.inc_by(orders as u64);
                 if failing {
                     tracing::info!("the drain works again");
@@ -200,16 +216,16 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
     }
 }
 
-async fn count_alerts(app: &App, metrics: &Metrics) {
-    if let Ok(alerts) = flow::stats::alerts(app).await {
-        let kinds = [
-            ("dead_letters", alerts.dead_letters),
-            ("failed_releases", alerts.failed_releases),
-            ("refunds_due", alerts.refunds_due),
-            ("unmatched_payments", alerts.unmatched_payments),
-        ];
-        for (outcome, count) in kinds {
-            metrics.alerts.get_or_create(&Outcome { outcome }).set(count);
-        }
+async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
+    let alerts = flow::stats::alerts(app).await?;
+    let kinds = [
+        ("dead_letters", alerts.dead_letters),
+        ("failed_releases", alerts.failed_releases),
+        ("refunds_due", alerts.refunds_due),
+        ("unmatched_payments", alerts.unmatched_payments),
+    ];
+    for (outcome, count) in kinds {
+        metrics.alerts.get_or_create(&Outcome { outcome }).set(count);
     }
+    Ok(0)
 }

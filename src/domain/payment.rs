@@ -12,12 +12,20 @@ pub struct Payment {
     pub payment_id: String,
     /// The provider's id for the message, unique for ever.
     pub webhook_id: String,
-    /// The order that it says was paid.
-    pub order_id: OrderId,
+    /// What it says was paid: an order's id, if all is well.
+    pub order_id: String,
     /// How much, in the currency's minor unit.
     pub amount_minor: i64,
-    /// ISO 4217.
+    /// ISO 4217, if all is well.
     pub currency: String,
+}
+
+impl Payment {
+    /// The order that was paid, if the text is an order's id.
+    #[must_use]
+    pub fn order(&self) -> Option<OrderId> {
+        self.order_id.parse().ok()
+    }
 }
 
 /// What became of a payment.
@@ -55,8 +63,8 @@ impl PaymentOutcome {
 pub struct RecordedPayment {
     /// The provider's id.
     pub payment_id: String,
-    /// The order that it was for.
-    pub order_id: OrderId,
+    /// What it was for, as the provider said.
+    pub order_id: String,
     /// How much.
     pub amount_minor: i64,
     /// ISO 4217.

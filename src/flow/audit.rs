@@ -15,9 +15,11 @@ use crate::ledger::audit::{Books, ShardBooks};
 use crate::ledger::outbox::Message;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
+use crate::stock::transfer::Destination;
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How often the audit looks while the two sides do not fit.
 const LOOKS_MAX: u64 = 20;
@@ -235,6 +237,22 @@ fn compare_item(
             "{sku}: {in_transit} units are in transit, {on_their_way} are written down"
         ));
     }
+    if books.pending_restocks == 0 {
+        let waiting: Vec<Uuid> = books
+            .shards
+            .iter()
+            .flat_map(|shard| &shard.waiting)
+            .filter_map(transfer_of)
+            .collect();
+        let sent = readings.iter().flat_map(|reading| &reading.transfers);
+        let leaving = sent.filter(|it| it.sku == *sku && it.to == Destination::Ledger && !waiting.contains(&it.id));
+        for it in leaving {
+            differences.push(format!(
+                "{sku}: {} units left for a restock that is decided, and wait to come back",
+                it.units
+            ));
+        }
+    }
     let (held, sold) = books.shards.iter().fold((0, 0), |sum, shard| {
         let (held, sold) = shard.units.get(sku).copied().unwrap_or_default();
         (sum.0 + held, sum.1 + sold)
@@ -256,5 +274,13 @@ fn compare_item(
             free: owned - held - sold,
             unreleased: expected.untold,
         },
+    }
+}
+
+/// The transfer that a message is about.
+fn transfer_of(message: &Message) -> Option<Uuid> {
+    match message {
+        Message::Withdrawn { transfer } | Message::GiveBack { transfer, .. } => Some(*transfer),
+        _ => None,
     }
 }

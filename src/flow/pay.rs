@@ -75,7 +75,8 @@ async fn told(app: &App, settlement: Settlement) -> Option<PaymentOutcome> {
 
 /// The sale that the payment's order would be in, if it has ever sold.
 async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Fault> {
-    let sale = app.sales.by_number(payment.order_id.sale_number()).await?;
+    let Some(order) = payment.order() else { return Ok(None) };
+    let sale = app.sales.by_number(order.sale_number()).await?;
     Ok(sale.filter(|sale| sale.is_in_stock()))
 }
 

@@ -61,8 +61,8 @@ pub struct Problem {
     detail: String,
     sale_state: Option<SaleState>,
     retry_after_seconds: Option<i64>,
-    /// Set where HTTP itself asks for another status than the code's.
-    method_not_allowed: bool,
+    /// The methods that the path does answer, where another was asked: HTTP has a status of its own for that.
+    allow: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ impl Problem {
             detail: detail.into(),
             sale_state: None,
             retry_after_seconds,
-            method_not_allowed: false,
+            allow: None,
         }
     }
 
@@ -133,12 +133,12 @@ impl Problem {
         }
     }
 
-    /// The path exists, the method does not.
+    /// The path exists and answers other methods.
     #[must_use]
-    pub fn method_not_allowed() -> Self {
+    pub fn method_not_allowed(allow: &'static str) -> Self {
         Self {
-            method_not_allowed: true,
-            ..Self::invalid("this path does not answer this method")
+            allow: Some(allow),
+            ..Self::invalid(format!("this path answers {allow}"))
         }
     }
 
@@ -181,7 +181,7 @@ impl fmt::Display for Problem {
 
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
-        if self.method_not_allowed {
+        if self.allow.is_some() {
             return StatusCode::METHOD_NOT_ALLOWED;
         }
         StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
@@ -196,8 +196,8 @@ impl ResponseError for Problem {
         if self.code == Code::Unauthenticated {
             response.insert_header(("WWW-Authenticate", "Bearer"));
         }
-        if self.method_not_allowed {
-            response.insert_header((ALLOW, "GET, POST"));
+        if let Some(allow) = self.allow {
+            response.insert_header((ALLOW, allow));
         }
         let body = Body {
             r#type: format!("/problems/{}", self.code.as_str()),

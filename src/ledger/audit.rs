@@ -28,6 +28,8 @@ pub struct ShardBooks {
 pub struct Books {
     /// Units that the sale owns, by SKU.
     pub stock: BTreeMap<Sku, i64>,
+    /// Restocks that nobody has decided.
+    pub pending_restocks: i64,
     /// Each shard, by its number.
     pub shards: Vec<ShardBooks>,
 }
@@ -38,7 +40,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
-        let mut tx = begin(&self.jobs).await?;
+        let mut tx = begin(&self.reports).await?;
         sqlx::query!("set transaction isolation level repeatable read, read only")
             .execute(&mut *tx)
             .await
@@ -51,6 +53,11 @@ impl Ledger {
         for item in items.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
             books.stock.insert(super::word(&item.sku)?, item.stock);
         }
+        let pending = sqlx::query_scalar!(
+            "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
+            sale.0
+        );
+        books.pending_restocks = pending.fetch_one(&mut *tx).await.map_err(|error| fault(&error))?;
         let positions = sqlx::query!(
             "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
             sale.0
@@ -104,7 +111,7 @@ impl Ledger {
             "select state, count(*) as \"count!\" from orders where sale_id = $1 group by state",
             sale.0
         )
-        .fetch_all(&self.jobs)
+        .fetch_all(&self.reports)
         .await
         .map_err(|error| fault(&error))?;
         let mut counts = OrderCounts::default();
@@ -135,7 +142,7 @@ impl Ledger {
              (select count(*) from payments where outcome = 'unmatched') as \"unmatched!\"",
             sale.map(|sale| sale.0)
         )
-        .fetch_one(&self.jobs)
+        .fetch_one(&self.reports)
         .await
         .map_err(|error| fault(&error))?;
         Ok(Alerts {

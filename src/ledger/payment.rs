@@ -33,14 +33,15 @@ impl Ledger {
         };
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
-             matched_order_id, settled_at) values ($1, $2, $3, $4, $5, $6, $7, $3, now()) on conflict do nothing",
+             matched_order_id, settled_at) values ($1, $2, $3, $4, $5, $6, $7, $8, now()) on conflict do nothing",
             payment.payment_id,
             payment.webhook_id,
-            payment.order_id.0,
+            payment.order_id,
             payment.amount_minor,
             payment.currency,
             decision.outcome.as_str(),
-            decision.reason
+            decision.reason,
+            decision.order.map(|order| order.0)
         )
         .execute(&mut *tx)
         .await
@@ -63,7 +64,7 @@ impl Ledger {
              values ($1, $2, $3, $4, $5, $6, case when $6 <> 'pending' then now() end) on conflict do nothing",
             payment.payment_id,
             payment.webhook_id,
-            payment.order_id.0,
+            payment.order_id,
             payment.amount_minor,
             payment.currency,
             outcome.as_str()
@@ -94,7 +95,7 @@ impl Ledger {
         let payments = rows.into_iter().map(|row| Payment {
             payment_id: row.payment_id,
             webhook_id: row.webhook_id,
-            order_id: OrderId(row.order_id),
+            order_id: row.order_id,
             amount_minor: row.amount_minor,
             currency: row.currency,
         });
@@ -117,7 +118,7 @@ impl Ledger {
         .map_err(|error| fault(&error))?;
         let payments = rows.into_iter().map(|row| RecordedPayment {
             payment_id: row.payment_id,
-            order_id: OrderId(row.order_id),
+            order_id: row.order_id,
             amount_minor: row.amount_minor,
             currency: row.currency,
             outcome,
@@ -149,6 +150,7 @@ impl Ledger {
             Some(decision) => decision,
             None if gone => Decision {
                 outcome: PaymentOutcome::Unmatched,
+                order: None,
                 reason: None,
                 decided: None,
             },
@@ -156,10 +158,11 @@ impl Ledger {
         };
         sqlx::query!(
             "update payments set outcome = $2, reason = $3, settled_at = now(), \
-             matched_order_id = case when $2 <> 'unmatched' then order_id end where payment_id = $1",
+             matched_order_id = $4 where payment_id = $1",
             payment.payment_id,
             decision.outcome.as_str(),
-            decision.reason
+            decision.reason,
+            decision.order.map(|order| order.0)
         )
         .execute(&mut *tx)
         .await
@@ -172,6 +175,7 @@ impl Ledger {
 /// What is to be recorded of a payment, with its order changed already.
 struct Decision {
     outcome: PaymentOutcome,
+    order: Option<OrderId>,
     reason: Option<String>,
     decided: Option<Decided>,
 }
@@ -188,7 +192,8 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
 
 /// Locks the payment's order and pays it, or says why the money is owed back; `None` when there is no order.
 async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<Decision>, Fault> {
-    let row = select_orders!("order_id = $1 for update", payment.order_id.0);
+    let Some(id) = payment.order() else { return Ok(None) };
+    let row = select_orders!("order_id = $1 for update", id.0);
     let Some(row) = row.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))? else {
         return Ok(None);
     };
@@ -204,6 +209,7 @@ async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<De
     if let Some(reason) = reason {
         return Ok(Some(Decision {
             outcome: PaymentOutcome::RefundDue,
+            order: Some(order.id),
             reason: Some(reason),
             decided: None,
         }));
@@ -219,6 +225,7 @@ async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<De
     let decided = Some(Decided { order, shard, message });
     Ok(Some(Decision {
         outcome: PaymentOutcome::Applied,
+        order: Some(id),
         reason: None,
         decided,
     }))
