@@ -48,7 +48,7 @@ local item = 0
 for at = 6, #ARGV, 3 do
   local units = tonumber(ARGV[at + 1])
   redis.call('HSET', stock_key, ARGV[at], pack('>I6I6BI6I6I4I6I4', units, 0, 0, starts_at, ends_at, rate_limit,
-    window_ms, tonumber(ARGV[at + 2])) .. 'u' .. pack('>I2I6I6I6I6I6I6', item, 0, 0, 0, 0, units, 0)
+    window_ms, tonumber(ARGV[at + 2])) .. 'u' .. pack('>I2I6I6I6I6I6I6I6', item, 0, 0, 0, 0, units, 0, 0)
     .. ARGV[1] .. '-*')
   item = item + 1
 end

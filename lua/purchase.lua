@@ -35,7 +35,7 @@ end
 
 -- Reading both hashes first proves their types: no write below can fail with WRONGTYPE.
 local stock = call('HGET', stock_key, sku)
-if not stock or #stock < 81 then
+if not stock or #stock < 87 then
   return redis.error_reply('MISSING stock')
 end
 local available, held, state, starts_at, ends_at, rate_limit, window_ms, unit_limit, item =
@@ -110,7 +110,7 @@ end
 -- XADD goes first: it alone can still refuse (no stream), and nothing has been written by then. Its id is the
 -- shard's epoch and the next sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
-local id = call('XADD', events_key, 'NOMKSTREAM', stock:sub(79), 'reserved', head .. order .. ARGV[4])
+local id = call('XADD', events_key, 'NOMKSTREAM', stock:sub(85), 'reserved', head .. order .. ARGV[4])
 if not id then
   return redis.error_reply('MISSING events')
 end

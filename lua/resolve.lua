@@ -23,7 +23,7 @@ if #order ~= 16 or not (target and at) or not (target >= 1 and target <= 4) or t
   return redis.error_reply('BADARG resolve')
 end
 local stock = redis.call('HGET', stock_key, sku)
-if not stock or #stock < 81 then
+if not stock or #stock < 87 then
   return redis.error_reply('MISSING stock')
 end
 local units_field = stock:sub(40, 42)

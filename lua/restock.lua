@@ -21,7 +21,7 @@ end
 local stock = redis.call('HGET', stock_key, sku)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'ALREADY' }
-elseif not stock or #stock < 81 then
+elseif not stock or #stock < 87 then
   return redis.error_reply('MISSING stock')
 end
 local available = unpack('>I6', stock)

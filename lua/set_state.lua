@@ -25,7 +25,7 @@ local epoch, its_version
 for at = 1, #fields, 2 do
   if fields[at] == ':shard' then
     epoch, its_version = unpack('>I6I6', fields[at + 1])
-  elseif #fields[at + 1] < 81 then
+  elseif #fields[at + 1] < 87 then
     return redis.error_reply('INVARIANT set_state')
   end
 end

@@ -29,7 +29,7 @@ if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'DONE' }
 elseif known then
   return { 'OUT', tonumber(known:match('^%S+ (%d+) ')) }
-elseif not stock or #stock < 81 then
+elseif not stock or #stock < 87 then
   return redis.error_reply('MISSING stock')
 end
 local available = unpack('>I6', stock)

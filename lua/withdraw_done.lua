@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Withdraw done: strike units that left the sale for the ledger, once the ledger has taken them off its books.
--- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
+-- Invariant: available + held + sold + revoked + out = granted + in for the item, and withdrawn <= out.
 --
 -- KEYS[1] {sale:shard}:stock      hash  every item of the shard by SKU; never expires
 -- KEYS[2] {sale:shard}:transfers  hash  transfers on their way by id; never expires
@@ -21,17 +21,19 @@ if redis.call('SISMEMBER', applied_key, id) == 1 or not known then
 end
 local units, sku = known:match('^ledger (%d+) %d+ (.+)$')
 local stock = sku and redis.call('HGET', stock_key, sku)
-if not stock or #stock < 81 then
+if not stock or #stock < 87 then
   return redis.error_reply('MISSING stock')
 end
-local out, came_in, granted = unpack('>I6I6I6', stock, 55)
+-- What is withdrawn stays in `out`: the shard may have borrowed it, so it cannot be taken off what it was granted.
+local out = unpack('>I6', stock, 55)
+local withdrawn = unpack('>I6', stock, 79)
 units = tonumber(units)
-if out < units or granted < units then
+if out < withdrawn + units then
   return redis.error_reply('INVARIANT withdraw_done')
 end
 
 redis.call('SADD', applied_key, id)
 redis.call('HDEL', transfers_key, id)
 redis.call('HSET', stock_key, sku,
-  stock:sub(1, 54) .. pack('>I6I6I6', out - units, came_in, granted - units) .. stock:sub(73))
+  stock:sub(1, 78) .. pack('>I6', withdrawn + units) .. stock:sub(85))
 return { 'DONE' }

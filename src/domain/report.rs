@@ -24,6 +24,8 @@ pub struct Counters {
     pub r#in: i64,
     /// Given to this shard by the ledger, in total.
     pub granted: i64,
+    /// Of what was sent: taken off the sale's books, in total.
+    pub withdrawn: i64,
     /// Goes up whenever units become free here, arrive or leave.
     #[serde(skip)]
     pub version: i64,
@@ -50,14 +52,15 @@ impl Counters {
             out: self.out + other.out,
             r#in: self.r#in + other.r#in,
             granted: self.granted + other.granted,
+            withdrawn: self.withdrawn + other.withdrawn,
             version: self.version + other.version,
         }
     }
 
-    /// Units that have left one shard and not reached another.
+    /// Units that have left one shard and reached neither another nor the ledger.
     #[must_use]
     pub const fn in_transit(&self) -> i64 {
-        self.out - self.r#in
+        self.out - self.r#in - self.withdrawn
     }
 }
 

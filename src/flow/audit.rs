@@ -220,10 +220,10 @@ fn compare_item(
             _ => {}
         }
     }
-    if counters.granted + ungranted != owned {
+    if counters.granted - counters.withdrawn + ungranted != owned {
         differences.push(format!(
             "{sku}: the sale owns {owned} units, its shards account for {} and wait for {ungranted}",
-            counters.granted
+            counters.granted - counters.withdrawn
         ));
     }
     let in_transit = counters.in_transit();

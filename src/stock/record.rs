@@ -14,8 +14,8 @@
 //! | 35 | 4 | units one shopper may have |
 //! | 39 | 1 | the letter `u`: with the next two the name of the shopper's field of units |
 //! | 40 | 2 | position of the item in the sale |
-//! | 42 | 6 each | sold, revoked, out, in, granted, version |
-//! | 78 | rest | `<epoch>-*`, the id for the next event |
+//! | 42 | 6 each | sold, revoked, out, in, granted, version, withdrawn |
+//! | 84 | rest | `<epoch>-*`, the id for the next event |
 //!
 //! State, times and limits stand in each item so that a purchase reads one field. The field `:shard` (no SKU has a
 //! colon) holds the epoch and the version of the state, six bytes each.
@@ -44,7 +44,7 @@ use uuid::Uuid;
 /// The bytes of an order's record before the event's id.
 const ORDER_HEAD: usize = 19;
 /// The bytes of an item's record before the event prefix.
-const ITEM_HEAD: usize = 78;
+const ITEM_HEAD: usize = 84;
 
 /// Takes packed numbers off the front of some bytes.
 struct Unpack<'a>(&'a [u8]);
@@ -92,6 +92,7 @@ impl ItemRecord {
         let _units_field = bytes.number(3)?;
         let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
         let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
+        let withdrawn = bytes.number(6)?;
         let counters = Counters {
             available,
             held,
@@ -100,6 +101,7 @@ impl ItemRecord {
             out,
             r#in: came_in,
             granted,
+            withdrawn,
             version,
         };
         Some(Self {

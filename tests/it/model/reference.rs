@@ -223,8 +223,7 @@ impl Shard {
                     return "ERR MISSING stock".to_owned();
                 }
                 let counters = &mut self.items[sent.item];
-                counters.out -= sent.units;
-                counters.granted -= sent.units;
+                counters.withdrawn += sent.units;
                 self.transfers.remove(&id);
                 self.applied.insert(id);
             }

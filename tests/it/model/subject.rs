@@ -510,7 +510,7 @@ fn count(sku: &Sku, readings: &[ShardReading]) -> Result<(), String> {
         }
         sum = sum.plus(&counters);
     }
-    let accounted = sum.available + sum.held + sum.sold + sum.revoked + sum.in_transit();
+    let accounted = sum.available + sum.held + sum.sold + sum.revoked + sum.in_transit() + sum.withdrawn;
     same(&format!("all units of {sku}"), &accounted, &sum.granted)?;
     if sum.in_transit() < 0 {
         return Err(format!("more units of {sku} have arrived than were sent: {sum:?}"));

@@ -29,7 +29,7 @@ async fn a_new_shard_has_its_part_of_every_item_and_sells_nothing_yet() {
         (reading.undrained, reading.transfers.len(), reading.items.len()),
         (0, 0, 2)
     );
-    assert_eq!(shop.stock.last_event(shop.key).await.unwrap(), None);
+    assert_eq!(shop.stock.undrained(&[shop.key]).await.unwrap(), [0]);
     for key in [shop.key.stock(), shop.key.events()] {
         assert_eq!(shop.raw.call::<i64>(redis::cmd("PTTL").arg(key)), -1);
     }

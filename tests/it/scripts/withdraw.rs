@@ -34,7 +34,9 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
     let struck = Counters {
         available: 6,
-        granted: 6,
+        out: 4,
+        withdrawn: 4,
+        granted: 10,
         version: 1,
         ..Counters::default()
     };
@@ -92,10 +94,10 @@ async fn units_on_their_way_to_a_shard_are_not_struck_as_withdrawn() {
 }
 
 #[tokio::test]
-async fn more_than_the_shard_was_given_is_not_struck() {
+async fn more_than_the_shard_has_sent_is_not_struck() {
     let shop = taken().await;
     let item: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg("A"));
-    for (offset, damaged) in [(59, 3), (71, 3)] {
+    for (offset, damaged) in [(59, 3), (83, 1)] {
         let mut record = item.clone();
         record[offset] = damaged;
         let _old: i64 = shop
@@ -135,4 +137,22 @@ async fn a_foreign_or_missing_key_changes_nothing() {
         |shop| [shop.key.stock()],
         shop.stock.withdraw_done(shop.key, ID).await
     );
+}
+
+#[tokio::test]
+async fn units_that_a_shard_had_borrowed_can_be_withdrawn_too() {
+    let shop = Shop::open(|_| {}).await;
+    let borrowed = Uuid::now_v7();
+    shop.stock.transfer_in(shop.key, borrowed, &sku("A"), 7).await.unwrap();
+    assert_eq!(take(&shop, 17).await.unwrap(), Sent::Out(17));
+    shop.stock.withdraw_done(shop.key, ID).await.unwrap();
+    let struck = Counters {
+        out: 17,
+        r#in: 7,
+        withdrawn: 17,
+        granted: 10,
+        version: 2,
+        ..Counters::default()
+    };
+    assert_eq!(shop.counters().await, struck);
 }

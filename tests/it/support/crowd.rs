@@ -544,7 +544,7 @@ pub fn payment(name: &str, order: OrderId, quantity: u32) -> Payment {
     Payment {
         payment_id: format!("pay-{name}"),
         webhook_id: format!("msg-{name}"),
-        order_id: order,
+        order_id: order.to_string(),
         amount_minor: PRICE * i64::from(quantity),
         currency: "EUR".to_owned(),
     }
