@@ -5,6 +5,7 @@
 
 use super::App;
 use super::borrow::{Cover, cover};
+use super::retire::has_left;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -38,7 +39,13 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     };
     crash::point("purchase.before_script");
     for _ in 0..TRIES_MAX {
-        let answer = app.stock.purchase(home, order, request, None).await?;
+        let answer = match app.stock.purchase(home, order, request, None).await {
+            // The shard is not missing: its sale ended long ago.
+            Err(Fault::Incomplete(_)) if app.sales.fresh(sale_id).await?.is_some_and(|sale| has_left(&sale)) => {
+                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
+            }
+            answer => answer?,
+        };
         crash::point("purchase.after_script");
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
