@@ -193,6 +193,10 @@ impl PendingRestock {
     pub async fn withdraw(mut self, taken: &[Taken]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
+        // The item before its grants, as a restock does, so that the two never wait for each other.
+        if !self.change_stock(restock.quantity).await? {
+            return self.give_back(taken).await.map(|()| false);
+        }
         let rows = sqlx::query!(
             "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
              order by shard for update",
@@ -203,7 +207,8 @@ impl PendingRestock {
         .await
         .map_err(|error| fault(&error))?;
         let owned: i64 = rows.iter().map(|row| row.free).sum();
-        if owned < left || !self.change_stock(restock.quantity).await? {
+        if owned < left {
+            self.change_stock(-restock.quantity).await?;
             return self.give_back(taken).await.map(|()| false);
         }
         for row in rows {
