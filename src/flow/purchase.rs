@@ -5,6 +5,7 @@
 
 use super::App;
 use super::borrow::{Cover, cover};
+use super::retire::has_left;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -39,8 +40,12 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     crash::point("purchase.before_script");
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, None).await {
-            // A sale that ended a day ago has left Redis.
-            Err(Fault::Incomplete(_)) if Box::pin(retired(app, sale.id)).await? => {
+            // The shard is not missing: its sale ended long ago.
+            Err(Fault::Incomplete(_))
+                if Box::pin(app.sales.fresh(sale_id))
+                    .await?
+                    .is_some_and(|sale| has_left(&sale)) =>
+            {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
             }
             answer => answer?,
@@ -70,8 +75,4 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
-}
-
-async fn retired(app: &App, sale: SaleId) -> Result<bool, Fault> {
-    Ok(app.sales.fresh(sale).await?.is_some_and(|sale| sale.retired))
 }

@@ -6,6 +6,7 @@
 use super::{App, Tally};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use chrono::{TimeDelta, Utc};
 
@@ -14,6 +15,12 @@ use chrono::{TimeDelta, Utc};
 const KEPT: TimeDelta = TimeDelta::hours(25);
 /// Steps over the keys of Redis in one run, for each sale.
 const STEPS_MAX: usize = 100_000;
+
+/// Whether a sale's keys may be gone from Redis for good.
+#[must_use]
+pub fn has_left(sale: &Sale) -> bool {
+    sale.ends_at < Utc::now() - KEPT
+}
 
 /// Removes what is due; returns how many sales that were.
 ///

@@ -1,4 +1,9 @@
 //! What always holds, whatever happens: each module is one promise and the ways in which it could be broken.
 
+mod crash;
 mod crowd;
+mod expiry;
+mod ledger;
+mod payment_races;
+mod replay;
 mod sharding;

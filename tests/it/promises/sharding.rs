@@ -195,7 +195,7 @@ async fn units_that_a_crash_left_between_two_shards_reach_the_next_shortage_or_a
             let sale = world.sale(&Terms::of(1, 8)).await;
             // The first shard has the unit, so this shopper has to borrow it.
             let user = shopper_at(&sale, 5);
-            let mut doomed = world.start_to_crash("api", point);
+            let mut doomed = world.start_to_crash("api", point).await;
             assert!(doomed.client().buy(sale.id, &user, "k", 1).await.is_none());
             doomed.crashed().await;
             assert_eq!(
@@ -204,7 +204,7 @@ async fn units_that_a_crash_left_between_two_shards_reach_the_next_shortage_or_a
                 "{point}"
             );
             if by_job {
-                let _worker = world.start("worker");
+                let _worker = world.start("worker").await;
                 assert_eq!(world.rested(&sale).await.stock.available, 1);
             }
             let outcome = try_buy(&world.app, &sale, &user, "k", 1).await.unwrap();

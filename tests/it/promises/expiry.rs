@@ -1,0 +1,79 @@
+//! Never leaked: what is not paid in time becomes free again, not a moment before its deadline, and sells again.
+
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy};
+use crate::support::poll::within;
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::flow;
+use futures_util::future::join_all;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_shoppers() {
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 1,
+        limit: 1,
+        ..Terms::of(40, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let mut workers = [
+        world.start("worker").await,
+        world.start("worker").await,
+        world.start("worker").await,
+    ];
+    let users: Vec<String> = (0..40).map(|n| format!("u{n}")).collect();
+    join_all(users.iter().map(|user| bought(&world.app, &sale, user, "first", 1))).await;
+    within(PATIENCE, "every order expires", async || {
+        let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
+        world.number(expired, sale.id).await == 40
+    })
+    .await;
+    let item = world.rested(&sale).await;
+    assert_eq!((item.stock.available, item.stock.held), (40, 0), "{item:?}");
+    let early = "select count(*) from orders where sale_id = $1 and resolved_at < expires_at";
+    assert_eq!(world.number(early, sale.id).await, 0);
+
+    // From here on nothing expires, so that the stock can be seen to sell out exactly.
+    for worker in &mut workers {
+        worker.kill();
+    }
+    for user in &users {
+        let replayed = buy(&world.app, &sale, user, "first", 1).await;
+        assert!(matches!(replayed, PurchaseOutcome::Replayed(_)), "{replayed:?}");
+    }
+    join_all(users.iter().map(|user| bought(&world.app, &sale, user, "second", 1))).await;
+    let more = buy(&world.app, &sale, &users[0], "third", 1).await;
+    assert_eq!(more, PurchaseOutcome::LimitReached);
+    let late = buy(&world.app, &sale, "late", "k", 1).await;
+    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(world.settled(&sale).await.stock.held, 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_workers_expire_every_order_once_and_none_early() {
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 1,
+        ..Terms::of(200, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let apps = [world.another().await, world.another().await, world.another().await];
+    // Deadlines are spread over the time that the workers look at them.
+    let mut expired = 0;
+    let mut bought_so_far = 0;
+    within(PATIENCE, "every order expires", async || {
+        if bought_so_far < 200 {
+            let wave = (bought_so_far..bought_so_far + 10).map(|n| format!("u{n}"));
+            let wave: Vec<String> = wave.collect();
+            join_all(wave.iter().map(|user| bought(&world.app, &sale, user, "k", 1))).await;
+            bought_so_far += 10;
+            flow::drain::drain_all(&world.app).await.unwrap();
+        }
+        let runs = join_all(apps.iter().map(|app| flow::expire::expire_due(app))).await;
+        expired += runs.into_iter().map(Result::unwrap).sum::<usize>();
+        expired >= 200
+    })
+    .await;
+    assert_eq!(expired, 200);
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.available, item.stock.held), (200, 0), "{item:?}");
+}

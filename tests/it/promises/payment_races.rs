@@ -1,0 +1,171 @@
+//! Pay or expire, never both: one place decides, and no money is ever lost.
+
+use crate::support::crowd::{PATIENCE, PRICE, Terms, World, bought, cancel, payment};
+use crate::support::poll::{Patience, within};
+use chrono::{TimeDelta, Utc};
+use flashsale::domain::order::{CancelOutcome, OrderState};
+use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::sale::Sale;
+use flashsale::flow;
+use futures_util::future::{join, join_all};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use std::sync::Arc;
+
+/// Every payment is in the books once, and the money that was kept is the price of what was sold.
+async fn the_money_is_all_there(world: &World, sale: &Sale, payments: i64) {
+    let item = world.rested(sale).await;
+    let recorded = world
+        .number(
+            "select count(*) from payments p join orders o on o.order_id = p.matched_order_id \
+             where o.sale_id = $1 and p.outcome in ('applied', 'refund_due')",
+            sale.id,
+        )
+        .await;
+    assert_eq!(recorded, payments);
+    let kept = world
+        .number(
+            "select sum(p.amount_minor)::int8 from payments p join orders o on o.order_id = p.matched_order_id \
+             where o.sale_id = $1 and p.outcome = 'applied'",
+            sale.id,
+        )
+        .await;
+    assert_eq!(kept, item.ledger.sold * PRICE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_at_the_deadline_is_applied_or_owed_back_and_the_order_paid_or_expired() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 2,
+        ..Terms::of(150, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let instances = [
+        world.start("all").await,
+        world.start("all").await,
+        world.start("worker").await,
+    ];
+    let (one, other) = (instances[0].client(), instances[1].client());
+    let shoppers = (0..120u64).map(|n| {
+        let (app, sale, one, other) = (Arc::clone(&world.app), Arc::clone(&sale), one.clone(), other.clone());
+        let mut random = StdRng::seed_from_u64(seed.wrapping_add(n));
+        tokio::spawn(async move {
+            let order = bought(&app, &sale, &format!("u{n}"), "k", 1).await;
+            let payment = payment(&format!("{n}"), order.id, 1);
+            let at = order.expires_at + TimeDelta::milliseconds(random.random_range(-400..900));
+            let patience = Patience::of(PATIENCE);
+            while Utc::now() < at {
+                patience.pause("the deadline comes").await;
+            }
+            let (one, other) = join(one.pay(&payment), other.pay(&payment)).await;
+            let outcomes = [one.unwrap(), other.unwrap()].map(|it| it.body["outcome"].as_str().unwrap().to_owned());
+            let decided: Vec<&String> = outcomes.iter().filter(|it| *it != "duplicate").collect();
+            assert_eq!(decided.len(), 1, "{outcomes:?}");
+            assert!(matches!(decided[0].as_str(), "applied" | "refund_due"), "{outcomes:?}");
+            decided[0] == "applied"
+        })
+    });
+    let mut applied = 0;
+    for shopper in join_all(shoppers).await {
+        applied += i64::from(shopper.unwrap());
+    }
+    within(PATIENCE, "nothing is reserved", async || {
+        let open = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
+        world.number(open, sale.id).await == 0
+    })
+    .await;
+    the_money_is_all_there(&world, &sale, 120).await;
+    let paid = "select count(*) from orders where sale_id = $1 and state = 'paid'";
+    assert_eq!(world.number(paid, sale.id).await, applied);
+    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!((stats.orders.paid, stats.orders.expired), (applied, 120 - applied));
+    for instance in &instances {
+        assert_eq!(instance.errors(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 1,
+        ..Terms::of(90, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let apps = [world.another().await, world.another().await, world.another().await];
+    let users: Vec<String> = (0..90).map(|n| format!("u{n}")).collect();
+    let orders = join_all(users.iter().map(|user| bought(&world.app, &sale, user, "k", 1))).await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let deadline = orders.iter().map(|order| order.expires_at).max().unwrap();
+    within(PATIENCE, "every deadline passes", async || Utc::now() > deadline).await;
+    let races = users.iter().cloned().zip(orders).enumerate().map(|(n, (user, order))| {
+        let (app, other) = (Arc::clone(&apps[n % 3]), Arc::clone(&apps[(n + 1) % 3]));
+        tokio::spawn(async move {
+            let payment = payment(&user, order.id, 1);
+            let paying = join(flow::pay::pay(&app, &payment), flow::pay::pay(&other, &payment));
+            let cancelling = join(cancel(&app, order.id, &user), cancel(&other, order.id, &user));
+            let ((one, two), cancelled) = Box::pin(join(paying, cancelling)).await;
+            let mut paid = [one.unwrap(), two.unwrap()].into_iter();
+            let paid = paid.find(|it| *it != PaymentOutcome::Duplicate).unwrap();
+            (order.id, user, paid, cancelled)
+        })
+    });
+    let (races, expiring) = join(
+        join_all(races),
+        join_all(apps.iter().map(|app| flow::expire::expire_due(app))),
+    )
+    .await;
+    for run in expiring {
+        run.unwrap();
+    }
+    for race in races {
+        let (order, user, paid, cancelled) = race.unwrap();
+        let state = flow::order::read_order(&world.app, order, &user.parse().unwrap())
+            .await
+            .unwrap()
+            .unwrap()
+            .state;
+        let expected = match state {
+            OrderState::Paid => PaymentOutcome::Applied,
+            OrderState::Cancelled | OrderState::Expired => PaymentOutcome::RefundDue,
+            other => panic!("{other}"),
+        };
+        assert_eq!(paid, expected, "{state}");
+        for cancelled in [cancelled.0, cancelled.1] {
+            match cancelled {
+                CancelOutcome::Cancelled(_) => assert_eq!(state, OrderState::Cancelled),
+                CancelOutcome::NotCancellable(seen) => assert_eq!(state, seen),
+                CancelOutcome::NotFound => panic!("the order was there"),
+            }
+        }
+    }
+    world.settled(&sale).await;
+    the_money_is_all_there(&world, &sale, 90).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_that_overtakes_its_order_is_recorded_and_settled_by_a_worker_that_starts_later() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(4, 1)).await;
+    let api = world.start("api").await;
+    let order = bought(&world.app, &sale, "u", "k", 1).await;
+    let wrong = bought(&world.app, &sale, "v", "k", 1).await;
+    // Somebody has the shard and does not come to an end.
+    let claim = world.app.ledger.claim_shard(sale.id, 0).await.unwrap().unwrap();
+    let (right, too_little) = (payment("p", order.id, 1), payment("q", wrong.id, 0));
+    let client = api.client();
+    let (paid, owed) = join(client.pay(&right), client.pay(&too_little)).await;
+    assert_eq!(paid.unwrap().body["outcome"], "pending");
+    assert_eq!(owed.unwrap().body["outcome"], "pending");
+    assert_eq!(client.pay(&right).await.unwrap().body["outcome"], "duplicate");
+    drop(claim);
+    let _worker = world.start("worker").await;
+    the_money_is_all_there(&world, &sale, 2).await;
+    let answer = client.order("u", order.id).await.unwrap();
+    assert_eq!(answer.body["state"], "paid", "{answer:?}");
+    let answer = client.order("v", wrong.id).await.unwrap();
+    assert_eq!(answer.body["state"], "reserved", "{answer:?}");
+}
