@@ -19,7 +19,7 @@
 local pack, unpack = struct.pack, struct.unpack
 local stock_key, buyer_key = KEYS[1], KEYS[2]
 local order, sku, target, at = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if #order ~= 16 or not (target and at) or target < 1 or target > 4 then
+if #order ~= 16 or not (target and at) or not (target >= 1 and target <= 4) or target % 1 ~= 0 then
   return redis.error_reply('BADARG resolve')
 end
 local stock = redis.call('HGET', stock_key, sku)

@@ -15,7 +15,7 @@
 local pack, unpack = struct.pack, struct.unpack
 local stock_key, applied_key = KEYS[1], KEYS[2]
 local id, sku, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if #id ~= 36 or not units or units < 1 or units % 1 ~= 0 then
+if #id ~= 36 or not units or not (units >= 1 and units <= 1000000000) or units % 1 ~= 0 then
   return redis.error_reply('BADARG restock')
 end
 local stock = redis.call('HGET', stock_key, sku)

@@ -16,7 +16,7 @@ local pack, unpack = struct.pack, struct.unpack
 local stock_key = KEYS[1]
 local version, state = tonumber(ARGV[1]), tonumber(ARGV[2])
 local starts_at, ends_at = tonumber(ARGV[3]), tonumber(ARGV[4])
-if not (version and state and starts_at and ends_at) or state < 1 or state > 3 then
+if not (version and state and starts_at and ends_at) or not (state >= 1 and state <= 3) or state % 1 ~= 0 then
   return redis.error_reply('BADARG set_state')
 end
 -- Bounded by the items of a sale: at most 1000.

@@ -19,7 +19,8 @@
 local pack, unpack = struct.pack, struct.unpack
 local stock_key, transfers_key, applied_key = KEYS[1], KEYS[2], KEYS[3]
 local id, sku, to, wanted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-if #id ~= 36 or not wanted or wanted < 1 or wanted % 1 ~= 0 or not tonumber(ARGV[5]) then
+if #id ~= 36 or not wanted or not (wanted >= 1 and wanted <= 1000000000) or wanted % 1 ~= 0
+  or not tonumber(ARGV[5]) then
   return redis.error_reply('BADARG transfer_out')
 end
 local stock = redis.call('HGET', stock_key, sku)

@@ -23,6 +23,7 @@ pub mod transition;
 
 use crate::ledger::Ledger;
 use crate::stock::Stock;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// What every flow works on.
@@ -32,13 +33,15 @@ pub struct App {
     /// Postgres.
     pub ledger: Ledger,
     /// Sales that this process knows.
-    pub sales: sale_book::SaleBook,
+    pub sales: Arc<sale_book::SaleBook>,
     /// Shortages that are being covered.
-    pub shortages: borrow::Shortages,
+    pub shortages: Arc<borrow::Shortages>,
+    /// What shoppers saw of each sale a moment ago.
+    pub glances: Arc<stats::Glances>,
     /// What this process has seen of each shard's events.
-    pub drains: drain::Drains,
+    pub drains: Arc<drain::Drains>,
     /// Wakes the drain of this process: there is something to take in.
-    pub drain_wanted: Notify,
+    pub drain_wanted: Arc<Notify>,
 }
 
 impl App {
@@ -46,12 +49,27 @@ impl App {
     #[must_use]
     pub fn new(stock: Stock, ledger: Ledger) -> Self {
         Self {
-            sales: sale_book::SaleBook::new(ledger.clone()),
-            shortages: borrow::Shortages::default(),
-            drains: drain::Drains::default(),
-            drain_wanted: Notify::new(),
+            sales: Arc::new(sale_book::SaleBook::new(ledger.clone())),
+            shortages: Arc::default(),
+            glances: Arc::default(),
+            drains: Arc::default(),
+            drain_wanted: Arc::default(),
             stock,
             ledger,
+        }
+    }
+
+    /// The same application over another connection to the stock.
+    #[must_use]
+    pub fn over(&self, stock: Stock) -> Self {
+        Self {
+            stock,
+            ledger: self.ledger.clone(),
+            sales: Arc::clone(&self.sales),
+            shortages: Arc::clone(&self.shortages),
+            glances: Arc::clone(&self.glances),
+            drains: Arc::clone(&self.drains),
+            drain_wanted: Arc::clone(&self.drain_wanted),
         }
     }
 }

@@ -23,11 +23,25 @@ use governor::DefaultDirectRateLimiter;
 use problem::Problem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// What the handlers share.
+/// What the handlers of one worker use.
 pub struct Api {
-    /// The flows' world.
+    /// The flows' world, over this worker's own connection to the stock.
     pub app: Arc<App>,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+}
+
+impl std::ops::Deref for Api {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What all workers share.
+pub struct Shared {
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Checks shoppers' tokens.
@@ -40,6 +54,53 @@ pub struct Api {
     pub bucket: Option<DefaultDirectRateLimiter>,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
+}
+
+/// The longest that a shopper waits for an answer, whatever happens behind it.
+const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
+/// The longest that an operator or the payment provider waits.
+const OTHERS_WAIT: Duration = Duration::from_secs(15);
+
+impl Api {
+    /// Runs a flow for a shopper. The flow is a task of its own, so neither a client that hangs up nor the limit on
+    /// the wait stops it half way; what it comes to, the same request finds.
+    ///
+    /// # Errors
+    /// The fault as a problem, also when there is no answer in time.
+    pub async fn for_shopper<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    where
+        F: FnOnce(Arc<App>) -> R,
+        R: Future<Output = Result<T, Fault>> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.run(SHOPPER_WAIT, flow(Arc::clone(&self.app))).await
+    }
+
+    /// Runs a flow for an operator or the payment provider, as [`Api::for_shopper`] does.
+    ///
+    /// # Errors
+    /// The fault as a problem, also when there is no answer in time.
+    pub async fn for_others<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    where
+        F: FnOnce(Arc<App>) -> R,
+        R: Future<Output = Result<T, Fault>> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let answer = match tokio::time::timeout(wait, tokio::spawn(flow)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Fault::Bug("a flow panicked".to_owned())),
+            Err(_) => Err(Fault::Unavailable("no answer in time".to_owned())),
+        };
+        self.weather.observe(answer)
+    }
 }
 
 /// Says once that something is wrong, and once that it is over: at ten thousand requests a second, one line each

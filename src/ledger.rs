@@ -10,6 +10,7 @@ pub mod restock;
 pub mod sale;
 
 use crate::domain::fault::Fault;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use std::str::FromStr;
@@ -136,6 +137,10 @@ type Tx = Transaction<'static, Postgres>;
 
 async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
     pool.begin().await.map_err(|error| fault(&error))
+}
+
+async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, Fault> {
+    pool.acquire().await.map_err(|error| fault(&error))
 }
 
 async fn commit(tx: Tx) -> Result<(), Fault> {

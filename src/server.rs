@@ -1,20 +1,20 @@
 //! One running process: its connections, HTTP, jobs, and their end.
 
 use crate::config::Config;
+use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
 use crate::http::extract::Tokens;
 use crate::http::gateway::bucket;
 use crate::http::request_id::request_id;
-use crate::http::{Api, Weather, configure};
+use crate::http::{Api, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::scheduler::Scheduler;
 use crate::stock::Stock;
 use crate::{flow, ledger};
 use actix_web::middleware::from_fn;
-use actix_web::web::Data;
 use actix_web::{App as HttpApp, HttpServer};
 use anyhow::{Context as _, anyhow};
 use std::net::{SocketAddr, TcpListener};
@@ -168,8 +168,7 @@ async fn serve_http(
     on_ready: impl FnOnce(SocketAddr) + Send,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
-    let api = Data::new(Api {
-        app,
+    let shared = Arc::new(Shared {
         metrics,
         tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
         admin_key: config.admin_key.clone(),
@@ -177,9 +176,21 @@ async fn serve_http(
         bucket: bucket(config.gateway_rate),
         weather: Weather::default(),
     });
+    let redis_url = config.redis_url.clone();
     let server = HttpServer::new(move || {
+        let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
         HttpApp::new()
-            .app_data(api.clone())
+            // Runs on the worker's own runtime: its purchases never wake another thread.
+            .data_factory(move || {
+                let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+                async move {
+                    let stock = Stock::connect(redis_url.expose()).await?;
+                    Ok::<_, Fault>(Api {
+                        app: Arc::new(app.over(stock)),
+                        shared,
+                    })
+                }
+            })
             .configure(configure)
             .wrap(from_fn(request_id))
     })

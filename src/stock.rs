@@ -21,21 +21,15 @@ pub mod transfer;
 
 use crate::domain::fault::Fault;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The longest that one call may take. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
-/// Connections that share the calls. Callers share them too: each pipelines what is waiting, and a second one helps
-/// while the first is being written to.
-const CONNECTIONS: usize = 2;
-
-/// A handle on the stock; clones share its connections.
+/// A handle on the stock: one connection, which all callers share; each write carries what is waiting. Its driver
+/// runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP worker
+/// connects by itself.
 #[derive(Clone)]
-pub struct Stock {
-    connections: std::sync::Arc<[ConnectionManager]>,
-    next: std::sync::Arc<AtomicUsize>,
-}
+pub struct Stock(ConnectionManager);
 
 impl Stock {
     /// Connects, and fails if nobody answers.
@@ -47,45 +41,28 @@ impl Stock {
         // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a
         // real network.
         let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
-        let config = || {
-            ConnectionManagerConfig::new()
-                .set_response_timeout(Some(CALL_MAX))
-                .set_connection_timeout(Some(Duration::from_secs(1)))
-                .set_number_of_retries(1)
-                .set_pipeline_buffer_size(4096)
-        };
-        let mut connections = Vec::with_capacity(CONNECTIONS);
-        for _ in 0..CONNECTIONS {
-            let client = redis::Client::open(info.clone()).map_err(unreachable)?;
-            let manager = ConnectionManager::new_with_config(client, config())
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(CALL_MAX))
+            .set_connection_timeout(Some(Duration::from_secs(1)))
+            .set_number_of_retries(1)
+            .set_pipeline_buffer_size(4096);
+        let client = redis::Client::open(info).map_err(unreachable)?;
+        Ok(Self(
+            ConnectionManager::new_with_config(client, config)
                 .await
-                .map_err(unreachable)?;
-            connections.push(manager);
-        }
-        Ok(Self {
-            connections: connections.into(),
-            next: std::sync::Arc::new(AtomicUsize::new(0)),
-        })
-    }
-
-    /// One of the shared connections.
-    fn connection(&self) -> Result<ConnectionManager, Fault> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len().max(1);
-        self.connections
-            .get(turn)
-            .cloned()
-            .ok_or_else(|| Fault::Bug("a stock without connections".to_owned()))
+                .map_err(unreachable)?,
+        ))
     }
 
     /// Runs one command within the time limit.
     async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Fault> {
-        let mut connection = self.connection()?;
+        let mut connection = self.0.clone();
         bounded(command.query_async(&mut connection)).await
     }
 
     /// Runs several commands in one round trip, within the time limit; they need not be one transaction.
     async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
-        let mut connection = self.connection()?;
+        let mut connection = self.0.clone();
         bounded(pipeline.query_async(&mut connection)).await
     }
 }

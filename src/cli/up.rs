@@ -195,13 +195,12 @@ impl Instance {
         let secrets = quoted(&secrets::path(&self.dir).to_string_lossy());
         let mut text = format!(
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n\n\
-             Console  {url}/console   with the admin key from {secrets}\n\
-             API      {url}/docs\n",
+             Console  {url}/console (not built yet; until then: {program} sale watch)\n",
             dir = self.dir.display(),
         );
         let Some(DemoSale { id, sku }) = sale else { return text };
         text += &format!(
-            "Shop     {url}/sales/{id}\n\n\
+            "\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              set -a; . {secrets}; set +a; export FLASHSALE_URL={url}\n\

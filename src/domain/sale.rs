@@ -253,6 +253,9 @@ pub struct Sale {
     /// When it was created.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
+    /// Whether its keys have been removed from Redis: from then on only the ledger knows it.
+    #[serde(skip)]
+    pub retired: bool,
 }
 
 /// A sale's secret, which no log shows.
@@ -271,6 +274,12 @@ impl Sale {
     pub fn state_at(&self, now: Millis) -> SaleState {
         self.lifecycle
             .seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
+    }
+
+    /// Whether Redis holds its stock.
+    #[must_use]
+    pub const fn is_in_stock(&self) -> bool {
+        !self.retired && !matches!(self.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
     }
 
     /// The item with this SKU, and its position.

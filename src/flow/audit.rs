@@ -10,7 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
 use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::Sale;
 use crate::ledger::audit::{Books, ShardBooks};
 use crate::ledger::outbox::Message;
 use crate::stock::keys::ShardKey;
@@ -32,7 +32,8 @@ pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
         let Some(sale) = app.ledger.sale(id).await? else {
             return Ok(None);
         };
-        if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        if !sale.is_in_stock() {
+            // Before it is loaded and after it is retired, there is one side only.
             return Ok(Some(Audit {
                 sale_id: id,
                 balanced: true,

@@ -5,7 +5,7 @@ use super::drain::drain_to_now;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::Order;
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use std::collections::HashSet;
@@ -69,7 +69,7 @@ pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<Order>, Faul
     let Some(sale) = app.sales.by_number(id.sale_number()).await? else {
         return Ok(None);
     };
-    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+    if !sale.is_in_stock() {
         return Ok(None);
     }
     let shards: Vec<u16> = (0..sale.shards).collect();
@@ -84,7 +84,7 @@ pub(super) async fn find_in_stock(
     user: &UserId,
     only: Option<OrderId>,
 ) -> Result<Vec<Order>, Fault> {
-    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+    if !sale.is_in_stock() {
         return Ok(Vec::new());
     }
     let home = ShardKey {

@@ -9,7 +9,7 @@ use super::release::release_now;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::Sale;
 use crate::ledger::payment::Settlement;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ async fn told(app: &App, settlement: Settlement) -> Option<PaymentOutcome> {
 /// The sale that the payment's order would be in, if it has ever sold.
 async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Fault> {
     let sale = app.sales.by_number(payment.order_id.sale_number()).await?;
-    Ok(sale.filter(|sale| !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)))
+    Ok(sale.filter(|sale| sale.is_in_stock()))
 }
 
 fn all_shards(sale: &Sale) -> Vec<u16> {

@@ -40,7 +40,11 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     let sale = Arc::new(sale);
     tell_all_shards(app, &sale).await?;
     app.sales.changed(&sale).await;
-    let readings = app.stock.read_shards(sale.id, sale.shards).await?;
+    let readings = if sale.retired {
+        Vec::new()
+    } else {
+        app.stock.read_shards(sale.id, sale.shards).await?
+    };
     Ok(Some((sale, readings)))
 }
 
@@ -49,7 +53,8 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
 /// # Errors
 /// A fault leaves the rest to the relay, which has a message for each.
 pub(super) async fn tell_all_shards(app: &App, sale: &Sale) -> Result<(), Fault> {
-    for shard in 0..sale.shards {
+    let shards = if sale.is_in_stock() { sale.shards } else { 0 };
+    for shard in 0..shards {
         app.stock.set_state(sale, shard).await?;
     }
     Ok(())

@@ -67,7 +67,8 @@ pub async fn release_now(app: &App, decided: &Decided) {
             sku: order.sku.to_string(),
             quantity: i64::from(order.quantity),
             state: order.state.as_str().to_owned(),
-            at: chrono::Utc::now().timestamp_millis(),
+            // The very moment that the ledger has, so that both sides show the same order.
+            at: order.paid_at.unwrap_or_else(chrono::Utc::now).timestamp_millis(),
         },
         attempts: 0,
     };

@@ -11,7 +11,7 @@ use super::release::release_waiting;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
-use crate::domain::sale::{Lifecycle, Sale, SaleState};
+use crate::domain::sale::{Sale, SaleState};
 use crate::ledger::restock::{PendingRestock, RestockState, Taken};
 use crate::stock::keys::ShardKey;
 use crate::stock::transfer::{Destination, Sent};
@@ -32,7 +32,7 @@ pub enum RestockOutcome {
     Insufficient,
     /// The key belongs to another restock.
     KeyReused,
-    /// The sale has no shards yet.
+    /// The sale has no shards, not yet or not any more.
     NotLoaded(SaleState),
     /// There is no such sale.
     SaleNotFound,
@@ -57,8 +57,13 @@ pub async fn restock(
     if sale.item(sku).is_none() {
         return Ok(RestockOutcome::ItemNotFound);
     }
-    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
-        return Ok(RestockOutcome::NotLoaded(SaleState::Draft));
+    if !sale.is_in_stock() {
+        let state = if sale.retired {
+            SaleState::Closed
+        } else {
+            SaleState::Draft
+        };
+        return Ok(RestockOutcome::NotLoaded(state));
     }
     let (restock, state) = app.ledger.begin_restock(id, key, sku, quantity).await?;
     crash::point("restock.after_begin");

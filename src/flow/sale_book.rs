@@ -66,7 +66,7 @@ impl SaleBook {
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match self.loaded.get(&id).await {
             Some(sale) => Ok(Some(sale)),
-            None => self.fresh(id).await,
+            None => Box::pin(self.fresh(id)).await,
         }
     }
 
@@ -157,7 +157,7 @@ pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sa
 }
 
 /// A fault that several callers share.
-fn shared(fault: Arc<Fault>) -> Fault {
+pub(super) fn shared(fault: Arc<Fault>) -> Fault {
     match &*fault {
         Fault::Unavailable(text) => Fault::Unavailable(text.clone()),
         Fault::Incomplete(text) => Fault::Incomplete(text.clone()),

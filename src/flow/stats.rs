@@ -1,24 +1,49 @@
 //! Stats: a sale in numbers, for operators and, coarsely, for shoppers.
 
 use super::App;
+use super::sale_book::shared;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
+use crate::ledger::audit::Books;
 use crate::stock::read_shard::ShardReading;
+use futures_util::future::try_join_all;
+use moka::future::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a glance is believed: many who look at a sale at once are one reading.
+const FRESH: Duration = Duration::from_millis(200);
 
 /// A sale's stock as shoppers may know it.
 #[derive(Debug, Clone)]
 pub struct Glance {
     /// The sale as the ledger had it a moment ago.
     pub sale: Arc<Sale>,
-    /// Redis's clock at this moment.
-    pub now: Millis,
     /// Units that are free, or on their way between two shards, by SKU; absent before the sale is loaded.
     pub free: BTreeMap<Sku, i64>,
+    read_at: Millis,
+    read: Instant,
+}
+
+impl Glance {
+    /// Redis's clock at this moment.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.read_at + Millis::try_from(self.read.elapsed().as_millis()).unwrap_or(0)
+    }
+}
+
+/// Glances of a moment ago, by sale.
+pub struct Glances(Cache<SaleId, Option<Arc<Glance>>>);
+
+impl Default for Glances {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(10_000).time_to_live(FRESH).build())
+    }
 }
 
 /// Reads a sale's numbers; `None` when there is no such sale.
@@ -36,15 +61,19 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     };
     let orders = app.ledger.order_counts(id).await?;
     let alerts = app.ledger.alerts(Some(id)).await?;
+    let mut items: Vec<ItemStats> = sale
+        .items
+        .iter()
+        .map(|item| item_stats(&item.sku, item.stock, &readings))
+        .collect();
+    if sale.retired {
+        by_ledger(&mut items, &app.ledger.books(id, sale.shards).await?);
+    }
     Ok(Some(Stats {
         sale_id: id,
         state: sale.state_at(now),
         server_time: from_millis(now),
-        items: sale
-            .items
-            .iter()
-            .map(|item| item_stats(&item.sku, item.stock, &readings))
-            .collect(),
+        items,
         shards: readings.iter().map(shard_stats).collect(),
         undrained_events: readings.iter().map(|reading| reading.undrained).sum(),
         orders,
@@ -53,7 +82,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
 }
 
 async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
-    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+    if !sale.is_in_stock() {
         return Ok(Vec::new());
     }
     app.stock.read_shards(sale.id, sale.shards).await
@@ -67,58 +96,64 @@ pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
     app.ledger.alerts(None).await
 }
 
-/// What a sale still offers; `None` when there is no such sale.
+/// Fills in the units of a sale that only the ledger knows any more.
+fn by_ledger(items: &mut [ItemStats], books: &Books) {
+    for item in items {
+        for shard in &books.shards {
+            let (held, sold) = shard.units.get(&item.sku).copied().unwrap_or_default();
+            item.held += held;
+            item.sold += sold;
+        }
+        item.available = item.total - item.held - item.sold;
+    }
+}
+
+/// What a sale still offered a moment ago; `None` when there is no such sale.
 ///
 /// # Errors
 /// As [`stats`].
-pub async fn glance(app: &App, id: SaleId) -> Result<Option<Glance>, Fault> {
+pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+    app.glances
+        .0
+        .try_get_with(id, Box::pin(look(app, id)))
+        .await
+        .map_err(shared)
+}
+
+async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let Some(sale) = app.sales.fresh(id).await? else {
         return Ok(None);
     };
     let readings = readings(app, &sale).await?;
-    let now = match readings.first() {
+    let read_at = match readings.first() {
         Some(reading) => reading.now,
         None => app.stock.now().await?,
     };
     let mut free = BTreeMap::new();
-    if !readings.is_empty() {
+    // One that has left Redis, a day after its end, has nothing to offer; one that is not loaded has everything.
+    if sale.retired || !readings.is_empty() {
         for item in &sale.items {
             let counters = total(&item.sku, &readings);
             free.insert(item.sku.clone(), counters.available + counters.in_transit().max(0));
         }
     }
-    Ok(Some(Glance { sale, now, free }))
+    Ok(Some(Arc::new(Glance {
+        sale,
+        free,
+        read_at,
+        read: Instant::now(),
+    })))
 }
 
 /// Up to `max` sales that shoppers may know, newest first, after the one given.
 ///
 /// # Errors
 /// As [`stats`].
-pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Glance>, Fault> {
-    let sales = app
-        .ledger
-        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, false)
-        .await?;
-    let mut found = Vec::with_capacity(sales.len());
-    for sale in sales {
-        // One that has left Redis, a day after its end, has nothing to offer.
-        found.push(match glance(app, sale.id).await {
-            Ok(Some(glance)) => glance,
-            Ok(None) => continue,
-            Err(Fault::Incomplete(_)) => nothing_left(app, sale).await?,
-            Err(fault) => return Err(fault),
-        });
-    }
-    Ok(found)
-}
-
-async fn nothing_left(app: &App, sale: Sale) -> Result<Glance, Fault> {
-    let free = sale.items.iter().map(|item| (item.sku.clone(), 0)).collect();
-    Ok(Glance {
-        now: app.stock.now().await?,
-        free,
-        sale: Arc::new(sale),
-    })
+pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Glance>>, Fault> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let sales = app.ledger.sales(max, after, false).await?;
+    let found = try_join_all(sales.into_iter().map(|sale| glance(app, sale.id))).await?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// An item over all shards.

@@ -30,7 +30,9 @@ pub async fn create_sale(
     Json(request): Json<SaleRequest>,
 ) -> Result<HttpResponse, Problem> {
     let new = request.check().map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let sale = api.weather.observe(flow::sale_book::create(&api.app, &new).await)?;
+    let sale = api
+        .for_others(|app| async move { flow::sale_book::create(&app, &new).await })
+        .await?;
     let location = format!("/v1/admin/sales/{}", sale.id);
     Ok(HttpResponse::Created()
         .insert_header((LOCATION, location))
@@ -61,7 +63,9 @@ pub async fn list_sales(
 /// # Errors
 /// The problem that is answered.
 pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let sale = api.weather.observe(flow::sale_book::find(&api.app, id).await)?;
+    let sale = api
+        .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
+        .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(view(&api, sale).await))
 }
@@ -78,7 +82,9 @@ struct Preloaded {
 /// # Errors
 /// The problem that is answered.
 pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let loaded = api.weather.observe(flow::preload::preload(&api.app, id).await)?;
+    let loaded = api
+        .for_others(move |app| async move { flow::preload::preload(&app, id).await })
+        .await?;
     let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
     let shards = readings.iter().map(flow::stats::shard_stats).collect();
     let view = view(&api, (*sale).clone()).await;
@@ -142,18 +148,10 @@ pub async fn restock(
             "quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0"
         )));
     }
-    let app = std::sync::Arc::clone(&api.app);
-    // A task of its own: a client that hangs up must not leave a withdrawal for the scheduler.
-    let flow = tokio::spawn(async move { flow::restock::restock(&app, id, &key, &sku, body.quantity).await });
-    let outcome = match flow.await {
-        Ok(outcome) => api.weather.observe(outcome)?,
-        Err(_) => {
-            return Err(Problem::new(
-                Code::Unavailable,
-                "the outcome is not known; repeat with the same key",
-            ));
-        }
-    };
+    let quantity = body.quantity;
+    let outcome = api
+        .for_others(move |app| async move { flow::restock::restock(&app, id, &key, &sku, quantity).await })
+        .await?;
     match outcome {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
         RestockOutcome::Insufficient => Err(Problem::new(
@@ -178,7 +176,9 @@ pub async fn restock(
 /// # Errors
 /// The problem that is answered.
 pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let stats = api.weather.observe(flow::stats::stats(&api.app, id).await)?;
+    let stats = api
+        .for_others(move |app| async move { flow::stats::stats(&app, id).await })
+        .await?;
     Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 
@@ -187,7 +187,9 @@ pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
 /// # Errors
 /// The problem that is answered.
 pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let audit = api.weather.observe(flow::audit::audit(&api.app, id).await)?;
+    let audit = api
+        .for_others(move |app| async move { flow::audit::audit(&app, id).await })
+        .await?;
     Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 
@@ -203,7 +205,9 @@ struct OwnedOrder {
 /// # Errors
 /// The problem that is answered.
 pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
-    let order = api.weather.observe(flow::order::find_anywhere(&api.app, id).await)?;
+    let order = api
+        .for_others(move |app| async move { flow::order::find_anywhere(&app, id).await })
+        .await?;
     let order = order.ok_or_else(|| Problem::not_found("such order"))?;
     Ok(HttpResponse::Ok().json(OwnedOrder {
         user: order.user.as_str().to_owned(),

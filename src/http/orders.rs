@@ -55,16 +55,9 @@ pub async fn purchase(
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let request = body.check(shopper, key)?;
-    let app = std::sync::Arc::clone(&api.app);
-    // A task of its own: a client that hangs up must not stop a transfer half way.
-    let flow = tokio::spawn(async move { flow::purchase::purchase(&app, sale, &request).await });
-    let outcome = match flow.await {
-        Ok(outcome) => api.weather.observe(outcome),
-        Err(_) => Err(Problem::new(
-            Code::Unavailable,
-            "the outcome is not known; repeat with the same key",
-        )),
-    };
+    let outcome = api
+        .for_shopper(|app| async move { flow::purchase::purchase(&app, sale, &request).await })
+        .await;
     let answer = outcome.and_then(answer);
     let code = match &answer {
         Ok(answer) if answer.status().as_u16() == 201 => "reserved",
@@ -157,7 +150,10 @@ pub async fn list(
 /// # Errors
 /// The problem that is answered.
 pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
-    match api.weather.observe(flow::cancel::cancel(&api.app, id, &user).await)? {
+    match api
+        .for_shopper(|app| async move { flow::cancel::cancel(&app, id, &user).await })
+        .await?
+    {
         CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),
         CancelOutcome::NotCancellable(state) => {
             Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))

@@ -27,7 +27,7 @@ pub async fn list(api: Data<Api>, page: Result<Query<PageQuery>, actix_web::Erro
 /// # Errors
 /// The problem that is answered.
 pub async fn show(api: Data<Api>, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let found = api.weather.observe(glance(&api.app, id).await)?;
+    let found = api.for_shopper(|app| async move { glance(&app, id).await }).await?;
     let found = found.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(PublicSale::from(found)))
 }

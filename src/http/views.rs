@@ -6,6 +6,7 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::stats::Glance;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A page of a list.
 #[derive(Serialize)]
@@ -104,8 +105,9 @@ pub struct PublicSale {
     items: Vec<PublicItem>,
 }
 
-impl From<Glance> for PublicSale {
-    fn from(glance: Glance) -> Self {
+impl From<Arc<Glance>> for PublicSale {
+    fn from(glance: Arc<Glance>) -> Self {
+        let now = glance.now();
         let sale = &glance.sale;
         let items = sale.items.iter().map(|item| {
             // Before the sale is loaded, everything that it will have is free.
@@ -127,10 +129,10 @@ impl From<Glance> for PublicSale {
         Self {
             id: sale.id,
             name: sale.name.clone(),
-            state: sale.state_at(glance.now),
+            state: sale.state_at(now),
             starts_at: sale.starts_at,
             ends_at: sale.ends_at,
-            server_time: from_millis(glance.now),
+            server_time: from_millis(now),
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
             items: items.collect(),

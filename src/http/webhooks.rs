@@ -63,17 +63,9 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
     )
     .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
     let payment = parse_json::<Event>(&body)?.check(id)?;
-    let app = std::sync::Arc::clone(&api.app);
-    let flow = tokio::spawn(async move { flow::pay::pay(&app, &payment).await });
-    let outcome = match flow.await {
-        Ok(outcome) => api.weather.observe(outcome)?,
-        Err(_) => {
-            return Err(Problem::new(
-                Code::Unavailable,
-                "the payment may not be recorded; send it again",
-            ));
-        }
-    };
+    let outcome = api
+        .for_others(|app| async move { flow::pay::pay(&app, &payment).await })
+        .await?;
     api.metrics
         .payments
         .get_or_create(&Outcome {

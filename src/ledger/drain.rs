@@ -59,8 +59,11 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
         let mut tx = begin(&self.jobs).await?;
+        // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
+        // holding the grant that a drain wants. `for update` would keep them out, and both would wait for ever.
         let row = sqlx::query!(
-            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 for update skip locked",
+            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 \
+             for no key update skip locked",
             sale.0,
             small(shard)
         )
@@ -151,24 +154,38 @@ impl Claim {
         if rows.is_empty() {
             return Ok(Ok(()));
         }
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
-        let outcome = insert_rows(&mut savepoint, self.sale, self.shard, rows, now).await;
-        match outcome {
-            Ok((inserted, revoked)) => {
-                savepoint.commit().await.map_err(|error| fault(&error))?;
-                drained.inserted += inserted;
-                drained.revoked += revoked;
-                Ok(Ok(()))
+        for units in [Units::Own, Units::Gathered] {
+            let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
+                .await
+                .map_err(|error| fault(&error))?;
+            match insert_rows(&mut savepoint, self.sale, self.shard, rows, now, units).await {
+                Ok(Some((inserted, revoked))) => {
+                    savepoint.commit().await.map_err(|error| fault(&error))?;
+                    drained.inserted += inserted;
+                    drained.revoked += revoked;
+                    return Ok(Ok(()));
+                }
+                Ok(None) => savepoint.rollback().await.map_err(|error| fault(&error))?,
+                Err(error) if is_about_data(&error) => {
+                    savepoint.rollback().await.map_err(|error| fault(&error))?;
+                    return Ok(Err(error.to_string()));
+                }
+                Err(error) => return Err(fault(&error)),
             }
-            Err(error) if is_about_data(&error) => {
-                savepoint.rollback().await.map_err(|error| fault(&error))?;
-                Ok(Err(error.to_string()))
-            }
-            Err(error) => Err(fault(&error)),
         }
+        Err(Fault::Bug("gathered units were not taken".to_owned()))
     }
+}
+
+/// Where the units of a batch come from. An update that finds too few units on a shard's own grant may keep that
+/// row locked, and gathering locks every shard's in their order: so what was tried first is undone first, or two
+/// drains would wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Units {
+    /// The shard's own grant, or nothing.
+    Own,
+    /// Any shard's grant.
+    Gathered,
 }
 
 fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
@@ -193,14 +210,15 @@ fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
 type Savepoint<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 
 /// Inserts the orders that are not there yet and counts their units as held; returns how many were new, and how
-/// many of those were refused.
+/// many of those were refused. `None` when the shard's own units were asked for and do not suffice.
 async fn insert_rows(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
     rows: &[Row<'_>],
     now: Millis,
-) -> Result<(usize, usize), sqlx::Error> {
+    units: Units,
+) -> Result<Option<(usize, usize)>, sqlx::Error> {
     let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
     let users: Vec<String> = rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect();
     let keys: Vec<String> = rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect();
@@ -253,9 +271,13 @@ async fn insert_rows(
     // In the order of the SKUs, so that two drains never wait for each other.
     let mut revoked = 0;
     for (sku, orders) in by_sku {
-        revoked += hold(tx, sale, shard, &sku, orders, now).await?;
+        match units {
+            Units::Own if hold_own(tx, sale, shard, &sku, &orders).await? => {}
+            Units::Own => return Ok(None),
+            Units::Gathered => revoked += hold(tx, sale, shard, &sku, orders, now).await?,
+        }
     }
-    Ok((new, revoked))
+    Ok(Some((new, revoked)))
 }
 
 /// Fails when an event was skipped although its own order is not in the ledger: another order has its place.
@@ -277,16 +299,14 @@ async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inse
     Ok(())
 }
 
-/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first. Returns
-/// how many were revoked.
-async fn hold(
+/// Counts the units of new orders as held, if the shard has been granted that many.
+async fn hold_own(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
     sku: &str,
-    orders: Vec<Inserted>,
-    now: Millis,
-) -> Result<usize, sqlx::Error> {
+    orders: &[Inserted],
+) -> Result<bool, sqlx::Error> {
     let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
     let held = sqlx::query!(
         "update grants set held = held + $4 where sale_id = $1 and sku = $2 and shard = $3 \
@@ -298,9 +318,20 @@ async fn hold(
     )
     .execute(&mut **tx)
     .await?;
-    if held.rows_affected() == 1 {
-        return Ok(0);
-    }
+    Ok(held.rows_affected() == 1)
+}
+
+/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first. Returns
+/// how many were revoked.
+async fn hold(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    sku: &str,
+    orders: Vec<Inserted>,
+    now: Millis,
+) -> Result<usize, sqlx::Error> {
+    let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
     let mut free = gather(tx, sale, shard, sku, wanted).await?;
     let mut held = 0;
     let mut refused = Vec::new();

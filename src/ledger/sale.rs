@@ -1,7 +1,7 @@
 //! Sales: created, loaded, opened, paused, closed, retired.
 
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{
@@ -10,6 +10,7 @@ use crate::domain::sale::{
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -49,6 +50,7 @@ struct Row {
     rate_window_ms: i64,
     secret: Vec<u8>,
     created_at: DateTime<Utc>,
+    retired: bool,
 }
 
 impl Row {
@@ -72,6 +74,7 @@ impl Row {
             items,
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
+            retired: self.retired,
         })
     }
 }
@@ -80,7 +83,8 @@ impl Row {
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
-            payment_window_seconds, rate_limit, rate_window_ms, secret, created_at from sales where " + $condition,
+            payment_window_seconds, rate_limit, rate_window_ms, secret, created_at, \
+            retired_at is not null as \"retired!\" from sales where " + $condition,
             $($argument),*)
     };
 }
@@ -147,11 +151,12 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
+        let mut connection = acquire(&self.api).await?;
         let rows = select_sales!("sale_id = $1", id.0)
-            .fetch_all(&self.api)
+            .fetch_all(&mut *connection)
             .await
             .map_err(|error| fault(&error))?;
-        Ok(self.with_items(rows).await?.pop())
+        Ok(with_items(&mut connection, rows).await?.pop())
     }
 
     /// The sale with this number.
@@ -162,11 +167,12 @@ impl Ledger {
         let Ok(number) = i32::try_from(number) else {
             return Ok(None);
         };
+        let mut connection = acquire(&self.api).await?;
         let rows = select_sales!("number = $1", number)
-            .fetch_all(&self.api)
+            .fetch_all(&mut *connection)
             .await
             .map_err(|error| fault(&error))?;
-        Ok(self.with_items(rows).await?.pop())
+        Ok(with_items(&mut connection, rows).await?.pop())
     }
 
     /// Up to `max` sales, newest first, older than the one given.
@@ -174,6 +180,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn sales(&self, max: i64, after: Option<SaleId>, drafts: bool) -> Result<Vec<Sale>, Fault> {
+        let mut connection = acquire(&self.api).await?;
         let rows = select_sales!(
             "($2::uuid is null or number < (select number from sales where sale_id = $2)) \
              and ($3 or state not in ('draft', 'loading')) order by number desc limit $1",
@@ -181,10 +188,10 @@ impl Ledger {
             after.map(|sale| sale.0),
             drafts
         )
-        .fetch_all(&self.api)
+        .fetch_all(&mut *connection)
         .await
         .map_err(|error| fault(&error))?;
-        self.with_items(rows).await
+        with_items(&mut connection, rows).await
     }
 
     /// Every sale whose keys are in Redis.
@@ -192,43 +199,12 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn live_sales(&self) -> Result<Vec<Sale>, Fault> {
+        let mut connection = acquire(&self.jobs).await?;
         let rows = select_sales!("state <> 'draft' and retired_at is null order by number",)
-            .fetch_all(&self.jobs)
+            .fetch_all(&mut *connection)
             .await
             .map_err(|error| fault(&error))?;
-        self.with_items(rows).await
-    }
-
-    async fn with_items(&self, rows: Vec<Row>) -> Result<Vec<Sale>, Fault> {
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.sale_id).collect();
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = sqlx::query!(
-            "select sale_id, sku, name, price_minor, currency, stock, per_user_limit from items \
-             where sale_id = any($1) order by sale_id, position",
-            &ids
-        )
-        .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
-        let mut items: HashMap<Uuid, Vec<Item>> = HashMap::new();
-        for item in found {
-            items.entry(item.sale_id).or_default().push(Item {
-                sku: word(&item.sku)?,
-                name: item.name,
-                price_minor: item.price_minor,
-                currency: item.currency,
-                stock: item.stock,
-                per_user_limit: unsigned(i64::from(item.per_user_limit))?,
-            });
-        }
-        rows.into_iter()
-            .map(|row| {
-                let items = items.remove(&row.sale_id).unwrap_or_default();
-                row.into_sale(items)
-            })
-            .collect()
+        with_items(&mut connection, rows).await
     }
 
     /// Gives each shard its part of the stock, once. Nothing sells before [`Ledger::finish_loading`].
@@ -335,7 +311,7 @@ impl Ledger {
             .fetch_all(&mut **tx)
             .await
             .map_err(|error| fault(&error))?;
-        Ok(self.with_items(rows).await?.pop())
+        Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
     /// Sales that ended before `before` and still have keys in Redis, with nothing left to take in or to tell.
@@ -382,4 +358,38 @@ async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: Da
     .map_err(|error| fault(&error))?;
     let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State)).collect();
     send_all(tx, sale.id, &messages).await.map_err(|error| fault(&error))
+}
+
+/// Sales with their items, read on the connection that the rows came by: a second one could be had only once
+/// somebody gives one back.
+async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec<Sale>, Fault> {
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.sale_id).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = sqlx::query!(
+        "select sale_id, sku, name, price_minor, currency, stock, per_user_limit from items \
+             where sale_id = any($1) order by sale_id, position",
+        &ids
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(|error| fault(&error))?;
+    let mut items: HashMap<Uuid, Vec<Item>> = HashMap::new();
+    for item in found {
+        items.entry(item.sale_id).or_default().push(Item {
+            sku: word(&item.sku)?,
+            name: item.name,
+            price_minor: item.price_minor,
+            currency: item.currency,
+            stock: item.stock,
+            per_user_limit: unsigned(i64::from(item.per_user_limit))?,
+        });
+    }
+    rows.into_iter()
+        .map(|row| {
+            let items = items.remove(&row.sale_id).unwrap_or_default();
+            row.into_sale(items)
+        })
+        .collect()
 }

@@ -30,7 +30,7 @@ scripts! {
 impl Stock {
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
-        let mut connection = self.connection()?;
+        let mut connection = self.0.clone();
         bounded(call.invoke_async(&mut connection)).await
     }
 }

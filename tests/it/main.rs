@@ -3,4 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod http;
+mod model;
+mod mutants;
+mod promises;
+mod queries;
+mod scripts;
 mod support;
+mod tidy;

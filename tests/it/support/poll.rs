@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Waits until `is_so` says yes, or panics with `what` after ten seconds. This is the one place that sleeps.
+/// Waits until `is_so` says yes, or panics with `what` after ten seconds. Only this file sleeps.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is_so() {
@@ -11,15 +11,37 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The same for what has to be awaited, with a limit of its own.
+pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let patience = Patience::of(limit);
+    while !is_so().await {
+        patience.pause(what).await;
+    }
+}
+
+/// Patience for a loop: tasks that are spawned cannot hand a closure to [`within`].
+pub struct Patience(Instant);
+
+impl Patience {
+    pub fn of(limit: Duration) -> Self {
+        Self(Instant::now() + limit)
+    }
+
+    /// Waits a moment, or panics with `what` at the limit.
+    pub async fn pause(&self, what: &str) {
+        assert!(Instant::now() < self.0, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// The same for a question that is asked over the network: waits for an answer other than `None`.
 pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let patience = Patience::of(Duration::from_secs(10));
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        patience.pause(what).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Redis without the production code in between: what a key holds, and what a script says word for word.
 
 use flashsale::stock::record::OrderRecord;
-use redis::{ConnectionLike as _, ErrorKind, FromRedisValue, RedisError, Script, ToRedisArgs, Value};
+use redis::{ErrorKind, FromRedisValue, RedisError, Script, ToRedisArgs, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -49,10 +49,6 @@ impl Raw {
             Ok(other) => format!("{other:?}"),
             Err(error) => refusal(&error),
         }
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.0.borrow().is_open()
     }
 }
 

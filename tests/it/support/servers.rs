@@ -86,9 +86,8 @@ pub async fn database() -> String {
 
 async fn create_database(template: &str) -> String {
     let name = format!("it_{}", uuid::Uuid::new_v4().simple());
-    let mut connection = <sqlx::PgConnection as sqlx::Connection>::connect(&POSTGRES.url())
-        .await
-        .unwrap();
+    let connected = <sqlx::PgConnection as sqlx::Connection>::connect(&POSTGRES.url()).await;
+    let mut connection = connected.unwrap();
     // Both names are ours: letters, digits and underscores.
     let statement = sqlx::AssertSqlSafe(format!("create database {name} template {template}"));
     sqlx::query(statement).execute(&mut connection).await.unwrap();

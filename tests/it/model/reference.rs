@@ -1,0 +1,284 @@
+//! The reference: what the scripts promise, with maps and without Redis. Answers are written out as
+//! [`crate::support::raw::Raw::script`] writes them.
+
+use flashsale::domain::ids::OrderId;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::report::Counters;
+use flashsale::domain::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+pub const EPOCH: i64 = 3;
+pub const RATE_LIMIT: usize = 3;
+pub const WINDOW_MS: Millis = 1000;
+pub const UNIT_LIMITS: [u32; 2] = [5, 3];
+
+/// An order and the event that announced it.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    pub state: OrderState,
+    pub item: usize,
+    pub quantity: u32,
+    pub created_at: Millis,
+    pub resolved_at: Millis,
+    pub seq: i64,
+}
+
+impl Order {
+    /// As [`crate::support::raw::written`].
+    fn written(&self) -> String {
+        format!(
+            "[{} item {} x{} at {} resolved {} event {EPOCH}-{}]",
+            self.state, self.item, self.quantity, self.created_at, self.resolved_at, self.seq
+        )
+    }
+
+    const fn counts(&self) -> bool {
+        matches!(self.state, OrderState::Reserved | OrderState::Paid)
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Shopper {
+    /// Requests that were let through, oldest first; those that have left the window may still be there.
+    pub window: Vec<(Millis, OrderId)>,
+    pub orders: BTreeMap<OrderId, Order>,
+}
+
+impl Shopper {
+    /// Units of an item that the shopper has, and whether there ever was an order for it.
+    pub fn units(&self, item: usize) -> Option<u32> {
+        let mut of_item = self.orders.values().filter(|order| order.item == item).peekable();
+        of_item.peek()?;
+        Some(of_item.filter(|order| order.counts()).map(|order| order.quantity).sum())
+    }
+}
+
+/// Units on their way: to a shard or the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub to: Option<u16>,
+    pub item: usize,
+    pub units: i64,
+    pub at: Millis,
+}
+
+#[derive(Debug, Clone)]
+pub struct Shard {
+    pub items: [Counters; 2],
+    /// State, start, end.
+    pub state: (u8, Millis, Millis),
+    pub version: i64,
+    pub seq: i64,
+    pub drained: i64,
+    pub shoppers: BTreeMap<usize, Shopper>,
+    pub transfers: BTreeMap<Uuid, Sent>,
+    pub applied: BTreeSet<Uuid>,
+    /// The order of every event, from the first.
+    pub events: Vec<(usize, OrderId)>,
+}
+
+impl Shard {
+    pub fn new(units: [i64; 2], starts_at: Millis, ends_at: Millis) -> Self {
+        let item = |units| Counters {
+            available: units,
+            granted: units,
+            ..Counters::default()
+        };
+        Self {
+            items: units.map(item),
+            state: (0, starts_at, ends_at),
+            version: 0,
+            seq: 0,
+            drained: 0,
+            shoppers: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            applied: BTreeSet::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn purchase(&mut self, user: usize, order: OrderId, item: usize, quantity: u32, now: Millis) -> String {
+        let mut shopper = self.shoppers.get(&user).cloned().unwrap_or_default();
+        if let Some(known) = shopper.orders.get(&order) {
+            return if (known.item, known.quantity) == (item, quantity) {
+                let drained = u8::from(known.seq <= self.drained);
+                format!("REPLAYED {} {drained}", known.written())
+            } else {
+                "KEY_REUSED".to_owned()
+            };
+        }
+        shopper.window.retain(|(at, _)| *at > now - WINDOW_MS);
+        let counted = shopper.window.iter().any(|(_, counted)| *counted == order);
+        if !counted {
+            if shopper.window.len() >= RATE_LIMIT {
+                return format!("RATE_LIMITED {}", shopper.window[0].0 + WINDOW_MS - now);
+            }
+            shopper.window.push((now, order));
+        }
+        if let Some(refusal) = self.refusal(&shopper, item, quantity, now) {
+            if !counted {
+                self.shoppers.insert(user, shopper);
+            }
+            return refusal;
+        }
+        self.seq += 1;
+        let new = Order {
+            state: OrderState::Reserved,
+            item,
+            quantity,
+            created_at: now,
+            resolved_at: 0,
+            seq: self.seq,
+        };
+        shopper.orders.insert(order, new);
+        self.shoppers.insert(user, shopper);
+        self.events.push((user, order));
+        self.items[item].available -= i64::from(quantity);
+        self.items[item].held += i64::from(quantity);
+        format!("RESERVED {}", new.written())
+    }
+
+    fn refusal(&self, shopper: &Shopper, item: usize, quantity: u32, now: Millis) -> Option<String> {
+        let (state, starts_at, ends_at) = self.state;
+        let available = self.items[item].available;
+        Some(match state {
+            0 => "NOT_OPEN draft".to_owned(),
+            3 => "NOT_OPEN closed".to_owned(),
+            _ if now >= ends_at => "NOT_OPEN closed".to_owned(),
+            2 => "NOT_OPEN paused".to_owned(),
+            _ if now < starts_at => "NOT_OPEN scheduled".to_owned(),
+            _ if shopper.units(item).unwrap_or(0) + quantity > UNIT_LIMITS[item] => "LIMIT_REACHED".to_owned(),
+            _ if available < i64::from(quantity) => format!("SHORT {available}"),
+            _ => return None,
+        })
+    }
+
+    pub fn resolve(&mut self, user: usize, order: OrderId, state: OrderState, now: Millis) -> String {
+        let order = self
+            .shoppers
+            .get_mut(&user)
+            .and_then(|shopper| shopper.orders.get_mut(&order));
+        let Some(order) = order else {
+            return "UNKNOWN".to_owned();
+        };
+        if order.state == state {
+            return "ALREADY".to_owned();
+        } else if order.state != OrderState::Reserved {
+            return format!("CONFLICT {}", order.state.code());
+        }
+        (order.state, order.resolved_at) = (state, now);
+        let (units, item) = (i64::from(order.quantity), &mut self.items[order.item]);
+        item.held -= units;
+        match state {
+            OrderState::Paid => item.sold += units,
+            OrderState::Revoked => item.revoked += units,
+            _ => item.available += units,
+        }
+        item.version += i64::from(state != OrderState::Paid);
+        "RESOLVED".to_owned()
+    }
+
+    pub fn transfer_out(&mut self, id: Uuid, to: Option<u16>, item: usize, wanted: i64, at: Millis) -> String {
+        if self.applied.contains(&id) {
+            return "DONE".to_owned();
+        }
+        if let Some(sent) = self.transfers.get(&id) {
+            return format!("OUT {}", sent.units);
+        }
+        let counters = &mut self.items[item];
+        let units = wanted.min(counters.available);
+        if units == 0 {
+            return "NONE".to_owned();
+        }
+        counters.available -= units;
+        counters.out += units;
+        counters.version += 1;
+        self.transfers.insert(id, Sent { to, item, units, at });
+        format!("OUT {units}")
+    }
+
+    pub fn transfer_in(&mut self, id: Uuid, item: usize, units: i64) -> String {
+        if !self.applied.insert(id) {
+            return "ALREADY".to_owned();
+        }
+        let counters = &mut self.items[item];
+        counters.available += units;
+        counters.r#in += units;
+        counters.version += 1;
+        "IN".to_owned()
+    }
+
+    pub fn transfer_done(&mut self, id: Uuid) -> String {
+        if self.transfers.remove(&id).is_some() {
+            self.applied.insert(id);
+        }
+        "DONE".to_owned()
+    }
+
+    pub fn withdraw_done(&mut self, id: Uuid) -> String {
+        match self.transfers.get(&id) {
+            Some(sent) if !self.applied.contains(&id) => {
+                if sent.to.is_some() {
+                    return "ERR MISSING stock".to_owned();
+                }
+                let counters = &mut self.items[sent.item];
+                counters.out -= sent.units;
+                counters.granted -= sent.units;
+                self.transfers.remove(&id);
+                self.applied.insert(id);
+            }
+            _ => {}
+        }
+        "DONE".to_owned()
+    }
+
+    pub fn restock(&mut self, id: Uuid, item: usize, units: i64) -> String {
+        if !self.applied.insert(id) {
+            return "ALREADY".to_owned();
+        }
+        let counters = &mut self.items[item];
+        counters.available += units;
+        counters.granted += units;
+        counters.version += 1;
+        "ADDED".to_owned()
+    }
+
+    pub fn set_state(&mut self, version: i64, state: (u8, Millis, Millis)) -> String {
+        if version <= self.version {
+            return "STALE".to_owned();
+        }
+        (self.version, self.state) = (version, state);
+        "SET".to_owned()
+    }
+
+    /// What must hold of a shard at every moment, by the model's own books.
+    pub fn check(&self) -> Result<(), String> {
+        let orders = || self.shoppers.values().flat_map(|shopper| shopper.orders.values());
+        for (n, counters) in self.items.iter().enumerate() {
+            let units = |state: OrderState| -> i64 {
+                let of_state = orders().filter(|order| order.item == n && order.state == state);
+                of_state.map(|order| i64::from(order.quantity)).sum()
+            };
+            let (held, sold, revoked) = (
+                units(OrderState::Reserved),
+                units(OrderState::Paid),
+                units(OrderState::Revoked),
+            );
+            if !counters.balance() || (counters.held, counters.sold, counters.revoked) != (held, sold, revoked) {
+                return Err(format!(
+                    "item {n}: {counters:?}, but orders for {held}, {sold}, {revoked}"
+                ));
+            }
+        }
+        for (user, shopper) in &self.shoppers {
+            for (item, limit) in UNIT_LIMITS.iter().enumerate() {
+                let has = shopper.units(item).unwrap_or(0);
+                if has > *limit {
+                    return Err(format!("shopper {user} has {has} of item {item}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

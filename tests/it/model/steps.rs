@@ -1,0 +1,124 @@
+//! What can happen to a sale, as random values.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::ops::RangeInclusive;
+
+pub const SHARDS: u16 = 3;
+/// Shoppers by number; `n % SHARDS` is the home shard. Their names try to be something else.
+pub const USERS: [&str; 6] = [
+    "ada",
+    "}:stock{",
+    "a:b\nc",
+    "{0}:buyer:ada",
+    "\u{1f980} é\r\n",
+    "u w b :shard",
+];
+/// Idempotency keys of each shopper.
+pub const KEYS: usize = 12;
+/// Transfers, each with its own lender, borrower (or the ledger) and item.
+pub const TRANSFERS: usize = 10;
+/// Restocks, each with its own shard and item.
+pub const RESTOCKS: usize = 6;
+
+/// One step. Numbers that stand for a choice are reduced to what there is.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// The clock goes on by so many milliseconds.
+    Wait(i64),
+    /// A shopper asks.
+    Purchase {
+        user: usize,
+        key: usize,
+        item: usize,
+        quantity: u32,
+    },
+    /// A shopper asks again, word for word, for the order of this number among all there are.
+    Repeat {
+        nth: usize,
+    },
+    /// The ledger decides about the order of this number among all there are, if there is one.
+    Resolve {
+        nth: usize,
+        state: u8,
+    },
+    /// The ledger decides about an order that nobody has made.
+    ResolveUnknown {
+        user: usize,
+        key: usize,
+    },
+    Out {
+        transfer: usize,
+        wanted: i64,
+    },
+    /// The borrower takes what was sent, if anything was.
+    In {
+        transfer: usize,
+    },
+    Done {
+        transfer: usize,
+    },
+    /// The lender itself takes back what was to go to the ledger.
+    GiveBack {
+        transfer: usize,
+    },
+    WithdrawDone {
+        transfer: usize,
+    },
+    Restock {
+        restock: usize,
+        units: i64,
+    },
+    /// Version relative to the shard's, times relative to the clock.
+    SetState {
+        shard: u16,
+        version: i64,
+        state: u8,
+        starts_in: i64,
+        ends_in: i64,
+    },
+    Preload {
+        shard: u16,
+    },
+    /// The drain takes in up to so many events.
+    Drain {
+        shard: u16,
+        events: i64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let waits = prop_oneof![Just(0), Just(1), Just(999), Just(1000), 1..3000_i64];
+    // A window is 1000 ms long: mostly short waits fill it, and the exact ones meet its edge.
+    let quantity = prop_oneof![6 => 1..4_u32, 1 => 4..8_u32];
+    let nth = || any::<usize>();
+    prop_oneof![
+        4 => waits.prop_map(Step::Wait),
+        16 => (0..USERS.len(), 0..KEYS, 0..2_usize, quantity)
+            .prop_map(|(user, key, item, quantity)| Step::Purchase { user, key, item, quantity }),
+        3 => nth().prop_map(|nth| Step::Repeat { nth }),
+        8 => (nth(), 1..=4_u8).prop_map(|(nth, state)| Step::Resolve { nth, state }),
+        1 => (0..USERS.len(), 0..KEYS).prop_map(|(user, key)| Step::ResolveUnknown { user, key }),
+        4 => (0..TRANSFERS, 1..6_i64).prop_map(|(transfer, wanted)| Step::Out { transfer, wanted }),
+        4 => (0..TRANSFERS).prop_map(|transfer| Step::In { transfer }),
+        2 => (0..TRANSFERS).prop_map(|transfer| Step::Done { transfer }),
+        3 => (0..TRANSFERS).prop_map(|transfer| Step::GiveBack { transfer }),
+        3 => (0..TRANSFERS).prop_map(|transfer| Step::WithdrawDone { transfer }),
+        2 => (0..RESTOCKS, 1..8_i64).prop_map(|(restock, units)| Step::Restock { restock, units }),
+        4 => (0..SHARDS, -1..3_i64, prop_oneof![5 => Just(1_u8), 1 => Just(2), 1 => Just(3)], edge(-3000), edge(20_000))
+            .prop_map(|(shard, version, state, starts_in, ends_in)| {
+                Step::SetState { shard, version, state, starts_in, ends_in }
+            }),
+        1 => (0..SHARDS).prop_map(|shard| Step::Preload { shard }),
+        2 => (0..SHARDS, 0..6_i64).prop_map(|(shard, events)| Step::Drain { shard, events }),
+    ]
+}
+
+/// A moment around now, mostly a usual one.
+fn edge(usual: i64) -> impl Strategy<Value = i64> {
+    prop_oneof![4 => Just(usual), 2 => -1..=1_i64, 1 => Just(1000)]
+}
+
+pub fn steps(length: RangeInclusive<usize>) -> impl Strategy<Value = Vec<Step>> {
+    vec(step(), length)
+}

@@ -1,0 +1,533 @@
+//! The subject: the scripts in a Redis, run side by side with the reference.
+
+use super::reference::{EPOCH, RATE_LIMIT, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
+use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
+use crate::support::raw::{Raw, arg};
+use flashsale::domain::event::Position;
+use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
+use flashsale::domain::order::OrderState;
+use flashsale::domain::report::Counters;
+use flashsale::domain::sale::Lifecycle;
+use flashsale::domain::shard::part;
+use flashsale::domain::time::Millis;
+use flashsale::stock::Stock;
+use flashsale::stock::keys::ShardKey;
+use flashsale::stock::read_shard::ShardReading;
+use flashsale::stock::transfer::Destination;
+use redis::Script;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use uuid::Uuid;
+
+const START: Millis = 1_900_000_000_000;
+const STOCK: [i64; 2] = [16, 7];
+const SKUS: [&str; 2] = ["A", "B.-_"];
+const SECRET: [u8; 32] = [5; 32];
+
+/// The text of every script that writes, by name.
+#[derive(Clone)]
+pub struct Scripts(pub BTreeMap<&'static str, String>);
+
+impl Scripts {
+    /// The scripts as they are.
+    pub fn real() -> Self {
+        macro_rules! texts {
+            ($($name:literal)*) => {
+                BTreeMap::from([$(($name, include_str!(concat!("../../../lua/", $name, ".lua")).to_owned()),)*])
+            };
+        }
+        Self(texts! {
+            "preload" "purchase" "resolve" "restock" "set_state" "transfer_done" "transfer_in" "transfer_out"
+            "withdraw_done"
+        })
+    }
+}
+
+/// A Redis with scripts.
+pub struct Subject {
+    raw: Raw,
+    stock: Stock,
+    runtime: tokio::runtime::Runtime,
+    scripts: BTreeMap<&'static str, Script>,
+}
+
+impl Subject {
+    pub fn new(url: &str, scripts: Scripts) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        Self {
+            raw: Raw::connect(url),
+            stock: runtime.block_on(Stock::connect(url)).unwrap(),
+            runtime,
+            scripts: scripts
+                .0
+                .into_iter()
+                .map(|(name, text)| (name, Script::new(&text)))
+                .collect(),
+        }
+    }
+
+    /// A new sale on it; its keys go with the result.
+    pub fn begin(&self) -> Run<'_> {
+        let run = Run {
+            subject: self,
+            sale: SaleId(Uuid::new_v4()),
+            now: START,
+            shards: Vec::new(),
+            sent: vec![0; TRANSFERS],
+            answers: RefCell::default(),
+        };
+        run.set_up()
+    }
+}
+
+/// One sale on both sides.
+pub struct Run<'a> {
+    subject: &'a Subject,
+    sale: SaleId,
+    now: Millis,
+    shards: Vec<Shard>,
+    /// How many units the lender said to have sent, for each transfer; this is what the borrower is told.
+    sent: Vec<i64>,
+    /// Which scripts have answered what.
+    answers: RefCell<BTreeSet<String>>,
+}
+
+/// Lender, borrower (none: the ledger) and item of a transfer.
+fn route(transfer: usize) -> (u16, Option<u16>, usize) {
+    let from = u16::try_from(transfer).unwrap() % SHARDS;
+    let to = (transfer % 5 < 3).then_some((from + 1) % SHARDS);
+    (from, to, transfer % 2)
+}
+
+fn transfer_id(transfer: usize) -> Uuid {
+    Uuid::from_u128(0x7000_8000_0000_0000_0000 + u128::try_from(transfer).unwrap())
+}
+
+fn restock_id(restock: usize) -> Uuid {
+    Uuid::from_u128(0x4000_8000_0000_0000_0000 + u128::try_from(restock).unwrap())
+}
+
+fn user(number: usize) -> UserId {
+    USERS[number].parse().unwrap()
+}
+
+fn key(number: usize) -> IdempotencyKey {
+    format!("key {number} ~").parse().unwrap()
+}
+
+fn home(user: usize) -> usize {
+    user % usize::from(SHARDS)
+}
+
+fn order_id(user_number: usize, key_number: usize) -> OrderId {
+    OrderId::derive(1, &SECRET, &user(user_number), &key(key_number))
+}
+
+fn same<T: PartialEq + Debug>(what: &str, redis: &T, model: &T) -> Result<(), String> {
+    if redis == model {
+        return Ok(());
+    }
+    Err(format!("{what}: Redis has {redis:?}, the model {model:?}"))
+}
+
+impl Run<'_> {
+    /// Which scripts have answered what, without numbers.
+    pub fn answers(&self) -> BTreeSet<String> {
+        self.answers.borrow().clone()
+    }
+
+    fn script(&self, name: &str, keys: &[String], args: &[Vec<u8>]) -> String {
+        let answer = self.subject.raw.script(&self.subject.scripts[name], keys, args);
+        // A broken script breaks a promise; one that cannot run tests nothing.
+        assert!(!answer.contains("user_script"), "{name}.lua does not run: {answer}");
+        let words = answer
+            .split(' ')
+            .take_while(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
+        let words: Vec<&str> = [name].into_iter().chain(words).collect();
+        self.answers.borrow_mut().insert(words.join(" "));
+        answer
+    }
+
+    fn set_up(mut self) -> Self {
+        for shard in 0..SHARDS {
+            let units = STOCK.map(|units| part(units, SHARDS, shard));
+            let mut model = Shard::new(units, START, START + 60_000);
+            model.version = 1;
+            model.state.0 = 1;
+            self.shards.push(model);
+            // A script that cannot even set up a sale is found by the first comparison.
+            let _answer = self.preload(shard);
+            let _answer = self.set_state(shard, 1, (1, START, START + 60_000));
+        }
+        self
+    }
+
+    const fn key(&self, shard: u16) -> ShardKey {
+        ShardKey { sale: self.sale, shard }
+    }
+
+    fn preload(&self, shard: u16) -> String {
+        let key = self.key(shard);
+        let mut args = [EPOCH, START, START + 60_000].map(arg).to_vec();
+        args.extend([arg(RATE_LIMIT), arg(WINDOW_MS)]);
+        for (item, sku) in SKUS.iter().enumerate() {
+            args.extend([arg(sku), arg(part(STOCK[item], SHARDS, shard)), arg(UNIT_LIMITS[item])]);
+        }
+        self.script("preload", &[key.stock(), key.events()], &args)
+    }
+
+    fn set_state(&self, shard: u16, version: i64, (state, starts_at, ends_at): (u8, Millis, Millis)) -> String {
+        let args = [arg(version), arg(state), arg(starts_at), arg(ends_at)];
+        self.script("set_state", &[self.key(shard).stock()], &args)
+    }
+
+    /// Every order there is: its shopper, its key's number, its item and quantity.
+    fn orders(&self) -> Vec<(usize, usize, usize, u32)> {
+        let mut orders = Vec::new();
+        for user in 0..USERS.len() {
+            let Some(shopper) = self.shards[home(user)].shoppers.get(&user) else {
+                continue;
+            };
+            for key in 0..KEYS {
+                if let Some(order) = shopper.orders.get(&order_id(user, key)) {
+                    orders.push((user, key, order.item, order.quantity));
+                }
+            }
+        }
+        orders
+    }
+
+    /// Takes one step on both sides and compares the answers, the state and the sums.
+    pub fn take(&mut self, step: &Step) -> Result<(), String> {
+        if let Some((redis, model)) = self.both(step) {
+            same("the answer", &redis, &model)?;
+        }
+        let readings: Result<Vec<ShardReading>, String> = (0..SHARDS).map(|shard| self.read(shard)).collect();
+        let readings = readings?;
+        for item in SKUS {
+            count(&item.parse().unwrap(), &readings)?;
+        }
+        for (shard, reading) in (0..SHARDS).zip(readings) {
+            self.compare_shard(shard, reading)
+                .map_err(|wrong| format!("shard {shard}: {wrong}"))?;
+        }
+        Ok(())
+    }
+
+    /// The answers of Redis and of the model; nothing when the step asks for nothing.
+    fn both(&mut self, step: &Step) -> Option<(String, String)> {
+        let now = self.now;
+        Some(match *step {
+            Step::Wait(ms) => {
+                self.now += ms;
+                return None;
+            }
+            Step::Purchase {
+                user,
+                key,
+                item,
+                quantity,
+            } => self.purchase(user, key, item, quantity),
+            Step::Repeat { nth } => {
+                let orders = self.orders();
+                let (user, key, item, quantity) = *orders.get(nth % orders.len().max(1))?;
+                self.purchase(user, key, item, quantity)
+            }
+            Step::Resolve { nth, state } => {
+                let orders = self.orders();
+                let (user, key, item, _) = *orders.get(nth % orders.len().max(1))?;
+                self.resolve(user, order_id(user, key), item, OrderState::from_code(state)?)
+            }
+            Step::ResolveUnknown { user, key } => self.resolve(
+                user,
+                OrderId::derive(2, &SECRET, &super::subject::user(user), &super::subject::key(key)),
+                0,
+                OrderState::Paid,
+            ),
+            Step::Out { transfer, wanted } => {
+                let (from, to, item) = route(transfer);
+                let (key, id) = (self.key(from), transfer_id(transfer));
+                let destination = to.map_or_else(|| "ledger".to_owned(), |shard| shard.to_string());
+                let keys = [key.stock(), key.transfers(), key.applied()];
+                let args = [
+                    arg(id.to_string()),
+                    arg(SKUS[item]),
+                    arg(destination),
+                    arg(wanted),
+                    arg(now),
+                ];
+                let redis = self.script("transfer_out", &keys, &args);
+                if let Some(units) = redis.strip_prefix("OUT ") {
+                    self.sent[transfer] = units.parse().ok()?;
+                }
+                (
+                    redis,
+                    self.shards[usize::from(from)].transfer_out(id, to, item, wanted, now),
+                )
+            }
+            Step::In { transfer } => {
+                let (_, to, _) = route(transfer);
+                self.come_in(transfer, to?)?
+            }
+            Step::GiveBack { transfer } => {
+                let (from, to, _) = route(transfer);
+                if to.is_some() {
+                    return None;
+                }
+                self.come_in(transfer, from)?
+            }
+            Step::Done { transfer } => {
+                let (from, ..) = route(transfer);
+                let (key, id) = (self.key(from), transfer_id(transfer));
+                let keys = [key.transfers(), key.applied()];
+                let redis = self.script("transfer_done", &keys, &[arg(id.to_string())]);
+                (redis, self.shards[usize::from(from)].transfer_done(id))
+            }
+            Step::WithdrawDone { transfer } => {
+                let (from, ..) = route(transfer);
+                let (key, id) = (self.key(from), transfer_id(transfer));
+                let keys = [key.stock(), key.transfers(), key.applied()];
+                let redis = self.script("withdraw_done", &keys, &[arg(id.to_string())]);
+                (redis, self.shards[usize::from(from)].withdraw_done(id))
+            }
+            Step::Restock { restock, units } => {
+                let shard = u16::try_from(restock).ok()? % SHARDS;
+                let (key, id, item) = (self.key(shard), restock_id(restock), restock / 3 % 2);
+                let args = [arg(id.to_string()), arg(SKUS[item]), arg(units)];
+                let redis = self.script("restock", &[key.stock(), key.applied()], &args);
+                (redis, self.shards[usize::from(shard)].restock(id, item, units))
+            }
+            Step::SetState {
+                shard,
+                version,
+                state,
+                starts_in,
+                ends_in,
+            } => {
+                let version = self.shards[usize::from(shard)].version + version;
+                let state = (state, now + starts_in, now + ends_in);
+                let redis = self.set_state(shard, version, state);
+                (redis, self.shards[usize::from(shard)].set_state(version, state))
+            }
+            Step::Preload { shard } => (self.preload(shard), "ALREADY".to_owned()),
+            Step::Drain { shard, events } => {
+                let (key, model) = (self.key(shard), &mut self.shards[usize::from(shard)]);
+                model.drained = model.seq.min(model.drained + events);
+                let position = Position {
+                    epoch: EPOCH,
+                    seq: model.drained,
+                };
+                let trimmed = self.subject.stock.trim_events(key, position);
+                self.subject.runtime.block_on(trimmed).unwrap();
+                return None;
+            }
+        })
+    }
+
+    fn purchase(&mut self, user_number: usize, key_number: usize, item: usize, quantity: u32) -> (String, String) {
+        let shard = self.key(u16::try_from(home(user_number)).unwrap());
+        let (user, key, order) = (user(user_number), key(key_number), order_id(user_number, key_number));
+        let identity = format!("{}\n{}", key.as_str(), user.as_str());
+        let args = [
+            arg(order.0.as_bytes()),
+            arg(SKUS[item]),
+            arg(quantity),
+            arg(identity),
+            arg(self.now),
+        ];
+        let keys = [shard.stock(), shard.buyer(&user), shard.events()];
+        let redis = self.script("purchase", &keys, &args);
+        let model = &mut self.shards[home(user_number)];
+        (redis, model.purchase(user_number, order, item, quantity, self.now))
+    }
+
+    fn resolve(&mut self, user_number: usize, order: OrderId, item: usize, state: OrderState) -> (String, String) {
+        let shard = self.key(u16::try_from(home(user_number)).unwrap());
+        let args = [
+            arg(order.0.as_bytes()),
+            arg(SKUS[item]),
+            arg(state.code()),
+            arg(self.now),
+        ];
+        let keys = [shard.stock(), shard.buyer(&user(user_number))];
+        let redis = self.script("resolve", &keys, &args);
+        (
+            redis,
+            self.shards[home(user_number)].resolve(user_number, order, state, self.now),
+        )
+    }
+
+    fn come_in(&mut self, transfer: usize, to: u16) -> Option<(String, String)> {
+        let (_, _, item) = route(transfer);
+        let (key, id, units) = (self.key(to), transfer_id(transfer), self.sent[transfer]);
+        if units == 0 {
+            return None;
+        }
+        let args = [arg(id.to_string()), arg(SKUS[item]), arg(units)];
+        let redis = self.script("transfer_in", &[key.stock(), key.applied()], &args);
+        Some((redis, self.shards[usize::from(to)].transfer_in(id, item, units)))
+    }
+
+    fn read(&self, shard: u16) -> Result<ShardReading, String> {
+        let reading = self.subject.stock.read_shard(self.key(shard), 1000);
+        self.subject
+            .runtime
+            .block_on(reading)
+            .map_err(|fault| format!("{fault:?}"))
+    }
+
+    fn compare_shard(&self, shard: u16, reading: ShardReading) -> Result<(), String> {
+        let model = &self.shards[usize::from(shard)];
+        model.check()?;
+        for (item, sku) in SKUS.iter().enumerate() {
+            let sku: Sku = sku.parse().unwrap();
+            let counters = reading.counters(&sku);
+            same(&format!("the units of {sku}"), &counters, &model.items[item])?;
+        }
+        let (state, starts_at, ends_at) = model.state;
+        let state = (Lifecycle::from_code(state).unwrap(), starts_at, ends_at);
+        same("the state", &reading.state, &state)?;
+        same(
+            "the epoch and version",
+            &(reading.epoch, reading.state_version),
+            &(EPOCH, model.version),
+        )?;
+
+        let mut sent: Vec<_> = reading
+            .transfers
+            .into_iter()
+            .map(|sent| {
+                let to = match sent.to {
+                    Destination::Shard(shard) => Some(shard),
+                    Destination::Ledger => None,
+                };
+                (sent.id, to, sent.sku.to_string(), sent.units, sent.sent_at)
+            })
+            .collect();
+        sent.sort();
+        let expected = model.transfers.iter();
+        let expected: Vec<_> = expected
+            .map(|(id, sent)| (*id, sent.to, SKUS[sent.item].to_owned(), sent.units, sent.at))
+            .collect();
+        same("transfers on their way", &sent, &expected)?;
+        let mut applied: Vec<String> = self
+            .subject
+            .raw
+            .call(redis::cmd("SMEMBERS").arg(self.key(shard).applied()));
+        applied.sort();
+        let expected: Vec<String> = model.applied.iter().map(Uuid::to_string).collect();
+        same("finished ids", &applied, &expected)?;
+
+        // One event for each reserved order, numbered from 1 without a gap, and gone only when it was drained.
+        let first = usize::try_from(model.drained).unwrap();
+        let mut expected = Vec::new();
+        for ((user_number, order), seq) in model.events.iter().zip(1..).skip(first) {
+            let record = &model.shoppers[user_number].orders[order];
+            let at = Position { epoch: EPOCH, seq };
+            let item = u16::try_from(record.item).unwrap();
+            expected.push((at, *order, user(*user_number), item, record.quantity, record.created_at));
+        }
+        let mut events = Vec::new();
+        for event in reading.events {
+            let reserved = event.reserved?;
+            let (item, quantity) = (reserved.item, reserved.quantity);
+            let key = reserved.key.clone();
+            same(
+                "an event's order",
+                &OrderId::derive(1, &SECRET, &reserved.user, &key),
+                &reserved.order,
+            )?;
+            events.push((
+                event.position,
+                reserved.order,
+                reserved.user,
+                item,
+                quantity,
+                reserved.created_at,
+            ));
+        }
+        same("events", &events, &expected)?;
+        same("how many there are", &reading.undrained, &(model.seq - model.drained))?;
+
+        let nobody = Shopper::default();
+        for user in (0..USERS.len()).filter(|user| home(*user) == usize::from(shard)) {
+            let shopper = model.shoppers.get(&user).unwrap_or(&nobody);
+            self.compare_shopper(shard, user, shopper)
+                .map_err(|wrong| format!("shopper {user}: {wrong}"))?;
+        }
+        Ok(())
+    }
+
+    /// Compares a shopper byte for byte with the layout that `src/stock/record.rs` writes down.
+    fn compare_shopper(&self, shard: u16, user_number: usize, shopper: &Shopper) -> Result<(), String> {
+        let packed = |number: i64, width: usize| number.to_be_bytes()[8 - width..].to_vec();
+        let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for (id, order) in &shopper.orders {
+            let mut record = vec![order.state.code()];
+            record.extend(packed(i64::try_from(order.item).unwrap(), 2));
+            record.extend(packed(order.quantity.into(), 4));
+            record.extend(packed(order.created_at, 6));
+            record.extend(packed(order.resolved_at, 6));
+            record.extend(format!("{EPOCH}-{}", order.seq).into_bytes());
+            expected.insert(id.0.as_bytes().to_vec(), record);
+        }
+        for item in 0..SKUS.len() {
+            if let Some(units) = shopper.units(item) {
+                let field = [b"u".to_vec(), packed(i64::try_from(item).unwrap(), 2)].concat();
+                expected.insert(field, packed(units.into(), 4));
+            }
+        }
+        if !shopper.window.is_empty() {
+            let entry = |(at, order): &(Millis, OrderId)| [packed(*at, 6), order.0.as_bytes()[10..].to_vec()].concat();
+            expected.insert(b"w".to_vec(), shopper.window.iter().flat_map(entry).collect());
+        }
+        let key = self.key(shard).buyer(&user(user_number));
+        let fields: BTreeMap<Vec<u8>, Vec<u8>> = self.subject.raw.call(redis::cmd("HGETALL").arg(&key));
+        same("the fields", &fields, &expected)?;
+        let expires: bool = self.subject.raw.call::<i64>(redis::cmd("PTTL").arg(&key)) >= 0;
+        same(
+            "whether it expires",
+            &expires,
+            &(shopper.orders.is_empty() && !shopper.window.is_empty()),
+        )
+    }
+}
+
+/// No unit of an item is lost between the shards, and none appears.
+fn count(sku: &Sku, readings: &[ShardReading]) -> Result<(), String> {
+    let mut sum = Counters::default();
+    for reading in readings {
+        let counters = reading.counters(sku);
+        if !counters.balance() {
+            return Err(format!(
+                "{sku} on shard {} does not balance: {counters:?}",
+                reading.shard
+            ));
+        }
+        sum = sum.plus(&counters);
+    }
+    let accounted = sum.available + sum.held + sum.sold + sum.revoked + sum.in_transit();
+    same(&format!("all units of {sku}"), &accounted, &sum.granted)?;
+    if sum.in_transit() < 0 {
+        return Err(format!("more units of {sku} have arrived than were sent: {sum:?}"));
+    }
+    Ok(())
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        for shard in 0..SHARDS {
+            let key = self.key(shard);
+            let mut unlink = redis::cmd("UNLINK");
+            unlink.arg(&[key.stock(), key.events(), key.transfers(), key.applied()]);
+            for user_number in 0..USERS.len() {
+                unlink.arg(key.buyer(&user(user_number)));
+            }
+            let _removed: i64 = self.subject.raw.call(&mut unlink);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A crowd: hundreds of shoppers who repeat, abandon, pay and cancel, through several instances at once.
+
+use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, payment};
+use crate::support::poll::Patience;
+use flashsale::domain::ids::OrderId;
+use flashsale::domain::sale::Sale;
+use futures_util::future::{join, join_all};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+/// The instances that there are at the moment; a shopper picks one for each request.
+#[derive(Default)]
+pub struct Doors {
+    clients: RwLock<Vec<Client>>,
+    /// Answers that have come, for those who want to act in the middle of a crowd.
+    pub answers: AtomicUsize,
+}
+
+impl Doors {
+    pub fn set(&self, clients: Vec<Client>) {
+        *self.clients.write().unwrap() = clients;
+    }
+
+    fn any(&self, random: &mut StdRng) -> Client {
+        let clients = self.clients.read().unwrap();
+        clients[random.random_range(0..clients.len())].clone()
+    }
+
+    /// What a crowd was told: every order id that was ever named for a key.
+    fn note(&self, told: &Told, user: &str, key: &str, answer: Option<&Answer>) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
+            let name = format!("{user} {key}");
+            told.lock().unwrap().entry(name).or_default().insert(answer.order());
+        }
+    }
+}
+
+type Told = Mutex<BTreeMap<String, BTreeSet<OrderId>>>;
+
+/// Lets a crowd loose on a sale and returns how many of them were served. Each request has an outcome in the end,
+/// and every success of a key names the same order.
+pub async fn rush(doors: &Arc<Doors>, sale: &Arc<Sale>, name: &str, shoppers: usize, seed: u64) -> usize {
+    println!("{name}: seed {seed}");
+    let told = Arc::new(Told::default());
+    let crowd = (0..shoppers).map(|n| {
+        let (doors, sale, told) = (Arc::clone(doors), Arc::clone(sale), Arc::clone(&told));
+        let user = format!("{name}-{n}");
+        let random = StdRng::seed_from_u64(seed.wrapping_add(n as u64));
+        tokio::spawn(async move { shop(&doors, &sale, &told, &user, random).await })
+    });
+    let mut served = 0;
+    for shopper in join_all(crowd).await {
+        served += usize::from(shopper.unwrap());
+    }
+    for (request, orders) in told.lock().unwrap().iter() {
+        assert_eq!(orders.len(), 1, "{request}: {orders:?}");
+    }
+    assert!(told.lock().unwrap().len() >= served);
+    served
+}
+
+/// One shopper: asks, several times at once, and then pays, cancels, both or neither. Returns whether it was served.
+async fn shop(doors: &Doors, sale: &Sale, told: &Told, user: &str, mut random: StdRng) -> bool {
+    let quantity = random.random_range(1..=2);
+    if random.random_bool(0.2) {
+        // Gives up in the middle, and asks again all the same.
+        let patience = Duration::from_millis(random.random_range(0..4));
+        let client = doors.any(&mut random);
+        let answer = tokio::time::timeout(patience, client.buy(sale.id, user, "k", quantity)).await;
+        doors.note(told, user, "k", answer.ok().flatten().as_ref());
+    }
+    let (one, other) = (doors.any(&mut random), doors.any(&mut random));
+    let (one, other) = join(
+        one.buy(sale.id, user, "k", quantity),
+        other.buy(sale.id, user, "k", quantity),
+    )
+    .await;
+    doors.note(told, user, "k", one.as_ref());
+    doors.note(told, user, "k", other.as_ref());
+    let answer = until_told(doors, told, sale, user, quantity, &mut random).await;
+    if answer.code() == "sold_out" {
+        // Two requests of a key may differ here: one came before a unit was given back, one after.
+        return false;
+    }
+    assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+    let order = answer.order();
+    match random.random_range(0..10) {
+        0..=4 => pay(doors, user, order, quantity, &mut random).await,
+        5..=6 => cancel(doors, user, order, &mut random).await,
+        7 => {
+            let mut other = StdRng::seed_from_u64(random.random());
+            join(
+                pay(doors, user, order, quantity, &mut random),
+                cancel(doors, user, order, &mut other),
+            )
+            .await;
+        }
+        _ => {}
+    }
+    true
+}
+
+/// Repeats a request until it has an outcome.
+async fn until_told(doors: &Doors, told: &Told, sale: &Sale, user: &str, quantity: u32, random: &mut StdRng) -> Answer {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        let answer = doors.any(random).buy(sale.id, user, "k", quantity).await;
+        doors.note(told, user, "k", answer.as_ref());
+        if let Some(answer) = answer.filter(|answer| answer.status != 503) {
+            return answer;
+        }
+        patience.pause("a purchase has an outcome").await;
+    }
+}
+
+/// The provider tells twice at once, and again until it is believed.
+async fn pay(doors: &Doors, user: &str, order: OrderId, quantity: u32, random: &mut StdRng) {
+    let payment = payment(user, order, quantity);
+    let patience = Patience::of(PATIENCE);
+    let outcomes: Vec<Value> = loop {
+        let (one, other) = (doors.any(random), doors.any(random));
+        let (one, other) = join(one.pay(&payment), other.pay(&payment)).await;
+        let answers = [one, other].into_iter().flatten().filter(|it| it.status == 200);
+        let outcomes: Vec<Value> = answers.map(|it| it.body["outcome"].clone()).collect();
+        if !outcomes.is_empty() {
+            break outcomes;
+        }
+        patience.pause("a payment is taken in").await;
+    };
+    let first = outcomes.iter().filter(|outcome| **outcome != "duplicate").count();
+    // None at all when the answer to the first was lost.
+    assert!(first <= 1, "{outcomes:?}");
+    assert!(!outcomes.contains(&"unmatched".into()), "{outcomes:?}");
+}
+
+async fn cancel(doors: &Doors, user: &str, order: OrderId, random: &mut StdRng) {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        let (one, other) = (doors.any(random), doors.any(random));
+        let (one, other) = join(one.cancel(user, order), other.cancel(user, order)).await;
+        let answers = [one, other].into_iter().flatten().filter(|it| it.status != 503);
+        for answer in answers.clone() {
+            match answer.status {
+                200 => assert_eq!(answer.body["state"], "cancelled"),
+                409 => assert_eq!(answer.code(), "order_not_cancellable"),
+                _ => panic!("{answer:?}"),
+            }
+        }
+        if answers.count() > 0 {
+            return;
+        }
+        patience.pause("a cancellation has an outcome").await;
+    }
+}
+
+/// What a crowd leaves behind is in order: every unit accounted for, one order a key, no order that nobody was told
+/// of by its key, and what was given back sells again to the last unit.
+pub async fn all_is_well(world: &World, sale: &Sale) {
+    let item = world.rested(sale).await;
+    let twice = "select count(*) - count(distinct (user_id, idempotency_key)) from orders where sale_id = $1";
+    assert_eq!(world.number(twice, sale.id).await, 0);
+    assert_eq!(item.sku.as_str(), SKU);
+    world.sells_out(sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_through_three_instances_gets_every_unit_once() {
+    let world = World::new().await;
+    let terms = Terms {
+        limit: 2,
+        ..Terms::of(150, 8)
+    };
+    let sale = world.sale(&terms).await;
+    let instances = [world.start("all"), world.start("all"), world.start("api")];
+    let doors = Arc::new(Doors::default());
+    doors.set(instances.iter().map(|it| it.client()).collect());
+    let served = rush(&doors, &sale, "crowd", 300, rand::random()).await;
+    assert!(served >= 75, "{served} were served");
+    all_is_well(&world, &sale).await;
+    for instance in &instances {
+        assert_eq!(instance.errors(), Vec::<String>::new());
+    }
+}

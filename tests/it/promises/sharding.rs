@@ -1,0 +1,215 @@
+//! Sold out is the truth: units on other shards, or between two, are found.
+
+use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, shopper_at, try_buy};
+use flashsale::domain::ids::Sku;
+use flashsale::domain::order::CancelOutcome;
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::Sale;
+use flashsale::flow::{self, App};
+use flashsale::stock::keys::ShardKey;
+use flashsale::stock::transfer::{Destination, Sent};
+use futures_util::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use uuid::Uuid;
+
+fn sku() -> Sku {
+    SKU.parse().unwrap()
+}
+
+/// Two workers that even out and finish transfers until they are told to stop. A fault that passes is no concern.
+fn workers(apps: &[Arc<App>], sale: &Arc<Sale>, stop: &Arc<AtomicBool>) -> Vec<tokio::task::JoinHandle<()>> {
+    let work = |app: &Arc<App>| {
+        let (app, sale, stop) = (Arc::clone(app), Arc::clone(sale), Arc::clone(stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let done = async {
+                    flow::rebalance::rebalance(&app, &sale).await?;
+                    flow::borrow::finish_left(&app, &sale, 0).await?;
+                    flow::drain::drain_all(&app).await?;
+                    flow::release::release_waiting(&app).await
+                };
+                if let Err(fault) = done.await {
+                    assert!(fault.is_passing(), "{fault}");
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    apps.iter().take(2).map(work).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seven_of_ten_units_on_eight_shards_go_to_one_buyer_and_the_other_three_to_three() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 8)).await;
+    bought(&world.app, &sale, "seven", "k", 7).await;
+    let eight = buy(&world.app, &sale, "four", "k", 4).await;
+    assert_eq!(eight, PurchaseOutcome::SoldOut, "three are left");
+    for user in ["one", "two", "three"] {
+        bought(&world.app, &sale, user, "k", 1).await;
+    }
+    let late = buy(&world.app, &sale, "late", "k", 1).await;
+    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(world.settled(&sale).await.stock.held, 10);
+}
+
+/// Buyers whose demand adds up to the stock: whoever is told that it is sold out was told wrong.
+async fn everybody_is_served(shards: u16, quantities: Vec<u32>) {
+    let world = World::new().await;
+    let stock = quantities.iter().map(|it| i64::from(*it)).sum();
+    let sale = world.sale(&Terms::of(stock, shards)).await;
+    let apps = [world.another().await, world.another().await, Arc::clone(&world.app)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers = workers(&apps, &sale, &stop);
+    let buyers = quantities.into_iter().enumerate().map(|(n, quantity)| {
+        let (app, sale) = (Arc::clone(&apps[n % apps.len()]), Arc::clone(&sale));
+        tokio::spawn(async move {
+            bought(&app, &sale, &format!("u{n}"), "k", quantity).await;
+        })
+    });
+    for buyer in join_all(buyers).await {
+        buyer.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let late = buy(&world.app, &sale, "late", "k", 1).await;
+    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(world.settled(&sale).await.stock.held, stock);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_buyers_as_units_all_get_one_over_8_shards() {
+    everybody_is_served(8, vec![1; 120]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_buyers_as_units_all_get_one_over_32_shards() {
+    everybody_is_served(32, vec![1; 96]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buyers_of_many_units_gather_them_from_many_shards_at_once() {
+    everybody_is_served(8, vec![7; 12]).await;
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    everybody_is_served(32, (0..40).map(|_| random.random_range(1..=9)).collect()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_come_back_are_found_wherever_they_lie() {
+    let world = World::new().await;
+    let shoppers = 24;
+    let sale = world.sale(&Terms::of(shoppers, 8)).await;
+    let apps = [world.another().await, world.another().await];
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers = workers(&apps, &sale, &stop);
+    // Each has at most one unit, so at every moment one is free for the one who asks.
+    let shoppers_at_work = (0..shoppers).map(|n| {
+        let (app, sale) = (Arc::clone(&apps[usize::try_from(n).unwrap() % 2]), Arc::clone(&sale));
+        tokio::spawn(async move {
+            let user = format!("u{n}");
+            for round in 0..6 {
+                let order = bought(&app, &sale, &user, &format!("k{round}"), 1).await;
+                if round < 5 {
+                    let given_back = cancel(&app, order.id, &user).await;
+                    assert!(matches!(given_back, CancelOutcome::Cancelled(_)), "{given_back:?}");
+                }
+            }
+        })
+    });
+    for shopper in join_all(shoppers_at_work).await {
+        shopper.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert_eq!(world.settled(&sale).await.stock.held, shoppers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(1, 8)).await;
+    for step in 0..2 {
+        // The unit is on its way from where it is to another shard, and whoever sent it is gone.
+        let readings = world.app.stock.read_shards(sale.id, sale.shards).await.unwrap();
+        let from = readings
+            .iter()
+            .find(|it| it.counters(&sku()).available == 1)
+            .unwrap()
+            .shard;
+        let (to, id, now) = ((from + 3) % 8, Uuid::now_v7(), chrono::Utc::now().timestamp_millis());
+        let (lender, borrower) = (
+            ShardKey {
+                sale: sale.id,
+                shard: from,
+            },
+            ShardKey {
+                sale: sale.id,
+                shard: to,
+            },
+        );
+        let sent = world
+            .app
+            .stock
+            .transfer_out(lender, id, &sku(), Destination::Shard(to), 1, now)
+            .await;
+        assert_eq!(sent.unwrap(), Sent::Out(1));
+        if step == 1 {
+            world.app.stock.transfer_in(borrower, id, &sku(), 1).await.unwrap();
+        }
+        // Many ask at once, through two instances, from every shard: one gets it, the others hear the truth.
+        let other = world.another().await;
+        let asks = (0..16u16).map(|n| {
+            let (app, sale) = (if n % 2 == 0 { &world.app } else { &other }, &sale);
+            async move {
+                let user = shopper_at(sale, n % 8);
+                (user.clone(), buy(app, sale, &user, &format!("k{step}-{n}"), 1).await)
+            }
+        });
+        let outcomes = join_all(asks).await;
+        let mut winners = outcomes.iter().filter_map(|(user, outcome)| match outcome {
+            PurchaseOutcome::Reserved(order) => Some((user, order)),
+            PurchaseOutcome::SoldOut => None,
+            other => panic!("{other:?}"),
+        });
+        let (user, order) = winners.next().unwrap();
+        assert!(winners.next().is_none());
+        cancel(&world.app, order.id, user).await;
+        world.settled(&sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_a_crash_left_between_two_shards_reach_the_next_shortage_or_a_workers_job() {
+    for point in ["transfer.after_out", "transfer.after_in"] {
+        for by_job in [false, true] {
+            let world = World::new().await;
+            let sale = world.sale(&Terms::of(1, 8)).await;
+            // The first shard has the unit, so this shopper has to borrow it.
+            let user = shopper_at(&sale, 5);
+            let mut doomed = world.start_to_crash("api", point);
+            assert!(doomed.client().buy(sale.id, &user, "k", 1).await.is_none());
+            doomed.crashed().await;
+            assert_eq!(
+                world.app.stock.transfers(sale.id, sale.shards).await.unwrap().len(),
+                1,
+                "{point}"
+            );
+            if by_job {
+                let _worker = world.start("worker");
+                assert_eq!(world.rested(&sale).await.stock.available, 1);
+            }
+            let outcome = try_buy(&world.app, &sale, &user, "k", 1).await.unwrap();
+            assert!(matches!(outcome, PurchaseOutcome::Reserved(_)), "{point}: {outcome:?}");
+            assert_eq!(world.settled(&sale).await.stock.held, 1);
+        }
+    }
+}

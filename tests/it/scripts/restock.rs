@@ -1,0 +1,92 @@
+use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use crate::support::raw::arg;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::report::Counters;
+use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::script::RESTOCK;
+use uuid::Uuid;
+
+async fn restock(shop: &Shop, id: Uuid, units: i64) -> Result<(), Fault> {
+    shop.stock.restock(shop.key, id, &sku("A"), units).await
+}
+
+#[tokio::test]
+async fn new_units_are_free_and_granted_once_for_each_id() {
+    let shop = Shop::open(|_| {}).await;
+    let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
+    restock(&shop, one, 7).await.unwrap();
+    let expected = Counters {
+        available: 17,
+        granted: 17,
+        version: 1,
+        ..Counters::default()
+    };
+    assert_eq!(shop.counters().await, expected);
+    let before = shop.dump();
+    restock(&shop, one, 7).await.unwrap();
+    restock(&shop, one, 9).await.unwrap();
+    assert_eq!(shop.dump(), before);
+    restock(&shop, two, 1).await.unwrap();
+    let counters = shop.counters().await;
+    assert_eq!((counters.available, counters.granted, counters.version), (18, 18, 2));
+    assert_eq!(shop.read().await.counters(&sku("B")).granted, 4);
+}
+
+#[tokio::test]
+async fn the_answer_tells_the_first_time_from_the_others() {
+    let shop = Shop::open(|_| {}).await;
+    let keys = [shop.key.stock(), shop.key.applied()];
+    let args = [arg(Uuid::now_v7().to_string()), arg("A"), arg("1000000000")];
+    assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ADDED");
+    assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ALREADY");
+    assert_eq!(shop.counters().await.granted, 1_000_000_010);
+}
+
+#[tokio::test]
+async fn units_that_were_added_can_be_bought() {
+    let shop = Shop::open(|sale| sale.items[0].stock = 0).await;
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, ShardAnswer::Short { available: 0 });
+    restock(&shop, Uuid::now_v7(), 1).await.unwrap();
+    shop.reserve("ada", "k", 1).await;
+    assert_eq!(shop.buy("bob", "k", 1, NOW).await, ShardAnswer::Short { available: 0 });
+}
+
+#[tokio::test]
+async fn arguments_out_of_bounds_are_refused() {
+    let shop = Shop::open(|_| {}).await;
+    let id = Uuid::now_v7().to_string();
+    assert_refused(
+        &shop,
+        &RESTOCK,
+        &[shop.key.stock(), shop.key.applied()],
+        &[
+            &[&id, "A", "0"],
+            &[&id, "A", "-1"],
+            &[&id, "A", "1.5"],
+            &[&id, "A", "nan"],
+            &[&id, "A", "some"],
+            &[&id, "A", "1000000001"],
+            &[&id[1..], "A", "1"],
+            &[&format!("{id}0"), "A", "1"],
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_or_missing_key_changes_nothing() {
+    each_foreign_key_is_refused!(
+        Shop::open(|_| {}).await,
+        |shop| [shop.key.stock(), shop.key.applied()],
+        restock(&shop, Uuid::now_v7(), 1).await
+    );
+    each_missing_key_is_noticed!(
+        Shop::open(|_| {}).await,
+        |shop| [shop.key.stock()],
+        restock(&shop, Uuid::now_v7(), 1).await
+    );
+    let shop = Shop::open(|_| {}).await;
+    let before = shop.dump();
+    let answer = shop.stock.restock(shop.key, Uuid::now_v7(), &sku("C"), 1).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+    assert_eq!(shop.dump(), before);
+}

@@ -1,0 +1,128 @@
+use super::{END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use crate::support::raw::arg;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::sale::{Lifecycle, SaleState};
+use flashsale::domain::time::from_millis;
+use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::script::SET_STATE;
+
+#[tokio::test]
+async fn a_shard_follows_the_newest_version_and_no_older_one() {
+    let mut shop = Shop::open(|sale| sale.state_version = 5).await;
+    let before = shop.dump();
+    for version in [5, 4, 1] {
+        shop.sale.lifecycle = Lifecycle::Closed;
+        shop.sale.state_version = version;
+        shop.follow().await;
+        assert_eq!(shop.dump(), before, "version {version}");
+    }
+    shop.sale.state_version = 6;
+    shop.follow().await;
+    let reading = shop.read().await;
+    assert_eq!(
+        (reading.state_version, reading.state),
+        (6, (Lifecycle::Closed, START, END))
+    );
+}
+
+#[tokio::test]
+async fn the_answer_tells_a_new_version_from_an_old_one() {
+    let shop = Shop::loaded(|_| {}).await;
+    let keys = [shop.key.stock()];
+    let answer = |version: i64| {
+        let args: Vec<Vec<u8>> = [version, 1, START, END].iter().map(arg).collect();
+        shop.raw.script(&SET_STATE, &keys, &args)
+    };
+    assert_eq!(
+        [answer(2), answer(2), answer(1), answer(3)],
+        ["SET", "STALE", "STALE", "SET"]
+    );
+}
+
+#[tokio::test]
+async fn every_item_has_the_new_state_and_times_and_its_counters_as_they_were() {
+    let mut shop = Shop::open(|_| {}).await;
+    shop.reserve("ada", "k", 3).await;
+    let before = shop.read().await;
+    shop.sale.starts_at = from_millis(START - 500);
+    shop.sale.ends_at = from_millis(END + 500);
+    shop.change(Lifecycle::Paused).await;
+    let reading = shop.read().await;
+    assert_eq!(reading.items, before.items);
+    assert_eq!((reading.epoch, reading.undrained), (before.epoch, before.undrained));
+    for item in ["A", "B"] {
+        let record: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg(item));
+        let record = flashsale::stock::record::ItemRecord::decode(&record).unwrap();
+        assert_eq!(record.lifecycle, Lifecycle::Paused, "{item}");
+        assert_eq!((record.starts_at, record.ends_at), (START - 500, END + 500), "{item}");
+        let answer = shop.try_buy_item(item, "bob", item, 1, NOW).await.unwrap();
+        assert_eq!(answer, ShardAnswer::NotOpen(SaleState::Paused));
+    }
+}
+
+#[tokio::test]
+async fn a_sale_opened_ahead_of_its_time_sells_at_once() {
+    let mut shop = Shop::open(|_| {}).await;
+    let early = START - 10_000;
+    assert_eq!(
+        shop.buy("ada", "k", 1, early).await,
+        ShardAnswer::NotOpen(SaleState::Scheduled)
+    );
+    shop.sale.starts_at = from_millis(early);
+    shop.change(Lifecycle::Active).await;
+    assert!(matches!(shop.buy("ada", "k", 1, early).await, ShardAnswer::Reserved(_)));
+}
+
+#[tokio::test]
+async fn arguments_out_of_bounds_are_refused() {
+    let shop = Shop::loaded(|_| {}).await;
+    assert_refused(
+        &shop,
+        &SET_STATE,
+        &[shop.key.stock()],
+        &[
+            &["1", "0", "5", "9"],
+            &["1", "4", "5", "9"],
+            &["1", "1.5", "5", "9"],
+            &["1", "nan", "5", "9"],
+            &["1", "open", "5", "9"],
+            &["new", "1", "5", "9"],
+            &["1", "1", "soon", "9"],
+            &["1", "1", "5", "late"],
+            &["1", "1", "5"],
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_missing_or_cut_off_shard_is_left_as_it_is() {
+    each_foreign_key_is_refused!(
+        Shop::loaded(|_| {}).await,
+        |shop| [shop.key.stock()],
+        shop.stock.set_state(&shop.sale, 0).await
+    );
+    each_missing_key_is_noticed!(
+        Shop::loaded(|_| {}).await,
+        |shop| [shop.key.stock()],
+        shop.stock.set_state(&shop.sale, 0).await
+    );
+    let shop = Shop::loaded(|_| {}).await;
+    let _gone: i64 = shop.raw.call(redis::cmd("HDEL").arg(shop.key.stock()).arg(":shard"));
+    let before = shop.dump();
+    let answer = shop.stock.set_state(&shop.sale, 0).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+    assert_eq!(shop.dump(), before);
+
+    let shop = Shop::loaded(|_| {}).await;
+    let _old: i64 = shop
+        .raw
+        .call(redis::cmd("HSET").arg(shop.key.stock()).arg("B").arg("cut"));
+    let before = shop.dump();
+    let answer = shop.stock.set_state(&shop.sale, 0).await;
+    assert!(
+        matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
+        "{answer:?}"
+    );
+    assert_eq!(shop.dump(), before);
+    assert!(shop.stock.survey(shop.sale.id, 1, &sku("B")).await.is_err());
+}

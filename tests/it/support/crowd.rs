@@ -1,0 +1,558 @@
+//! A world of its own for each test: a database, instances inside this process and as processes, shoppers, and the
+//! checks that must hold once everything is at rest.
+
+use super::poll::{Patience, within};
+use super::servers;
+use chrono::{TimeDelta, Utc};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::{OrderId, SaleId, UserId};
+use flashsale::domain::order::{CancelOutcome, Order};
+use flashsale::domain::payment::Payment;
+use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest};
+use flashsale::domain::report::ItemAudit;
+use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
+use flashsale::domain::shard::home_shard;
+use flashsale::domain::webhook;
+use flashsale::flow::{self, App};
+use flashsale::ledger::Ledger;
+use flashsale::stock::Stock;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::time::Duration;
+use uuid::Uuid;
+
+pub const ADMIN_KEY: &str = "an operator's key of the tests";
+pub const JWT_SECRET: &str = "a secret for the tokens of the tests";
+pub const WEBHOOK_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+/// The one item of most sales, and its price.
+pub const SKU: &str = "mug";
+pub const PRICE: i64 = 1_299;
+
+/// How long anything may take that has to happen by itself.
+pub const PATIENCE: Duration = Duration::from_secs(25);
+
+/// One test's servers, its database and an instance without jobs in this process.
+pub struct World {
+    pub redis: String,
+    pub database: String,
+    pub pool: PgPool,
+    pub app: Arc<App>,
+}
+
+/// What differs between the sales of the tests.
+pub struct Terms {
+    pub stock: i64,
+    pub shards: u16,
+    pub window_seconds: u32,
+    pub limit: u32,
+}
+
+impl Terms {
+    pub const fn of(stock: i64, shards: u16) -> Self {
+        Self {
+            stock,
+            shards,
+            window_seconds: 900,
+            limit: 100,
+        }
+    }
+}
+
+impl World {
+    /// A world on the Redis that all tests share.
+    pub async fn new() -> Self {
+        Self::on(servers::redis()).await
+    }
+
+    pub async fn on(redis: String) -> Self {
+        let database = servers::database().await;
+        let pool = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(4)
+            .connect(&database)
+            .await
+            .unwrap();
+        let app = connect(&redis, &database).await;
+        Self {
+            redis,
+            database,
+            pool,
+            app,
+        }
+    }
+
+    /// Another instance in this process: nothing is shared but the servers.
+    pub async fn another(&self) -> Arc<App> {
+        connect(&self.redis, &self.database).await
+    }
+
+    /// A sale that nobody has loaded.
+    pub async fn draft(&self, terms: &Terms) -> SaleId {
+        let now = Utc::now();
+        let new = NewSale {
+            name: "a sale of the tests".to_owned(),
+            starts_at: now - TimeDelta::minutes(1),
+            ends_at: now + TimeDelta::hours(1),
+            shards: terms.shards,
+            payment_window_seconds: terms.window_seconds,
+            purchase_rate: PurchaseRate {
+                limit: 100_000,
+                window_ms: 1_000,
+            },
+            durability: Durability::Redis,
+            items: vec![Item {
+                sku: SKU.parse().unwrap(),
+                name: "a mug".to_owned(),
+                price_minor: PRICE,
+                currency: "EUR".to_owned(),
+                stock: terms.stock,
+                per_user_limit: terms.limit,
+            }],
+        };
+        flow::sale_book::create(&self.app, &new).await.unwrap().id
+    }
+
+    /// A sale that sells.
+    pub async fn sale(&self, terms: &Terms) -> Arc<Sale> {
+        let id = self.draft(terms).await;
+        flow::preload::preload(&self.app, id).await.unwrap().unwrap().0
+    }
+
+    /// A number from the ledger; `$1` is the sale.
+    pub async fn number(&self, sql: &'static str, sale: SaleId) -> i64 {
+        let number: Option<i64> = sqlx::query_scalar(sql)
+            .bind(sale.0)
+            .fetch_one(&self.pool)
+            .await
+            .unwrap();
+        number.unwrap_or(0)
+    }
+
+    /// Runs a statement; `$1` is the sale.
+    pub async fn execute(&self, sql: &'static str, sale: SaleId) -> Result<u64, sqlx::Error> {
+        let done = sqlx::query(sql).bind(sale.0).execute(&self.pool).await?;
+        Ok(done.rows_affected())
+    }
+
+    /// What is still on its way somewhere, in words; empty when everything is at rest.
+    pub async fn unrest(&self, sale: &Sale) -> String {
+        let waiting = self
+            .number("select count(*) from outbox where sale_id = $1", sale.id)
+            .await;
+        let pending = self
+            .number(
+                "select (select count(*) from restocks where sale_id = $1 and state = 'pending') \
+                 + (select count(*) from payments where outcome = 'pending')",
+                sale.id,
+            )
+            .await;
+        let transfers = self.app.stock.transfers(sale.id, sale.shards).await.unwrap().len();
+        let readings = self.app.stock.read_shards(sale.id, sale.shards).await.unwrap();
+        let undrained: i64 = readings.iter().map(|reading| reading.undrained).sum();
+        let told = |state_version: i64| readings.iter().all(|reading| reading.state_version == state_version);
+        let version = self
+            .number("select state_version from sales where sale_id = $1", sale.id)
+            .await;
+        if (waiting, pending, transfers, undrained) == (0, 0, 0, 0) && told(version) {
+            return String::new();
+        }
+        format!(
+            "{waiting} messages, {pending} payments or restocks, {transfers} transfers, {undrained} events, \
+             every shard is told: {}",
+            told(version)
+        )
+    }
+
+    /// Does everything that jobs do, once, in this process.
+    pub async fn jobs(&self, app: &App, sale: &Sale) {
+        flow::drain::drain_all(app).await.unwrap();
+        flow::sweep::settle(app).await.unwrap();
+        flow::borrow::finish_left(app, sale, 0).await.unwrap();
+        flow::release::release_waiting(app).await.unwrap();
+    }
+
+    /// Comes to rest by this process's own work, then checks everything.
+    pub async fn settled(&self, sale: &Sale) -> ItemAudit {
+        within(PATIENCE, "everything comes to rest", async || {
+            self.jobs(&self.app, sale).await;
+            self.unrest(sale).await.is_empty()
+        })
+        .await;
+        self.check(sale).await
+    }
+
+    /// Waits until the jobs of other processes have brought everything to rest, then checks everything.
+    pub async fn rested(&self, sale: &Sale) -> ItemAudit {
+        within(PATIENCE, "the jobs bring everything to rest", async || {
+            self.unrest(sale).await.is_empty()
+        })
+        .await;
+        self.check(sale).await
+    }
+
+    /// What must hold of a sale at rest, whatever has happened to it.
+    pub async fn check(&self, sale: &Sale) -> ItemAudit {
+        let audit = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap();
+        assert!(audit.balanced, "{:#?}", audit.differences);
+        let item = audit.items.into_iter().next().unwrap();
+        assert_eq!(item.stock.in_transit, 0, "{item:?}");
+        assert_eq!(
+            (item.stock.available, item.stock.held, item.stock.sold),
+            (item.ledger.free, item.ledger.held, item.ledger.sold),
+            "{item:?}"
+        );
+        for (what, wrong) in [
+            (
+                "orders that hold or own more than the stock",
+                "select greatest(0, sum(quantity) filter (where o.state in ('reserved', 'paid')) - max(i.stock)) \
+                 ::int8 from orders o join items i using (sale_id, sku) where sale_id = $1",
+            ),
+            (
+                "shoppers above their limit",
+                "select count(*) from (select from orders o join items i using (sale_id, sku) where sale_id = $1 \
+                 and o.state in ('reserved', 'paid') group by o.user_id, o.sku, i.per_user_limit \
+                 having sum(quantity) > i.per_user_limit) above",
+            ),
+            (
+                "orders that expired before their deadline",
+                "select count(*) from orders where sale_id = $1 and state = 'expired' and resolved_at < expires_at",
+            ),
+            (
+                "paid orders without exactly one applied payment of their amount",
+                "select count(*) from orders o where sale_id = $1 and state = 'paid' and 1 <> (select count(*) \
+                 from payments p where p.matched_order_id = o.order_id and p.outcome = 'applied' \
+                 and p.amount_minor = o.amount_minor)",
+            ),
+            (
+                "payments applied to orders that are not paid",
+                "select count(*) from payments p join orders o on o.order_id = p.matched_order_id \
+                 where o.sale_id = $1 and p.outcome = 'applied' and o.state <> 'paid'",
+            ),
+            (
+                "events that could not be taken in",
+                "select count(*) from dead_letters where sale_id = $1",
+            ),
+        ] {
+            assert_eq!(self.number(wrong, sale.id).await, 0, "{what}");
+        }
+        let deadlocks = sqlx::query_scalar("select deadlocks from pg_stat_database where datname = current_database()");
+        let deadlocks: i64 = deadlocks.fetch_one(&self.pool).await.unwrap();
+        assert_eq!(deadlocks, 0, "transactions waited for each other");
+        item
+    }
+
+    /// Sells every free unit to new shoppers, one each, and shows that the next one is told so.
+    pub async fn sells_out(&self, sale: &Sale) {
+        let free = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap().items[0]
+            .stock
+            .available;
+        let round = Uuid::new_v4().simple();
+        for n in 0..free {
+            let outcome = buy(&self.app, sale, &format!("last-{round}-{n}"), "key", 1).await;
+            assert!(
+                matches!(outcome, PurchaseOutcome::Reserved(_)),
+                "{n} of {free}: {outcome:?}"
+            );
+        }
+        let outcome = buy(&self.app, sale, &format!("late-{round}"), "key", 1).await;
+        assert_eq!(outcome, PurchaseOutcome::SoldOut);
+        let item = self.settled(sale).await;
+        assert_eq!(item.stock.held + item.stock.sold, item.total, "{item:?}");
+    }
+
+    /// Starts an instance as a process and waits until it serves.
+    pub fn start(&self, role: &str) -> Instance {
+        self.start_to_crash(role, "")
+    }
+
+    /// Starts an instance that ends itself at a crash point.
+    pub fn start_to_crash(&self, role: &str, point: &str) -> Instance {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_flashsale")])
+            .args(["serve", "--role", role])
+            .env("FLASHSALE_REDIS_URL", &self.redis)
+            .env("FLASHSALE_DATABASE_URL", &self.database)
+            .env("FLASHSALE_ADMIN_KEY", ADMIN_KEY)
+            .env("FLASHSALE_JWT_SECRET", JWT_SECRET)
+            .env("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET)
+            .env("FLASHSALE_LISTEN", "127.0.0.1:0")
+            .env("FLASHSALE_CRASH_AT", point)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = spawn(command);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (said, heard) = mpsc::channel();
+        let stderr = child.stderr.take().unwrap();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || read_log(stderr, &kept, &said));
+        let address = heard.recv_timeout(PATIENCE);
+        let address = address.unwrap_or_else(|_| panic!("an instance did not start: {:#?}", log.lock().unwrap()));
+        Instance { child, address, log }
+    }
+}
+
+async fn connect(redis: &str, database: &str) -> Arc<App> {
+    let (stock, ledger) = (Stock::connect(redis).await, Ledger::connect(database).await);
+    Arc::new(App::new(stock.unwrap(), ledger.unwrap()))
+}
+
+/// The death signal comes when the spawning thread ends, so one thread that never does spawns all.
+fn spawn(command: Command) -> Child {
+    type Order = (Command, mpsc::Sender<Child>);
+    static SPAWNER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                answer.send(command.spawn().unwrap()).unwrap();
+            }
+        });
+        Mutex::new(orders)
+    });
+    let (answer, child) = mpsc::channel();
+    SPAWNER.lock().unwrap().send((command, answer)).unwrap();
+    child.recv().unwrap()
+}
+
+/// Keeps what an instance says, and tells its address, or nothing for one without HTTP, once it works.
+fn read_log(stderr: ChildStderr, kept: &Mutex<Vec<String>>, said: &mpsc::Sender<String>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        let event: Value = serde_json::from_str(&line).unwrap_or_default();
+        kept.lock().unwrap().push(line);
+        match event["message"].as_str() {
+            // Nobody may be listening any more.
+            Some("serving") => drop(said.send(event["address"].as_str().unwrap_or_default().to_owned())),
+            Some("working") => drop(said.send(String::new())),
+            _ => {}
+        }
+    }
+}
+
+/// One instance as a process; it is killed when it is dropped.
+pub struct Instance {
+    child: Child,
+    pub address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Instance {
+    /// SIGKILL, by its id.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until it has ended itself at its crash point.
+    pub async fn crashed(&mut self) {
+        within(PATIENCE, "the instance ends itself", async || {
+            self.child.try_wait().unwrap().is_some()
+        })
+        .await;
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(6), "{status}: {:#?}", self.log.lock().unwrap());
+    }
+
+    /// Errors that it has logged.
+    pub fn errors(&self) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        log.iter()
+            .filter(|line| line.contains("\"level\":\"ERROR\""))
+            .cloned()
+            .collect()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::to(&self.address)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// An HTTP answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub replayed: bool,
+    pub body: Value,
+}
+
+impl Answer {
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    pub fn order(&self) -> OrderId {
+        self.body["id"].as_str().unwrap_or_default().parse().unwrap()
+    }
+}
+
+/// An HTTP client of one instance. `None` stands for an answer that did not come.
+#[derive(Clone)]
+pub struct Client {
+    address: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    pub fn to(address: &str) -> Self {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(8))
+            .build()
+            .unwrap();
+        Self {
+            address: address.to_owned(),
+            http,
+        }
+    }
+
+    async fn send(request: reqwest::RequestBuilder) -> Option<Answer> {
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        let replayed = response.headers().contains_key("idempotency-replayed");
+        Some(Answer {
+            status,
+            replayed,
+            body: response.json().await.ok()?,
+        })
+    }
+
+    fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.post(format!("http://{}{path}", self.address))
+    }
+
+    pub async fn buy(&self, sale: SaleId, user: &str, key: &str, quantity: u32) -> Option<Answer> {
+        let body = json!({"sku": SKU, "quantity": quantity});
+        let request = self
+            .post(&format!("/v1/sales/{sale}/orders"))
+            .bearer_auth(token(user))
+            .header("Idempotency-Key", key)
+            .json(&body);
+        Self::send(request).await
+    }
+
+    pub async fn order(&self, user: &str, order: OrderId) -> Option<Answer> {
+        let url = format!("http://{}/v1/orders/{order}", self.address);
+        Self::send(self.http.get(url).bearer_auth(token(user))).await
+    }
+
+    pub async fn cancel(&self, user: &str, order: OrderId) -> Option<Answer> {
+        let path = format!("/v1/orders/{order}/cancel");
+        Self::send(self.post(&path).bearer_auth(token(user))).await
+    }
+
+    /// Tells of a payment, as the provider would.
+    pub async fn pay(&self, payment: &Payment) -> Option<Answer> {
+        let body = serde_json::to_vec(&json!({
+            "type": "payment.succeeded",
+            "timestamp": Utc::now().to_rfc3339(),
+            "data": {
+                "payment_id": payment.payment_id,
+                "order_id": payment.order_id,
+                "amount_minor": payment.amount_minor,
+                "currency": payment.currency,
+            },
+        }))
+        .unwrap();
+        let at = Utc::now().timestamp();
+        let secret = webhook::decode_secret(WEBHOOK_SECRET).unwrap();
+        let request = self
+            .post("/v1/webhooks/payments")
+            .header("webhook-id", &payment.webhook_id)
+            .header("webhook-timestamp", at.to_string())
+            .header(
+                "webhook-signature",
+                webhook::sign(&secret, &payment.webhook_id, at, &body),
+            )
+            .body(body);
+        Self::send(request).await
+    }
+
+    /// An operator's request about a sale.
+    pub async fn operate(&self, sale: SaleId, verb: &str, key: &str, body: &Value) -> Option<Answer> {
+        let request = self
+            .post(&format!("/v1/admin/sales/{sale}/{verb}"))
+            .bearer_auth(ADMIN_KEY)
+            .header("Idempotency-Key", key)
+            .json(body);
+        Self::send(request).await
+    }
+}
+
+fn token(user: &str) -> String {
+    let claims = json!({"sub": user, "exp": Utc::now().timestamp() + 3_600});
+    let key = jsonwebtoken::EncodingKey::from_secret(JWT_SECRET.as_bytes());
+    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+}
+
+/// Buys through an instance in this process.
+pub async fn try_buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> Result<PurchaseOutcome, Fault> {
+    let request = PurchaseRequest {
+        user: user.parse().unwrap(),
+        key: key.parse().unwrap(),
+        sku: SKU.parse().unwrap(),
+        quantity,
+    };
+    flow::purchase::purchase(app, sale.id, &request).await
+}
+
+/// The same; while the answer is 503, the shopper repeats the request.
+pub async fn buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> PurchaseOutcome {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        match try_buy(app, sale, user, key, quantity).await {
+            Ok(outcome) => return outcome,
+            Err(fault) => assert!(fault.is_passing(), "{fault}"),
+        }
+        patience.pause("a purchase has an outcome").await;
+    }
+}
+
+/// Cancels, and asks again while the answer is 503.
+pub async fn cancel(app: &App, order: OrderId, user: &str) -> CancelOutcome {
+    let (patience, user) = (Patience::of(PATIENCE), user.parse().unwrap());
+    loop {
+        match flow::cancel::cancel(app, order, &user).await {
+            Ok(outcome) => return outcome,
+            Err(fault) => assert!(fault.is_passing(), "{fault}"),
+        }
+        patience.pause("a cancellation has an outcome").await;
+    }
+}
+
+/// Buys, or fails the test.
+pub async fn bought(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> Order {
+    match buy(app, sale, user, key, quantity).await {
+        PurchaseOutcome::Reserved(order) => order,
+        other => panic!("{user} did not get {quantity}: {other:?}"),
+    }
+}
+
+/// A payment of the right amount for one order; the same name is the same payment.
+pub fn payment(name: &str, order: OrderId, quantity: u32) -> Payment {
+    Payment {
+        payment_id: format!("pay-{name}"),
+        webhook_id: format!("msg-{name}"),
+        order_id: order,
+        amount_minor: PRICE * i64::from(quantity),
+        currency: "EUR".to_owned(),
+    }
+}
+
+/// A shopper whose home is this shard.
+pub fn shopper_at(sale: &Sale, shard: u16) -> String {
+    let mut names = (0..).map(|n| format!("at-{shard}-{n}"));
+    let home = |name: &String| home_shard(&sale.secret.0, &name.parse::<UserId>().unwrap(), sale.shards);
+    names.find(|name| home(name) == shard).unwrap()
+}

@@ -1,0 +1,466 @@
+//! The house's rules that no compiler knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which module may import which: imports point one way, down the list in `src/lib.rs`.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("domain", &["domain"]),
+    ("stock", &["stock", "domain", "crash"]),
+    ("ledger", &["ledger", "domain", "crash"]),
+    ("flow", &["flow", "stock", "ledger", "domain", "crash"]),
+    ("http", &["http", "flow", "domain", "config", "metrics"]),
+    ("scheduler", &["scheduler", "flow", "domain", "metrics"]),
+    (
+        "server",
+        &[
+            "server",
+            "http",
+            "scheduler",
+            "flow",
+            "stock",
+            "ledger",
+            "domain",
+            "config",
+            "metrics",
+            "crash",
+            "embedded",
+            "telemetry",
+        ],
+    ),
+    ("config", &["config", "domain"]),
+    ("crash", &["crash"]),
+    ("embedded", &["embedded"]),
+    ("metrics", &["metrics", "domain"]),
+    ("telemetry", &["telemetry"]),
+];
+
+/// Crates that only these modules may name, so that everything about them is in one place.
+const HAS_ALONE: &[(&str, &[&str])] = &[
+    ("redis", &["stock"]),
+    ("sqlx", &["ledger"]),
+    ("actix_web", &["http", "server"]),
+    ("tokio_cron_scheduler", &["scheduler"]),
+];
+
+/// A source file without its comments and tests.
+struct Source {
+    path: PathBuf,
+    /// Its module at the top of the crate; `main` and `lib` are none.
+    module: String,
+    /// Numbered from 1.
+    lines: Vec<(usize, String)>,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{folder} has no {extension} files");
+    found.sort();
+    found
+}
+
+fn short(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+fn sources() -> Vec<Source> {
+    let paths = files("src", "rs");
+    let mut only_tests = BTreeSet::new();
+    let mut sources = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines = Vec::new();
+        let mut all = text.lines().zip(1..).peekable();
+        while let Some((line, number)) = all.next() {
+            if line.trim() == "#[cfg(test)]" {
+                let (next, _) = all.peek().unwrap();
+                if next.ends_with('{') && next.contains("mod ") {
+                    break; // Tests stand at the end of their file.
+                }
+                if let Some(name) = next.trim().strip_suffix(';').and_then(|it| it.rsplit_once("mod ")) {
+                    only_tests.insert(path.with_extension("").join(name.1).with_extension("rs"));
+                    all.next();
+                    continue;
+                }
+            }
+            if !line.trim_start().starts_with("//") {
+                lines.push((number, line.to_owned()));
+            }
+        }
+        let inside = path.strip_prefix(root().join("src")).unwrap().with_extension("");
+        let module = inside.iter().next().unwrap().to_string_lossy().into_owned();
+        sources.push(Source { path, module, lines });
+    }
+    sources.retain(|source| !only_tests.contains(&source.path));
+    sources
+}
+
+/// What follows each occurrence of `start` in `line` that is no part of a longer path or name.
+fn after<'a>(line: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(start).filter_map(move |(at, _)| {
+        let before = line[..at].chars().next_back();
+        let is_whole = before.is_none_or(|it| !it.is_alphanumeric() && !"_:\"".contains(it));
+        is_whole.then(|| &line[at + start.len()..])
+    })
+}
+
+fn name(text: &str) -> &str {
+    text.split(|it: char| !it.is_alphanumeric() && it != '_')
+        .next()
+        .unwrap_or_default()
+}
+
+/// The modules that a path through the crate names: one, or several in braces.
+fn names(path: &str) -> Vec<&str> {
+    match path.strip_prefix('{') {
+        Some(group) => {
+            let group = group.split('}').next().unwrap_or_default();
+            group.split(',').map(|it| name(it.trim())).collect()
+        }
+        None => vec![name(path)],
+    }
+}
+
+fn assert_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_point_one_way() {
+    let may_import: BTreeMap<_, _> = MAY_IMPORT.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let at = |number: &usize| format!("{}:{number}", short(&source.path));
+        let is_top = source.path.parent().unwrap() == root().join("src");
+        for (number, line) in &source.lines {
+            // A path that goes up from the top of the crate is one through the crate by another name.
+            let goes_up = if is_top { "super::" } else { "super::super::" };
+            if after(line, goes_up).next().is_some() {
+                wrong.push(format!("{}: write crate:: for {goes_up}", at(number)));
+            }
+            if ["cli", "lib", "main"].contains(&source.module.as_str()) {
+                continue;
+            }
+            let Some(allowed) = may_import.get(source.module.as_str()) else {
+                wrong.push(format!(
+                    "{}: say in this test what {} may import",
+                    at(number),
+                    source.module
+                ));
+                break;
+            };
+            for target in after(line, "crate::").flat_map(names) {
+                if !allowed.contains(&target) {
+                    wrong.push(format!("{}: {} may not import {target}", at(number), source.module));
+                }
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn each_server_and_framework_is_named_in_one_place() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (number, line) in &source.lines {
+            for (krate, modules) in HAS_ALONE {
+                // `embedded` has a module of its own that is called redis.
+                let is_own = source.path.ends_with("src/embedded.rs") && *krate == "redis";
+                let names = after(line, &format!("{krate}::")).next().is_some();
+                if names && !is_own && !modules.contains(&source.module.as_str()) {
+                    let at = short(&source.path);
+                    wrong.push(format!(
+                        "{at}:{number}: only {} may name {krate}",
+                        modules.join(" and ")
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn the_domain_reads_no_clock_and_does_no_input_or_output() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.module == "domain") {
+        for (number, line) in &source.lines {
+            for word in [
+                "::now()",
+                "std::fs",
+                "std::net",
+                "std::env",
+                "tokio::",
+                "reqwest::",
+                "async fn",
+            ] {
+                if line.contains(word) {
+                    wrong.push(format!("{}:{number}: {word}", short(&source.path)));
+                }
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn production_code_neither_panics_on_purpose_nor_is_unfinished() {
+    let words = [
+        ".unwrap()",
+        ".expect(",
+        "todo!(",
+        "unimplemented!(",
+        "dbg!(",
+        "panic!(",
+        "unreachable!(",
+    ];
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (number, line) in &source.lines {
+            for word in words.iter().filter(|word| line.contains(**word)) {
+                wrong.push(format!("{}:{number}: {word}", short(&source.path)));
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn tests_wait_for_conditions_and_are_called_by_sentences() {
+    // Put together here, so that this line is not one of those that it looks for.
+    let sleep = ["sl", "eep("].concat();
+    let mut wrong = Vec::new();
+    for path in files("tests/it", "rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut is_test = false;
+        for (line, number) in text.lines().zip(1..) {
+            let at = format!("{}:{number}", short(&path));
+            if line.contains(&sleep) && !path.ends_with("support/poll.rs") {
+                wrong.push(format!("{at}: wait for what is to happen, with support::poll"));
+            }
+            if line.trim() == "#[ignore]" || line.trim().starts_with("#[ignore ") {
+                wrong.push(format!("{at}: a test that is never run proves nothing"));
+            }
+            if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
+                if name(rest).split('_').count() < 3 {
+                    wrong.push(format!("{at}: {} is no sentence", name(rest)));
+                }
+                is_test = false;
+            }
+            is_test |= ["#[test]", "#[tokio::test]", "#[actix_web::test]"].contains(&line.trim());
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn migrations_are_called_by_their_time_and_what_they_do() {
+    for path in files("migrations", "sql") {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let (time, what) = stem.split_once('_').unwrap_or_default();
+        let is_time = time.len() == 14 && time.bytes().all(|it| it.is_ascii_digit());
+        let words: Vec<&str> = what.split('_').collect();
+        let is_lower = words
+            .iter()
+            .all(|word| !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase()));
+        assert!(
+            is_time && words.len() >= 2 && is_lower,
+            "{} is not NNNNNNNNNNNNNN_verb_noun.sql",
+            short(&path)
+        );
+    }
+}
+
+/// A Lua script: its header's lines, without the dashes, and its code.
+struct Lua {
+    name: String,
+    header: Vec<String>,
+    code: Vec<String>,
+}
+
+fn scripts() -> Vec<Lua> {
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines();
+        let first = lines.next().unwrap();
+        assert!(
+            first == "#!lua" || first.starts_with("#!lua flags="),
+            "{}: {first}",
+            short(&path)
+        );
+        let (header, code): (Vec<_>, Vec<_>) = {
+            let all: Vec<&str> = lines.collect();
+            let end = all.iter().position(|line| !line.starts_with("--")).unwrap();
+            (all[..end].to_vec(), all[end..].to_vec())
+        };
+        let is_code = |line: &&&str| !line.trim_start().starts_with("--");
+        Lua {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            header: header.iter().map(|line| line[2..].trim().to_owned()).collect(),
+            code: code.iter().filter(is_code).map(|line| (*line).to_owned()).collect(),
+        }
+    };
+    files("lua", "lua").into_iter().map(read).collect()
+}
+
+impl Lua {
+    fn heading(&self, word: &str) -> Option<&str> {
+        self.header
+            .iter()
+            .find_map(|line| line.strip_prefix(word))
+            .map(str::trim)
+    }
+
+    /// The indices of `KEYS` or `ARGV` in some lines: a number, or nothing where it is computed.
+    fn indices(lines: &[String], table: &str) -> BTreeSet<Option<usize>> {
+        let start = format!("{table}[");
+        let all = lines.iter().flat_map(|line| after(line, &start));
+        all.map(|rest| {
+            let index = rest.split(']').next().unwrap();
+            // The header writes `ARGV[6..]` for all from the sixth.
+            index.parse().ok()
+        })
+        .collect()
+    }
+
+    /// The key's name by its number, from lines like `KEYS[1] {sale:shard}:stock  hash …`.
+    fn keys(&self) -> Vec<String> {
+        let keys = self.header.iter().filter(|line| line.starts_with("KEYS["));
+        keys.map(|line| {
+            let key = line.split_whitespace().nth(1).unwrap();
+            let rest = key
+                .strip_prefix("{sale:shard}:")
+                .unwrap_or_else(|| panic!("{}: {line}", self.name));
+            rest.split(':').next().unwrap().to_owned()
+        })
+        .collect()
+    }
+}
+
+#[test]
+fn every_script_says_what_it_takes_answers_and_who_calls_it() {
+    for lua in scripts() {
+        let name = &lua.name;
+        for word in ["KEYS[1]", "ARGV[1]", "Returns", "Retry:", "Caller:"] {
+            assert!(
+                lua.heading(word).is_some_and(|it| !it.is_empty()),
+                "{name}.lua does not say {word}"
+            );
+        }
+        let title = name.replace('_', " ");
+        let first = lua.header[0].to_lowercase();
+        assert!(
+            first.starts_with(&format!("{title}: ")),
+            "{name}.lua begins with {first:?}"
+        );
+
+        let caller = lua.heading("Caller:").unwrap().split_whitespace().next().unwrap();
+        let caller = fs::read_to_string(root().join(caller)).unwrap_or_else(|_| panic!("{name}.lua: no {caller}"));
+        assert!(
+            caller.contains(&format!("{}.prepare_invoke()", name.to_uppercase())),
+            "{name}.lua has no such caller"
+        );
+        let answers = |lines: &[String], start: &str| -> BTreeSet<String> {
+            let all = lines
+                .iter()
+                .flat_map(|line| line.match_indices(start).map(|(at, _)| &line[at + start.len()..]));
+            let words = all.map(|rest| rest.split('\'').next().unwrap().to_owned());
+            words.collect()
+        };
+        let said = answers(&lua.header, "{'");
+        assert_eq!(
+            answers(&lua.code, "{ '"),
+            said,
+            "{name}.lua: what it returns and what its header says"
+        );
+        for answer in said {
+            assert!(
+                caller.contains(&format!("\"{answer}\"")),
+                "{name}.lua: its caller does not know {answer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_key_and_argument_of_a_script_is_documented_and_used() {
+    for lua in scripts() {
+        for table in ["KEYS", "ARGV"] {
+            let said: Vec<String> = lua
+                .header
+                .iter()
+                .filter(|line| line.starts_with(table))
+                .cloned()
+                .collect();
+            let (said, used) = (Lua::indices(&said, table), Lua::indices(&lua.code, table));
+            // What comes after the last number may be read by number or not.
+            let numbered = |all: &BTreeSet<Option<usize>>| all.iter().copied().flatten().collect::<BTreeSet<_>>();
+            assert_eq!(numbered(&used), numbered(&said), "{}.lua: {table}", lua.name);
+            assert_eq!(
+                used.contains(&None),
+                said.contains(&None),
+                "{}.lua: the other {table}",
+                lua.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_script_touches_only_the_keys_that_it_was_given() {
+    for lua in scripts() {
+        let name = &lua.name;
+        let code = lua.code.join("\n");
+        // Each key is bound once, to the name that the header gives it.
+        let mut bound = BTreeMap::new();
+        for line in lua.code.iter().filter(|line| line.contains("KEYS[")) {
+            let (names, values) = line.strip_prefix("local ").and_then(|it| it.split_once(" = ")).unwrap();
+            for (local, value) in names.split(", ").zip(values.split(", ")) {
+                bound.insert(value.to_owned(), local.to_owned());
+            }
+        }
+        for (key, number) in lua.keys().iter().zip(1..) {
+            let local = bound.get(&format!("KEYS[{number}]"));
+            assert_eq!(local, Some(&format!("{key}_key")), "{name}.lua: KEYS[{number}]");
+        }
+        assert_eq!(
+            code.matches("KEYS").count(),
+            lua.keys().len(),
+            "{name}.lua names a key twice"
+        );
+
+        for call in code.split("call(").skip(1) {
+            let mut arguments = call.split([',', ')']);
+            let command = arguments.next().unwrap();
+            if command == "'TIME'" {
+                continue;
+            }
+            let key = arguments.next().unwrap().trim();
+            assert!(command.starts_with('\''), "{name}.lua calls {command}");
+            assert!(
+                bound
+                    .iter()
+                    .any(|(value, local)| value.starts_with("KEYS[") && local == key),
+                "{name}.lua: {command} on {key}, which is none of its keys"
+            );
+            assert!(!code.contains(&format!("\n{key} =")), "{name}.lua changes {key}");
+        }
+    }
+}
