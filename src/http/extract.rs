@@ -4,7 +4,7 @@ use super::Api;
 use super::problem::{Code, Problem};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use actix_web::dev::Payload;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::StreamExt;
@@ -164,9 +164,15 @@ from_head!(OrderPath, |request: &HttpRequest| segment(request, "such order")
 impl FromRequest for Body {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
-    fn from_request(_: &HttpRequest, payload: &mut Payload) -> Self::Future {
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let announced = request.headers().get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let payload = payload.take();
         Box::pin(async move {
+            // What is announced too large is not waited for.
+            if announced.is_some_and(|length| length > BODY_MAX as u64) {
+                return Err(too_large());
+            }
             let body = tokio::time::timeout(BODY_TIME, read(payload)).await;
             body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time")))
                 .map(Self)
@@ -174,15 +180,16 @@ impl FromRequest for Body {
     }
 }
 
+fn too_large() -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("a body has at most {BODY_MAX} bytes"))
+}
+
 async fn read(mut payload: Payload) -> Result<Bytes, Problem> {
     let mut body = BytesMut::new();
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| Problem::invalid(format!("the body is broken: {error}")))?;
         if body.len() + chunk.len() > BODY_MAX {
-            return Err(Problem::new(
-                Code::PayloadTooLarge,
-                format!("a body has at most {BODY_MAX} bytes"),
-            ));
+            return Err(too_large());
         }
         body.extend_from_slice(&chunk);
     }

@@ -1,4 +1,4 @@
-//! What the tests stand on: servers, connections, instances of the program, a world of shoppers, waiting.
+//! What the tests stand on: servers, connections, instances of the program, waiting, a world with shoppers.
 
 pub mod app;
 pub mod crowd;

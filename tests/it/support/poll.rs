@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Waits until `is_so` says yes, or panics with `what` after ten seconds. This and [`Patience`] are what sleeps.
+/// Waits until `is_so` says yes, or panics with `what` after ten seconds. Only this file sleeps.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is_so() {
@@ -36,13 +36,12 @@ impl Patience {
 
 /// The same for a question that is asked over the network: waits for an answer other than `None`.
 pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let patience = Patience::of(Duration::from_secs(10));
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        patience.pause(what).await;
     }
 }
 
