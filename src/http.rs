@@ -128,7 +128,7 @@ impl Weather {
                 Ok(value)
             }
             Err(fault) => {
-                if !fault.is_passing() {
+                if matches!(fault, Fault::Bug(_)) {
                     tracing::error!(%fault, "a request found what should not be");
                 } else if !self.0.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%fault, "requests are answered 503");

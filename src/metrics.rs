@@ -81,7 +81,7 @@ impl Metrics {
         registry.register("payments", "Payments by outcome", self.payments.clone());
         registry.register(
             "orders_drained",
-            "Orders taken into the ledger",
+            "Orders that this process's drain job took into the ledger",
             self.orders_drained.clone(),
         );
         registry.register("job_runs", "Runs of each job by result", self.job_runs.clone());

@@ -52,8 +52,8 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
     let mut orders = app.ledger.orders_of(sale.id, user, max).await?;
     let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
+    // Events are taken in in their order, so what the ledger has is older.
     orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
-    orders.sort_by_key(|order| (order.created_at, order.id));
     orders.truncate(LIST_MAX);
     Ok(Some(orders))
 }

@@ -17,10 +17,14 @@ use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
 use crate::stock::transfer::{Destination, Sent, Transfer};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How often a withdrawal looks for units that were on the move.
 const LOOKS_MAX: u16 = 3;
+/// How long, and how often, a restock waits for the same request that came just before.
+const WAIT: Duration = Duration::from_millis(20);
+const WAITS_MAX: u32 = 100;
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
 
@@ -93,9 +97,15 @@ pub async fn restock(
 
 /// Decides a pending restock; returns whether it was applied.
 async fn decide(app: &App, sale: &Sale, id: Uuid) -> Result<bool, Fault> {
-    let pending = match app.ledger.take_restock(id).await? {
-        TakenRestock::Decided { applied } => return Ok(applied),
-        TakenRestock::Pending(pending) => pending,
+    let mut waits = 0..WAITS_MAX;
+    let pending = loop {
+        match app.ledger.take_restock(id).await? {
+            TakenRestock::Decided { applied } => return Ok(applied),
+            TakenRestock::Pending(pending) => break pending,
+            // The same request, sent twice at once: the other one is about to know.
+            TakenRestock::Busy if waits.next().is_some() => tokio::time::sleep(WAIT).await,
+            TakenRestock::Busy => return Err(Fault::Unavailable("this restock is being decided".to_owned())),
+        }
     };
     let applied = if pending.restock.quantity > 0 {
         pending.add(sale).await?

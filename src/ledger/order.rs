@@ -96,7 +96,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn orders_of(&self, sale: SaleId, user: &UserId, max: i64) -> Result<Vec<Order>, Fault> {
         let rows = select_orders!(
-            "sale_id = $1 and user_id = $2 order by created_at, order_id limit $3",
+            "sale_id = $1 and user_id = $2 order by epoch, seq limit $3",
             sale.0,
             user.as_str(),
             max

@@ -46,6 +46,8 @@ pub struct PendingRestock {
 pub enum TakenRestock {
     /// It is to be decided.
     Pending(Box<PendingRestock>),
+    /// Somebody else is deciding it.
+    Busy,
     /// It has been.
     Decided {
         /// Whether it was applied.
@@ -123,7 +125,7 @@ impl Ledger {
     /// Takes a pending restock to decide it.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer, or somebody else is deciding it at this moment.
+    /// `Unavailable` when Postgres does not answer.
     pub async fn take_restock(&self, id: Uuid) -> Result<TakenRestock, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let row = sqlx::query!(
@@ -134,9 +136,7 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         let Some(row) = row else {
-            return Err(Fault::Unavailable(
-                "this restock is being decided; try again".to_owned(),
-            ));
+            return Ok(TakenRestock::Busy);
         };
         if row.state != "pending" {
             return Ok(TakenRestock::Decided {

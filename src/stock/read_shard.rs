@@ -125,7 +125,7 @@ impl Stock {
         Ok(decode_window(&window.unwrap_or_default()))
     }
 
-    /// Reads one shopper's orders, or the one that is asked for.
+    /// Reads one shopper's orders, oldest first, or the one that is asked for.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
@@ -153,7 +153,9 @@ impl Stock {
             let id = OrderId(Uuid::from_slice(&field).ok()?);
             Some(OrderRecord::decode(&value).map(|record| (id, record)))
         });
-        orders.collect()
+        let mut orders = orders.collect::<Result<Vec<_>, _>>()?;
+        orders.sort_by_key(|(_, record)| record.event);
+        Ok(orders)
     }
 }
 

@@ -126,6 +126,8 @@ pub struct OrderRecord {
     pub created_at: Millis,
     /// When it left `reserved`; 0 while it has not.
     pub resolved_at: Millis,
+    /// The event that announced it, where the record tells.
+    pub event: Option<Position>,
 }
 
 impl OrderRecord {
@@ -138,6 +140,9 @@ impl OrderRecord {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
+        let event = bytes
+            .get(ORDER_HEAD..)
+            .and_then(|id| decode_position(std::str::from_utf8(id).ok()?));
         let mut bytes = Unpack(bytes);
         Some(Self {
             state: OrderState::from_code(u8::try_from(bytes.number(1)?).ok()?)?,
@@ -145,6 +150,7 @@ impl OrderRecord {
             quantity: u32::try_from(bytes.number(4)?).ok()?,
             created_at: bytes.number(6)?,
             resolved_at: bytes.number(6)?,
+            event,
         })
     }
 

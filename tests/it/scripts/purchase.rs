@@ -35,6 +35,7 @@ async fn a_purchase_holds_units_writes_the_order_and_one_event() {
         quantity: 3,
         created_at: NOW,
         resolved_at: 0,
+        event: Some(Position { epoch: 1, seq: 1 }),
     };
     assert_eq!(record, expected);
 
