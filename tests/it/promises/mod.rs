@@ -7,3 +7,4 @@ mod ledger;
 mod payment_races;
 mod replay;
 mod sharding;
+mod throng;
