@@ -1,7 +1,6 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::domain::webhook;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -285,16 +284,10 @@ fn check_database_url(url: &str) -> Result<(), String> {
     }
 }
 
-/// The key in a Standard Webhooks secret: `whsec_` and base64 of 24 to 64 bytes.
+/// The key in a Standard Webhooks secret.
 fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
-    secret
-        .strip_prefix("whsec_")
-        .and_then(|encoded| STANDARD.decode(encoded).ok())
-        .filter(|key| (24..=64).contains(&key.len()))
-        .ok_or_else(|| {
-            "is not `whsec_` and base64 of 24 to 64 bytes; make one with `echo whsec_$(openssl rand -base64 32)`"
-                .to_owned()
-        })
+    webhook::decode_secret(secret)
+        .map_err(|wrong| format!("is wrong: {wrong}; make one with `echo whsec_$(openssl rand -base64 32)`"))
 }
 
 /// The settings of a file.

@@ -4,6 +4,7 @@
 use super::Failure;
 use super::output::one_line;
 use super::setting;
+use crate::config::ADMIN_KEY;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::operator`].
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        Client::new(self.url(), Some(setting::required(setting::ADMIN_KEY)?), limit)
+        Client::new(self.url(), Some(setting::required(ADMIN_KEY)?), limit)
     }
 
     /// A client that sends `bearer`, or nothing, as who it is.
