@@ -4,7 +4,7 @@ use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, payment
 use crate::support::poll::Patience;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::sale::Sale;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
@@ -75,17 +75,27 @@ async fn shop(doors: &Doors, sale: &Sale, told: &Told, user: &str, mut random: S
         let answer = tokio::time::timeout(patience, client.buy(sale.id, user, "k", quantity)).await;
         doors.note(told, user, "k", answer.ok().flatten().as_ref());
     }
+    // Some also try to get more than they may, under another key at the same time.
+    let greedy = random.random_bool(0.2).then(|| doors.any(&mut random));
+    let more = async {
+        match greedy {
+            Some(client) => client.buy(sale.id, user, "more", 2).await,
+            None => None,
+        }
+    };
     let (one, other) = (doors.any(&mut random), doors.any(&mut random));
-    let (one, other) = join(
+    let (one, other, more) = join3(
         one.buy(sale.id, user, "k", quantity),
         other.buy(sale.id, user, "k", quantity),
+        more,
     )
     .await;
     doors.note(told, user, "k", one.as_ref());
     doors.note(told, user, "k", other.as_ref());
+    doors.note(told, user, "more", more.as_ref());
     let answer = until_told(doors, told, sale, user, quantity, &mut random).await;
-    if answer.code() == "sold_out" {
-        // Two requests of a key may differ here: one came before a unit was given back, one after.
+    // Two requests of a key may differ here: one came before a unit was given back, one after.
+    if matches!(answer.code(), "sold_out" | "purchase_limit_reached") {
         return false;
     }
     assert!(matches!(answer.status, 200 | 201), "{answer:?}");

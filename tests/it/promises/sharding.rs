@@ -19,13 +19,18 @@ fn sku() -> Sku {
     SKU.parse().unwrap()
 }
 
-/// Two workers that even out and finish transfers until they are told to stop. A fault that passes is no concern.
+/// Two workers that even out and finish transfers until they are told to stop, and move single units about, also the
+/// last ones, which evening out leaves alone. A fault that passes is no concern.
 fn workers(apps: &[Arc<App>], sale: &Arc<Sale>, stop: &Arc<AtomicBool>) -> Vec<tokio::task::JoinHandle<()>> {
     let work = |app: &Arc<App>| {
         let (app, sale, stop) = (Arc::clone(app), Arc::clone(sale), Arc::clone(stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
+                let (from, to) = (rand::random_range(0..sale.shards), rand::random_range(0..sale.shards));
                 let done = async {
+                    if from != to {
+                        flow::borrow::transfer(&app, &sale, &sku(), (from, to), 1).await?;
+                    }
                     flow::rebalance::rebalance(&app, &sale).await?;
                     flow::borrow::finish_left(&app, &sale, 0).await?;
                     flow::drain::drain_all(&app).await?;
