@@ -24,7 +24,8 @@ const VARIABLES: [&str; 8] = [
 ];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
-const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
+/// Where Redis is.
+pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
 /// Where Postgres is.
 pub const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
 const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";

@@ -12,7 +12,7 @@ pub mod sale;
 use crate::domain::fault::Fault;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
 
 /// How long the end waits for what runs on a connection.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// How long the first connection may take.
+const REACH_MAX: Duration = Duration::from_secs(5);
 /// How long anybody waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
@@ -39,6 +41,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when the server cannot be reached, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
+        reach(url).await?;
         Ok(Self {
             api: pool(url, 12, "1500ms").await?,
             payments: pool(url, 6, "1500ms").await?,
@@ -84,6 +87,7 @@ impl Ledger {
 /// # Errors
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), Fault> {
+    reach(url).await?;
     let pool = pool(url, 1, "0").await?;
     let outcome = MIGRATIONS
         .run(&pool)
@@ -91,6 +95,23 @@ pub async fn migrate(url: &str) -> Result<(), Fault> {
         .map_err(|error| Fault::Bug(format!("a migration failed: {error}")));
     pool.close().await;
     outcome
+}
+
+/// Connects once, outside of any pool: a pool tries again until its time is over, and forgets why.
+async fn reach(url: &str) -> Result<(), Fault> {
+    let options = PgConnectOptions::from_str(url).map_err(|error| fault(&error))?;
+    let place = format!("{}:{}", options.get_host(), options.get_port());
+    let unreachable = |why: String| {
+        Fault::Unavailable(format!(
+            "Postgres at {place} cannot be used: {why}; check FLASHSALE_DATABASE_URL"
+        ))
+    };
+    match tokio::time::timeout(REACH_MAX, sqlx::PgConnection::connect_with(&options)).await {
+        Ok(Ok(connection)) => connection.close().await.map_err(|error| fault(&error)),
+        Ok(Err(sqlx::Error::Database(error))) => Err(unreachable(error.message().to_owned())),
+        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Err(_) => Err(unreachable("no answer in time".to_owned())),
+    }
 }
 
 async fn pool(url: &str, connections_max: u32, statement_max: &str) -> Result<PgPool, Fault> {

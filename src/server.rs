@@ -63,11 +63,16 @@ pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a server cannot be reached or a shard is not all there.
-pub fn inspect(config: &Config, sale: SaleId, user: Option<&UserId>) -> anyhow::Result<Option<Inspection>> {
+pub fn inspect(
+    redis_url: &str,
+    database_url: &str,
+    sale: SaleId,
+    user: Option<&UserId>,
+) -> anyhow::Result<Option<Inspection>> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
-        let ledger = Ledger::connect(config.database_url.expose()).await?;
-        let stock = Stock::connect(config.redis_url.expose()).await?;
+        let ledger = Ledger::connect(database_url).await?;
+        let stock = Stock::connect(redis_url).await?;
         Ok(flow::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
     })
 }

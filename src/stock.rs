@@ -37,7 +37,8 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when the server cannot be reached in time, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
-        let info = redis::IntoConnectionInfo::into_connection_info(url).map_err(unreachable)?;
+        let info =
+            redis::IntoConnectionInfo::into_connection_info(url).map_err(|error| unreachable("its URL", &error))?;
         // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a
         // real network.
         let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
@@ -46,6 +47,8 @@ impl Stock {
             .set_connection_timeout(Some(Duration::from_secs(1)))
             .set_number_of_retries(1)
             .set_pipeline_buffer_size(4096);
+        let place = info.addr().to_string();
+        let unreachable = |error| unreachable(&place, &error);
         let client = redis::Client::open(info).map_err(unreachable)?;
         Ok(Self(
             ConnectionManager::new_with_config(client, config)
@@ -76,8 +79,10 @@ async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resu
     }
 }
 
-fn unreachable(error: redis::RedisError) -> Fault {
-    Fault::Unavailable(format!("Redis cannot be reached: {error}"))
+fn unreachable(place: &str, error: &redis::RedisError) -> Fault {
+    Fault::Unavailable(format!(
+        "Redis at {place} cannot be reached: {error}; check FLASHSALE_REDIS_URL"
+    ))
 }
 
 /// What an error of the client or the server means.

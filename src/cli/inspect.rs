@@ -1,11 +1,16 @@
 //! `flashsale inspect`: decodes what Redis holds of a sale, for a human who looks for a mistake.
 
 use super::Failure;
-use crate::config::Config;
+use crate::config::{DATABASE_URL, REDIS_URL, Settings};
 use crate::server;
+use anyhow::Context as _;
+use std::path::PathBuf;
 
 /// Arguments of `inspect`.
+///
+/// Needs FLASHSALE_REDIS_URL and FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Args {
     /// The sale's id.
     #[arg(value_name = "SALE_ID")]
@@ -13,6 +18,9 @@ pub struct Args {
     /// Also this shopper's window and orders.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
+    /// Where a running `flashsale up` keeps its data: its servers are asked.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 }
 
 /// Prints JSON.
@@ -21,18 +29,40 @@ pub struct Args {
 /// `Usage` when the configuration or an id is wrong, `No` when there is no such sale, `Fault` when a server does not
 /// answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let config = Config::load()?;
+    let (redis_url, database_url) = servers(args)?;
     let id = args
         .id
         .parse()
         .map_err(|wrong| Failure::Usage(format!("{}: {wrong}", args.id)))?;
     let user = args.user.as_ref().map(|user| user.parse()).transpose();
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
-    match server::inspect(&config, id, user.as_ref())? {
+    match server::inspect(&redis_url, &database_url, id, user.as_ref())? {
         Some(found) => {
             println!("{}", serde_json::to_string_pretty(&found).map_err(anyhow::Error::from)?);
             Ok(())
         }
         None => Err(Failure::No(format!("there is no sale {id}"))),
     }
+}
+
+/// The URLs of Redis and Postgres.
+fn servers(args: &Args) -> Result<(String, String), Failure> {
+    if let Some(dir) = &args.data {
+        let path = dir.join("run.json");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}: is `flashsale up` running there?", path.display()))?;
+        let run: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+        let url = |name: &str| run[name].as_str().unwrap_or_default().to_owned();
+        return Ok((url("redis_url"), url("database_url")));
+    }
+    let settings = Settings::load()?;
+    let required = |name: &str| {
+        settings.get(name).map(str::to_owned).ok_or_else(|| {
+            Failure::Usage(format!(
+                "{name} is not set: set it, or name the folder of a `flashsale up` with --data"
+            ))
+        })
+    };
+    Ok((required(REDIS_URL)?, required(DATABASE_URL)?))
 }

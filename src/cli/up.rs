@@ -55,12 +55,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let run_file = dir.join("run.json");
     // The last run may have been killed: what it wrote is no longer true.
     remove(&run_file)?;
-    fill_in_secrets(&dir, &mut settings)?;
+    let given = fill_in_secrets(&dir, &mut settings)?;
     // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
     let mut config = Config::from_settings(&settings)?;
     telemetry::init(&config.log)?;
 
+    println!("Starting Redis and Postgres in {} …", dir.display());
     let (redis, postgres) = start_servers(&dir)?;
     let (redis_url, database_url) = (redis.url(), postgres.url());
     settings.set_servers(redis_url.clone(), database_url.clone());
@@ -68,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let instance = Instance {
         dir: dir.clone(),
         admin_key: config.admin_key.clone(),
+        given,
     };
     let run = serde_json::json!({
         "http": "",
@@ -96,17 +98,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Adds the secrets that neither the environment nor `flashsale.toml` sets.
-fn fill_in_secrets(dir: &Path, settings: &mut Settings) -> anyhow::Result<()> {
-    let wanted: Vec<_> = SECRETS
-        .into_iter()
-        .filter(|(name, _)| settings.get(name).is_none())
-        .collect();
+/// Adds the secrets that neither the environment nor `flashsale.toml` sets; returns the names of those that they do.
+fn fill_in_secrets(dir: &Path, settings: &mut Settings) -> anyhow::Result<Vec<&'static str>> {
+    let (given, wanted): (Vec<_>, Vec<_>) = SECRETS.into_iter().partition(|(name, _)| settings.get(name).is_some());
     let origin = secrets::path(dir);
     for (name, value) in secrets::load_or_make(dir, &wanted)? {
         settings.set(name, value, format!("{}: {name}", origin.display()));
     }
-    Ok(())
+    Ok(given.into_iter().map(|(name, _)| name).collect())
 }
 
 fn start_servers(dir: &Path) -> anyhow::Result<(RedisServer, PostgresServer)> {
@@ -139,7 +138,7 @@ impl Watch {
             }
             thread::sleep(WATCH_EVERY);
         };
-        tracing::error!("{death}");
+        tracing::error!("a server ended by itself; stopping");
         *self.death.lock().unwrap_or_else(PoisonError::into_inner) = Some(death);
         stop.cancel();
         let deadline = Instant::now() + END_LIMIT;
@@ -167,6 +166,8 @@ impl Watch {
 struct Instance {
     dir: PathBuf,
     admin_key: config::Secret<String>,
+    /// The secrets that came from outside, by name.
+    given: Vec<&'static str>,
 }
 
 impl Instance {
@@ -192,22 +193,28 @@ impl Instance {
     fn guide(&self, url: &str, sale: Option<&DemoSale>) -> String {
         let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
         let program = quoted(&program.to_string_lossy());
-        let secrets = quoted(&secrets::path(&self.dir).to_string_lossy());
+        let file = secrets::path(&self.dir);
+        // What was given from outside is not in the file, or differs from what is.
+        let prepare = match self.given.as_slice() {
+            [] => format!("set -a; . {}; set +a", quoted(&file.to_string_lossy())),
+            names => format!("# export {} as this instance has them", names.join(", ")),
+        };
         let mut text = format!(
-            "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n\n\
-             Console  {url}/console (not built yet; until then: {program} sale watch)\n",
+            "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
             dir = self.dir.display(),
         );
         let Some(DemoSale { id, sku }) = sale else { return text };
         text += &format!(
-            "\n\
+            "Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
-             set -a; . {secrets}; set +a; export FLASHSALE_URL={url}\n\
+             {prepare}\n\
+             export FLASHSALE_URL={url}\n\
              # buy\n\
              ORDER=$(curl -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
-             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}' | tee /dev/stderr | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
+             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}' | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p'); \
+             echo \"order ${{ORDER:-was refused}}\"\n\
              # pay\n\
              {program} pay $ORDER\n\
              # watch\n\

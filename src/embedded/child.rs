@@ -157,7 +157,13 @@ impl Server {
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        Some(with_tail(&format!("{} ended by itself ({how})", self.name), &self.log))
+        Some(with_tail(
+            &format!(
+                "{} ended by itself ({how}); start again, it goes on where it was",
+                self.name
+            ),
+            &self.log,
+        ))
     }
 
     /// Waits until `ready` says yes; it says why not otherwise.

@@ -131,7 +131,7 @@ pub fn private_for(path: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()>
     let us = effective_uid()?;
     let is_ours = metadata.uid() == us || owner.is_some_and(|(uid, _)| metadata.uid() == uid);
     if !metadata.is_dir() || !is_ours {
-        bail!("{shown} belongs to somebody else; remove it and start again");
+        bail!("{shown} belongs to another user; start as that user, or choose another folder");
     }
     if let Some((uid, gid)) = owner
         && us != uid
