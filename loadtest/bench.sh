@@ -31,14 +31,14 @@ while [ "$round" -lt "$rounds" ]; do
     redis FLUSHALL >/dev/null
     set_rate=$(rate -n 1000000 SET key:__rand_int__ value)
     redis FLUSHALL >/dev/null
-    redis EVAL "$(cat "$lua/preload.lua")" 2 "$sale:stock" "$sale:events" \
-        1 0 9999999999999 5 60000 SKU-1 900000000 5 >/dev/null
-    redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:stock" 1 1 0 9999999999999 >/dev/null
+    redis EVAL "$(cat "$lua/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
+        1 0 9999999999999 5 60000 900000000 5 >/dev/null
+    redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
     script=$(redis SCRIPT LOAD "$(cat "$lua/purchase.lua")")
     before=$(memory)
     # An order's id has 16 bytes: 4 and a random number of 12 digits. Key and user are as long as UUIDs.
-    purchase_rate=$(rate -n "$calls" EVALSHA "$script" 3 "$sale:stock" \
-        "$sale:buyer:7d3c9f52-9b1e-4c57-a4c1-__rand_int__" "$sale:events" "ordr__rand_int__" SKU-1 1 \
+    purchase_rate=$(rate -n "$calls" EVALSHA "$script" 4 "$sale:shard" "$sale:item:SKU-1" \
+        "$sale:buyer:7d3c9f52-9b1e-4c57-a4c1-__rand_int__" "$sale:events" "ordr__rand_int__" 1 \
         "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11
 7d3c9f52-9b1e-4c57-a4c1-__rand_int__")
     orders=$(redis XLEN "$sale:events")

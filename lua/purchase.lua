@@ -3,17 +3,19 @@
 -- Invariant: available + held + sold + revoked + out = granted + in for the item on this shard, before and
 --   after; available is never below zero; one idempotency key has one order; every order has one event.
 --
--- KEYS[1] {sale:shard}:stock         hash    every item of the shard by SKU; never expires
--- KEYS[2] {sale:shard}:buyer:<user>  hash    the shopper; expires only while it holds no order
--- KEYS[3] {sale:shard}:events        stream  trimmed by the drain after its commit; never expires
+-- KEYS[1] {sale:shard}:shard         string  the shard; never expires
+-- KEYS[2] {sale:shard}:item:<sku>    string  the item's units on this shard; never expires
+-- KEYS[3] {sale:shard}:buyer:<user>  string  the shopper; expires only while it holds no order
+-- KEYS[4] {sale:shard}:events        stream  trimmed by the drain after its commit; never expires
 -- ARGV[1] order     16 bytes, derived from sale, user and idempotency key: the same key is the same order
--- ARGV[2] sku       1..64 bytes
--- ARGV[3] quantity  1..100000 units
--- ARGV[4] identity  idempotency key, newline, user: carried to the drain, opaque here
+-- ARGV[2] quantity  1..100000 units
+-- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
+-- ARGV[4] looked    'looked': the ledger does not have the order; anything else: nobody has looked there
 -- ARGV[5] now_ms    absent: ask TIME; stands in for it in tests
 -- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
+--         {'LOOK'}                       the shopper's older orders are in the ledger alone: look there first
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the window is full for that long
 --         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while it is being loaded
@@ -23,8 +25,8 @@
 -- Caller: src/stock/purchase.rs (the packed layouts are written down in src/stock/record.rs)
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
-local stock_key, buyer_key, events_key = KEYS[1], KEYS[2], KEYS[3]
-local order, sku, quantity, now = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
+local shard_key, item_key, buyer_key, events_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local order, quantity, now = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 if #order ~= 16 or not quantity or not (quantity >= 1 and quantity <= 100000) or quantity % 1 ~= 0 then
   return redis.error_reply('BADARG purchase')
 end
@@ -33,35 +35,45 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Reading both hashes first proves their types: no write below can fail with WRONGTYPE.
-local stock = call('HGET', stock_key, sku)
-if not stock or #stock < 87 then
-  return redis.error_reply('MISSING stock')
+-- One command reads all that is decided on, and one writes it: each costs as much as all the packing below.
+local found = call('MGET', shard_key, item_key, buyer_key)
+local shard, units, buyer = found[1], found[2], found[3]
+if not shard or #shard < 38 then
+  return redis.error_reply('MISSING shard')
+elseif not units or #units ~= 60 then
+  return redis.error_reply('MISSING item')
 end
-local available, held, state, starts_at, ends_at, rate_limit, window_ms, unit_limit, item =
-  unpack('>I6I6BI6I6I4I6I4xI2', stock)
-local units_field = stock:sub(40, 42)
-local buyer = call('HMGET', buyer_key, order, 'w', units_field, 'b')
+local state, starts_at, ends_at, rate_limit, window_ms = unpack('>BI6I6I4I6', shard)
+local available, held, unit_limit, item = unpack('>I6I6I4I2', units)
 
-local record = buyer[1]
-if record then
-  local _, its_item, its_quantity = unpack('>BI2I4', record)
-  if its_item ~= item or its_quantity ~= quantity then
-    return { 'KEY_REUSED' }
+local banned_until, elsewhere, limits, window, orders = 0, 0, '', '', ''
+if buyer then
+  local items, entries
+  banned_until, elsewhere, items, entries = unpack('>I6BI2I2', buyer)
+  local window_at = 12 + items * 6
+  local orders_at = window_at + entries * 12
+  limits, window, orders = buyer:sub(12, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
+  -- An id is half a keyed hash: no other bytes of a shopper look like it.
+  local _, at = orders:find(order, 1, true)
+  if at then
+    local _, its_item, its_quantity = unpack('>BI2I4', orders, at + 1)
+    if its_item ~= item or its_quantity ~= quantity then
+      return { 'KEY_REUSED' }
+    end
+    if call('EXISTS', events_key) == 0 then
+      return redis.error_reply('MISSING events')
+    end
+    local id = unpack('>Bc0', orders, at + 20)
+    return { 'REPLAYED', orders:sub(at + 1, at + 19) .. id, #call('XRANGE', events_key, id, id) == 0 and 1 or 0 }
+  elseif elsewhere == 1 and ARGV[4] ~= 'looked' then
+    return { 'LOOK' }
+  elseif now < banned_until then
+    return { 'BANNED' }
   end
-  if call('EXISTS', events_key) == 0 then
-    return redis.error_reply('MISSING events')
-  end
-  local id = record:sub(20)
-  return { 'REPLAYED', record, #call('XRANGE', events_key, id, id) == 0 and 1 or 0 }
-end
-
-if buyer[4] and now < tonumber(buyer[4]) then
-  return { 'BANNED' }
 end
 
 -- The window is a row of 12-byte entries, oldest first: 6 bytes of time, then 6 of the order it counted.
-local window, member, counted = buyer[2] or '', order:sub(11), nil
+local member, counted = order:sub(11), nil
 if window ~= '' then
   local first = 1
   while first <= #window and unpack('>I6', window, first) <= now - window_ms do
@@ -80,7 +92,15 @@ if not counted then
   window = window .. pack('>I6', now) .. member
 end
 
-local units = buyer[3] and unpack('>I4', buyer[3]) or 0
+-- What the shopper has of each item is a row of 6-byte entries: 2 bytes of the item's position, then 4 of units.
+local mine, mine_at = 0, #limits + 1
+for at = 1, #limits, 6 do
+  local its_item, its_units = unpack('>I2I4', limits, at)
+  if its_item == item then
+    mine, mine_at = its_units, at
+    break
+  end
+end
 local refusal
 if state == 0 then
   refusal = { 'NOT_OPEN', 'draft' }
@@ -90,18 +110,20 @@ elseif state == 2 then
   refusal = { 'NOT_OPEN', 'paused' }
 elseif now < starts_at then
   refusal = { 'NOT_OPEN', 'scheduled' }
-elseif units + quantity > unit_limit then
+elseif mine + quantity > unit_limit then
   refusal = { 'LIMIT_REACHED' }
 elseif available < quantity then
   refusal = { 'SHORT', available }
 end
 if refusal then
   if not counted then
-    call('HSET', buyer_key, 'w', window)
-    -- A shopper with nothing but a window is forgotten with it; a second of slack, because an expiry counts
-    -- from the script's start and the window from TIME.
-    if call('HLEN', buyer_key) == 1 then
-      call('PEXPIRE', buyer_key, window_ms + 1000)
+    local row = pack('>I6BI2I2', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders
+    if #orders + elsewhere > 0 then
+      call('SET', buyer_key, row)
+    else
+      -- A shopper with nothing but a window is forgotten with it; a second of slack, because an expiry counts
+      -- from the script's start and the window from TIME.
+      call('SET', buyer_key, row, 'PX', window_ms + 1000)
     end
   end
   return refusal
@@ -110,14 +132,12 @@ end
 -- XADD goes first: it alone can still refuse (no stream), and nothing has been written by then. Its id is the
 -- shard's epoch and the next sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
-local id = call('XADD', events_key, 'NOMKSTREAM', stock:sub(85), 'reserved', head .. order .. ARGV[4])
+local id = call('XADD', events_key, 'NOMKSTREAM', shard:sub(36), 'reserved', head .. order .. ARGV[3])
 if not id then
   return redis.error_reply('MISSING events')
 end
-record = head .. id
-call('HSET', stock_key, sku, pack('>I6I6', available - quantity, held + quantity) .. stock:sub(13))
-call('HSET', buyer_key, order, record, 'w', window, units_field, pack('>I4', units + quantity))
-if buyer[2] and not buyer[3] then
-  call('PERSIST', buyer_key)
-end
-return record
+limits = limits:sub(1, mine_at - 1) .. pack('>I2I4', item, mine + quantity) .. limits:sub(mine_at + 6)
+call('MSET', item_key, pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), buyer_key,
+  pack('>I6BI2I2', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
+  .. string.char(#id) .. id)
+return head .. id

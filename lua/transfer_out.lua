@@ -2,11 +2,11 @@
 -- Transfer out: take free units of an item out of this shard and write down where they go.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
 --
--- KEYS[1] {sale:shard}:stock      hash  every item of the shard by SKU; never expires
--- KEYS[2] {sale:shard}:transfers  hash  transfers on their way by id; never expires
--- KEYS[3] {sale:shard}:applied    set   ids that are finished here; never expires
+-- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
+-- KEYS[2] {sale:shard}:transfers   hash    transfers on their way by id; never expires
+-- KEYS[3] {sale:shard}:applied     set     ids that are finished here; never expires
 -- ARGV[1] id      the transfer's id, 36 bytes
--- ARGV[2] sku     1..64 bytes
+-- ARGV[2] sku     1..64 bytes, for the one who finishes what was left
 -- ARGV[3] to      the borrower's shard, or `ledger` for units that leave the sale
 -- ARGV[4] wanted  1..1000000000 units at the most
 -- ARGV[5] at_ms   milliseconds since the epoch, for the one who finishes what was left
@@ -17,30 +17,30 @@
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
-local stock_key, transfers_key, applied_key = KEYS[1], KEYS[2], KEYS[3]
+local item_key, transfers_key, applied_key = KEYS[1], KEYS[2], KEYS[3]
 local id, sku, to, wanted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if #id ~= 36 or not wanted or not (wanted >= 1 and wanted <= 1000000000) or wanted % 1 ~= 0
   or not tonumber(ARGV[5]) then
   return redis.error_reply('BADARG transfer_out')
 end
-local stock = redis.call('HGET', stock_key, sku)
+local units = redis.call('GET', item_key)
 local known = redis.call('HGET', transfers_key, id)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'DONE' }
 elseif known then
   return { 'OUT', tonumber(known:match('^%S+ (%d+) ')) }
-elseif not stock or #stock < 87 then
-  return redis.error_reply('MISSING stock')
+elseif not units or #units ~= 60 then
+  return redis.error_reply('MISSING item')
 end
-local available = unpack('>I6', stock)
-local units = math.min(available, wanted)
-if units == 0 then
+local available = unpack('>I6', units)
+local sent = math.min(available, wanted)
+if sent == 0 then
   return { 'NONE' }
 end
-local out = unpack('>I6', stock, 55)
-local version = unpack('>I6', stock, 73)
+local out = unpack('>I6', units, 31)
+local version = unpack('>I6', units, 49)
 
-redis.call('HSET', transfers_key, id, to .. ' ' .. string.format('%.0f', units) .. ' ' .. ARGV[5] .. ' ' .. sku)
-redis.call('HSET', stock_key, sku, pack('>I6', available - units) .. stock:sub(7, 54) .. pack('>I6', out + units)
-  .. stock:sub(61, 72) .. pack('>I6', version + 1) .. stock:sub(79))
-return { 'OUT', units }
+redis.call('HSET', transfers_key, id, to .. ' ' .. string.format('%.0f', sent) .. ' ' .. ARGV[5] .. ' ' .. sku)
+redis.call('SET', item_key, pack('>I6', available - sent) .. units:sub(7, 30) .. pack('>I6', out + sent)
+  .. units:sub(37, 48) .. pack('>I6', version + 1) .. units:sub(55))
+return { 'OUT', sent }

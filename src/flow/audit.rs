@@ -13,7 +13,6 @@ use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::ledger::audit::{Books, ShardBooks};
 use crate::ledger::outbox::Message;
-use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::transfer::Destination;
 use futures_util::future::try_join_all;
@@ -44,8 +43,8 @@ pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
             }));
         }
         let books = app.ledger.books(id, sale.shards).await?;
-        let shards = (0..sale.shards).map(|shard| ShardKey { sale: id, shard });
-        let readings = try_join_all(shards.map(|key| app.stock.read_shard(key, EVENTS_MAX))).await?;
+        let shards = (0..sale.shards).map(|shard| app.stock.read_shard(&sale, shard, EVENTS_MAX));
+        let readings = try_join_all(shards).await?;
         let audit = compare(&sale, &books, &readings);
         looks += 1;
         if audit.balanced || looks == LOOKS_MAX {

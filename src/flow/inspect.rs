@@ -47,14 +47,15 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
     let Some(sale) = app.ledger.sale(id).await? else {
         return Ok(None);
     };
-    let readings = app.stock.read_shards(id, sale.shards).await?;
+    let readings = app.stock.read_shards(&sale).await?;
     let buyer = match user {
         Some(user) => {
             let home = home_shard(&sale.secret.0, user, sale.shards);
-            let window = app.stock.read_window(ShardKey { sale: id, shard: home }, user).await?;
+            let buyer = app.stock.read_buyer(ShardKey { sale: id, shard: home }, user).await?;
             Some(Buyer {
                 home_shard: home,
-                window: window
+                window: buyer
+                    .window
                     .into_iter()
                     .map(|at| time::format(&time::from_millis(at)))
                     .collect(),
@@ -72,8 +73,8 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
 fn shard(reading: &ShardReading) -> Shard {
     Shard {
         stats: shard_stats(reading),
-        state: reading.state.0.as_str(),
-        state_version: reading.state_version,
+        state: reading.record.lifecycle.as_str(),
+        state_version: reading.record.state_version,
         counters: reading
             .items
             .iter()

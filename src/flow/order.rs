@@ -91,9 +91,10 @@ pub(super) async fn find_in_stock(
         sale: sale.id,
         shard: home_shard(&sale.secret.0, user, sale.shards),
     };
-    let records = app.stock.read_orders(home, user, only).await?;
-    records
-        .into_iter()
+    let buyer = app.stock.read_buyer(home, user).await?;
+    let orders = buyer.orders.into_iter();
+    orders
+        .filter(|(id, _)| only.is_none_or(|only| only == *id))
         .map(|(id, record)| record.into_order(id, sale, user.clone(), false))
         .collect()
 }

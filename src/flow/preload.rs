@@ -43,7 +43,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     let readings = if sale.retired {
         Vec::new()
     } else {
-        app.stock.read_shards(sale.id, sale.shards).await?
+        app.stock.read_shards(&sale).await?
     };
     Ok(Some((sale, readings)))
 }

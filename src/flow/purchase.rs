@@ -38,8 +38,9 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
     crash::point("purchase.before_script");
+    let mut looked = false;
     for _ in 0..TRIES_MAX {
-        let answer = match app.stock.purchase(home, order, request, None).await {
+        let answer = match app.stock.purchase(home, order, request, looked, None).await {
             // The shard is not missing: its sale ended long ago.
             Err(Fault::Incomplete(_))
                 if Box::pin(app.sales.fresh(sale_id))
@@ -60,6 +61,13 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 PurchaseOutcome::Replayed(record.into_order(order, &sale, request.user.clone(), drained)?)
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
+            ShardAnswer::Look => match Box::pin(replay_from_ledger(app, order, request)).await? {
+                Some(outcome) => outcome,
+                None => {
+                    looked = true;
+                    continue;
+                }
+            },
             ShardAnswer::Banned => PurchaseOutcome::Banned,
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
@@ -75,4 +83,20 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+/// What an order that was decided long ago makes of a request; `None` when there is no such order.
+async fn replay_from_ledger(
+    app: &App,
+    id: OrderId,
+    request: &PurchaseRequest,
+) -> Result<Option<PurchaseOutcome>, Fault> {
+    let order = app.ledger.order(id).await?;
+    Ok(order.map(|order| {
+        if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
+            PurchaseOutcome::Replayed(order)
+        } else {
+            PurchaseOutcome::KeyReused
+        }
+    }))
 }

@@ -18,7 +18,7 @@ pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 {
         return Ok(0);
     }
-    let readings = app.stock.read_shards(sale.id, sale.shards).await?;
+    let readings = app.stock.read_shards(sale).await?;
     let mut moved = 0;
     for item in &sale.items {
         let available: Vec<i64> = readings

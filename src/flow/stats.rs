@@ -85,7 +85,7 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
     if !sale.is_in_stock() {
         return Ok(Vec::new());
     }
-    app.stock.read_shards(sale.id, sale.shards).await
+    app.stock.read_shards(sale).await
 }
 
 /// What needs an operator's eye, in any sale.
@@ -188,7 +188,7 @@ pub fn shard_stats(reading: &ShardReading) -> ShardStats {
     };
     ShardStats {
         shard: reading.shard,
-        epoch: reading.epoch,
+        epoch: reading.record.epoch,
         available: by_sku(|counters| counters.available),
         held: by_sku(|counters| counters.held),
         sold: by_sku(|counters| counters.sold),

@@ -3,15 +3,16 @@
 //!
 //! | key | type | holds |
 //! | --- | --- | --- |
-//! | `{sale:shard}:stock` | hash | `:shard`, and each item's counters by SKU ([`super::record`]) |
-//! | `{sale:shard}:buyer:<user>` | hash | one shopper: window, units, orders ([`super::record`]) |
+//! | `{sale:shard}:shard` | string | the shard's state, the sale's times and limits ([`super::record`]) |
+//! | `{sale:shard}:item:<sku>` | string | an item's units on the shard ([`super::record`]) |
+//! | `{sale:shard}:buyer:<user>` | string | one shopper: window, units, orders ([`super::record`]) |
 //! | `{sale:shard}:events` | stream | what the ledger has yet to take in |
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
 //!
 //! Nothing expires but a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
 
-use crate::domain::ids::{SaleId, UserId};
+use crate::domain::ids::{SaleId, Sku, UserId};
 
 /// One shard of one sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,13 +28,19 @@ impl ShardKey {
         format!("{{{}:{}}}:{rest}", self.sale, self.shard)
     }
 
-    /// The hash of the shard's counters.
+    /// The shard's state.
     #[must_use]
-    pub fn stock(&self) -> String {
-        self.key("stock")
+    pub fn shard(&self) -> String {
+        self.key("shard")
     }
 
-    /// The hash of one shopper.
+    /// One item's units.
+    #[must_use]
+    pub fn item(&self, sku: &Sku) -> String {
+        format!("{{{}:{}}}:item:{}", self.sale, self.shard, sku.as_str())
+    }
+
+    /// One shopper.
     #[must_use]
     pub fn buyer(&self, user: &UserId) -> String {
         format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
@@ -83,7 +90,8 @@ mod tests {
 
     #[test]
     fn keys_are_written_like_this() {
-        assert_eq!(SHARD.stock(), format!("{{{TAG}}}:stock"));
+        assert_eq!(SHARD.shard(), format!("{{{TAG}}}:shard"));
+        assert_eq!(SHARD.item(&"S-1".parse().unwrap()), format!("{{{TAG}}}:item:S-1"));
         assert_eq!(SHARD.buyer(&"ada".parse().unwrap()), format!("{{{TAG}}}:buyer:ada"));
         assert_eq!(SHARD.events(), format!("{{{TAG}}}:events"));
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));

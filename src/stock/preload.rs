@@ -15,15 +15,14 @@ impl Stock {
     pub async fn preload(&self, sale: &Sale, shard: u16, epoch: i64) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut call = PRELOAD.prepare_invoke();
-        call.key(key.stock()).key(key.events());
+        call.key(key.shard()).key(key.events());
         call.arg(epoch)
             .arg(sale.starts_at.timestamp_millis())
             .arg(sale.ends_at.timestamp_millis());
         call.arg(sale.purchase_rate.limit).arg(sale.purchase_rate.window_ms);
         for item in &sale.items {
-            call.arg(item.sku.as_str())
-                .arg(part(item.stock, sale.shards, shard))
-                .arg(item.per_user_limit);
+            call.key(key.item(&item.sku));
+            call.arg(part(item.stock, sale.shards, shard)).arg(item.per_user_limit);
         }
         match outcome(self.run(&call).await?)?.0.as_str() {
             "LOADED" | "ALREADY" => Ok(()),

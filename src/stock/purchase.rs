@@ -25,6 +25,8 @@ pub enum ShardAnswer {
     },
     /// The key is known with another item or quantity.
     KeyReused,
+    /// The key is not known here, but the shopper's older orders are in the ledger alone: it must be looked for there.
+    Look,
     /// The account is banned.
     Banned,
     /// The window is full.
@@ -44,7 +46,8 @@ pub enum ShardAnswer {
 }
 
 impl Stock {
-    /// Asks a shopper's home shard for units. `now` stands in for Redis's clock in tests.
+    /// Asks a shopper's home shard for units. `looked` says that the ledger does not have the order; `now` stands in
+    /// for Redis's clock in tests.
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call finds it.
@@ -53,17 +56,19 @@ impl Stock {
         shard: ShardKey,
         order: OrderId,
         request: &PurchaseRequest,
+        looked: bool,
         now: Option<Millis>,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
         let mut call = PURCHASE.prepare_invoke();
-        call.key(shard.stock())
+        call.key(shard.shard())
+            .key(shard.item(&request.sku))
             .key(shard.buyer(&request.user))
             .key(shard.events());
-        call.arg(order.0.as_bytes())
-            .arg(request.sku.as_str())
-            .arg(request.quantity)
-            .arg(identity);
+        call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
+        if looked || now.is_some() {
+            call.arg(if looked { "looked" } else { "" });
+        }
         if let Some(now) = now {
             call.arg(now);
         }
@@ -86,6 +91,7 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             })
         }
         "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
+        "LOOK" => Ok(ShardAnswer::Look),
         "BANNED" => Ok(ShardAnswer::Banned),
         "RATE_LIMITED" => Ok(ShardAnswer::RateLimited {
             wait_ms: number(&mut fields)?,

@@ -1,36 +1,45 @@
 //! The packed records of the scripts, written down once. All numbers are big-endian and unsigned.
 //!
-//! An item, in the hash `stock` under its SKU. What a purchase changes comes first, so it rewrites twelve bytes:
+//! A shard, in `shard`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 1 | state: 0 loading, 1 active, 2 paused, 3 closed |
+//! | 1 | 6 | starts_at, milliseconds |
+//! | 7 | 6 | ends_at, milliseconds |
+//! | 13 | 4 | rate limit, requests in a window |
+//! | 17 | 6 | window, milliseconds |
+//! | 23 | 6 | version of the state |
+//! | 29 | 6 | epoch |
+//! | 35 | rest | `<epoch>-*`, the id for the next event |
+//!
+//! An item, in `item:<sku>`. What a purchase changes comes first:
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 6 | available |
 //! | 6 | 6 | held |
-//! | 12 | 1 | state: 0 loading, 1 active, 2 paused, 3 closed |
-//! | 13 | 6 | starts_at, milliseconds |
-//! | 19 | 6 | ends_at, milliseconds |
-//! | 25 | 4 | rate limit, requests in a window |
-//! | 29 | 6 | window, milliseconds |
-//! | 35 | 4 | units one shopper may have |
-//! | 39 | 1 | the letter `u`: with the next two the name of the shopper's field of units |
-//! | 40 | 2 | position of the item in the sale |
-//! | 42 | 6 each | sold, revoked, out, in, granted, version, withdrawn |
-//! | 84 | rest | `<epoch>-*`, the id for the next event |
+//! | 12 | 4 | units that one shopper may have |
+//! | 16 | 2 | position of the item in the sale |
+//! | 18 | 6 each | sold, revoked, out, in, granted, version, withdrawn |
 //!
-//! State, times and limits stand in each item so that a purchase reads one field. The field `:shard` (no SKU has a
-//! colon) holds the epoch and the version of the state, six bytes each.
+//! A shopper, in `buyer:<user>`:
 //!
-//! A shopper, in the hash `buyer:<user>`:
-//!
-//! | field | value |
+//! | bytes | field |
 //! | --- | --- |
-//! | 16 bytes, an order's id | 1 state, 2 item, 4 quantity, 6 created at, 6 resolved at, then the event's id as text |
-//! | `w` | the sliding window: for each request 6 bytes of time and the last 6 of the order's id, oldest first |
-//! | `u` and 2 bytes, an item's position | 4 bytes: units reserved and paid |
-//! | `b` | banned until, milliseconds, as text |
+//! | 6 | banned until, milliseconds; 0 when never |
+//! | 1 | 1 when the oldest decided orders are in the ledger alone |
+//! | 2 | number of items |
+//! | 2 | number of entries in the window |
+//! | 6 an item | 2 position, 4 units that are reserved and paid |
+//! | 12 an entry | the sliding window, oldest first: 6 the request's time, the last 6 of its order's id |
+//! | 36 and more an order | 16 id, 1 state, 2 item, 4 quantity, 6 created at, 6 resolved at, 1 length of the event's id, the event's id as text; oldest first |
 //!
-//! An event's value, under the field `reserved`: an order's record up to *resolved at*, the order's id, the
-//! idempotency key, a newline, the user.
+//! A shopper is one string because a script pays more for each field of a hash than for the bytes of a string. So
+//! that it stays short, a decided order is left to the ledger once the whole is longer than 4 KiB.
+//!
+//! An event's value, under the field `reserved`: an order's record from its state up to *resolved at*, the order's
+//! id, the idempotency key, a newline, the user.
 
 use crate::domain::event::{Position, Reserved};
 use crate::domain::fault::Fault;
@@ -43,74 +52,103 @@ use uuid::Uuid;
 
 /// The bytes of an order's record before the event's id.
 const ORDER_HEAD: usize = 19;
-/// The bytes of an item's record before the event prefix.
-const ITEM_HEAD: usize = 84;
+/// The bytes of a shard's record before the event prefix.
+const SHARD_HEAD: usize = 35;
+/// The bytes of an item's record.
+const ITEM: usize = 60;
 
 /// Takes packed numbers off the front of some bytes.
 struct Unpack<'a>(&'a [u8]);
 
-impl Unpack<'_> {
+impl<'a> Unpack<'a> {
+    /// The next bytes; `None` when there are not so many.
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(head)
+    }
+
     /// The next `width` bytes (at most 6, so it fits an `i64`) as a number; `None` at the end.
     fn number(&mut self, width: usize) -> Option<i64> {
-        let (head, rest) = self.0.split_at_checked(width)?;
-        self.0 = rest;
-        Some(head.iter().fold(0, |number, byte| (number << 8) | i64::from(*byte)))
+        Some(
+            self.take(width)?
+                .iter()
+                .fold(0, |number, byte| (number << 8) | i64::from(*byte)),
+        )
     }
 }
 
-/// An item of a shard, decoded.
+/// A shard's own record, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemRecord {
-    /// The units.
-    pub counters: Counters,
-    /// The shard's state as this item has it.
+pub struct ShardRecord {
+    /// The sale's state as this shard has it.
     pub lifecycle: Lifecycle,
     /// When it starts to sell.
     pub starts_at: Millis,
     /// When it stops.
     pub ends_at: Millis,
+    /// The newest version of the state that it was told.
+    pub state_version: i64,
+    /// Its generation.
+    pub epoch: i64,
 }
 
-impl ItemRecord {
-    /// Decodes a field of the hash `stock`.
+impl ShardRecord {
+    /// Decodes the value of `shard`.
     ///
     /// # Errors
     /// `Incomplete` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
-        Self::read(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
+        Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() <= ITEM_HEAD {
+        if bytes.len() <= SHARD_HEAD {
             return None;
         }
         let mut bytes = Unpack(bytes);
-        let (available, held) = (bytes.number(6)?, bytes.number(6)?);
         let lifecycle = Lifecycle::from_code(u8::try_from(bytes.number(1)?).ok()?)?;
         let (starts_at, ends_at) = (bytes.number(6)?, bytes.number(6)?);
-        let _limits = (bytes.number(4)?, bytes.number(6)?, bytes.number(4)?);
-        let _units_field = bytes.number(3)?;
-        let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
-        let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
-        let withdrawn = bytes.number(6)?;
-        let counters = Counters {
-            available,
-            held,
-            sold,
-            revoked,
-            out,
-            r#in: came_in,
-            granted,
-            withdrawn,
-            version,
-        };
+        let _limits = (bytes.number(4)?, bytes.number(6)?);
+        let (state_version, epoch) = (bytes.number(6)?, bytes.number(6)?);
         Some(Self {
-            counters,
             lifecycle,
             starts_at,
             ends_at,
+            state_version,
+            epoch,
         })
     }
+}
+
+/// Decodes the value of `item:<sku>`.
+///
+/// # Errors
+/// `Incomplete` when the bytes are not a whole record.
+pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
+    read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
+}
+
+fn read_item(bytes: &[u8]) -> Option<Counters> {
+    if bytes.len() != ITEM {
+        return None;
+    }
+    let mut bytes = Unpack(bytes);
+    let (available, held) = (bytes.number(6)?, bytes.number(6)?);
+    let _limit_and_position = (bytes.number(4)?, bytes.number(2)?);
+    let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
+    let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
+    Some(Counters {
+        available,
+        held,
+        sold,
+        revoked,
+        out,
+        r#in: came_in,
+        granted,
+        withdrawn: bytes.number(6)?,
+        version,
+    })
 }
 
 /// An order of a shopper, decoded.
@@ -131,7 +169,7 @@ pub struct OrderRecord {
 }
 
 impl OrderRecord {
-    /// Decodes a field of the hash `buyer:<user>`.
+    /// Decodes an order's record, as the purchase script answers it.
     ///
     /// # Errors
     /// `Bug` when the bytes are not a whole record.
@@ -178,25 +216,54 @@ impl OrderRecord {
     }
 }
 
-/// Decodes the field `:shard`: the epoch and the version of the state.
-///
-/// # Errors
-/// `Incomplete` when the bytes are not a whole record.
-pub fn decode_shard(bytes: &[u8]) -> Result<(i64, i64), Fault> {
-    let mut bytes = Unpack(bytes);
-    match (bytes.number(6), bytes.number(6)) {
-        (Some(epoch), Some(version)) => Ok((epoch, version)),
-        _ => Err(Fault::Incomplete("the shard's record is damaged".to_owned())),
-    }
+/// A shopper, decoded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BuyerRecord {
+    /// Whether the oldest decided orders are in the ledger alone.
+    pub elsewhere: bool,
+    /// The units of each item, by its position, that are reserved and paid.
+    pub units: Vec<(u16, u32)>,
+    /// When each request in the sliding window was made, oldest first.
+    pub window: Vec<Millis>,
+    /// The orders, oldest first.
+    pub orders: Vec<(OrderId, OrderRecord)>,
 }
 
-/// Decodes a sliding window: when each request was made, oldest first.
-#[must_use]
-pub fn decode_window(bytes: &[u8]) -> Vec<Millis> {
-    bytes
-        .chunks_exact(12)
-        .filter_map(|entry| Unpack(entry).number(6))
-        .collect()
+impl BuyerRecord {
+    /// Decodes the value of `buyer:<user>`.
+    ///
+    /// # Errors
+    /// `Bug` when the bytes are not a whole record.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        Self::read(bytes).ok_or_else(|| Fault::Bug("a shopper's record is damaged".to_owned()))
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Unpack(bytes);
+        let _banned_until = bytes.number(6)?;
+        let elsewhere = bytes.number(1)? == 1;
+        let (items, entries) = (bytes.number(2)?, bytes.number(2)?);
+        let mut buyer = Self {
+            elsewhere,
+            ..Self::default()
+        };
+        for _ in 0..items {
+            let item = u16::try_from(bytes.number(2)?).ok()?;
+            buyer.units.push((item, u32::try_from(bytes.number(4)?).ok()?));
+        }
+        for _ in 0..entries {
+            buyer.window.push(bytes.number(6)?);
+            bytes.take(6)?;
+        }
+        while !bytes.0.is_empty() {
+            let id = OrderId(Uuid::from_slice(bytes.take(16)?).ok()?);
+            let head = bytes.take(ORDER_HEAD)?;
+            let event = usize::try_from(bytes.number(1)?).ok()?;
+            let record = OrderRecord::read(&[head, bytes.take(event)?].concat())?;
+            buyer.orders.push((id, record));
+        }
+        Some(buyer)
+    }
 }
 
 /// Decodes `<epoch>-<seq>`.

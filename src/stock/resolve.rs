@@ -36,8 +36,8 @@ impl Stock {
         at: Millis,
     ) -> Result<Resolved, Fault> {
         let mut call = RESOLVE.prepare_invoke();
-        call.key(shard.stock()).key(shard.buyer(user));
-        call.arg(order.0.as_bytes()).arg(sku.as_str()).arg(state.code()).arg(at);
+        call.key(shard.item(sku)).key(shard.buyer(user));
+        call.arg(order.0.as_bytes()).arg(state.code()).arg(at);
         let (status, fields) = outcome(self.run(&call).await?)?;
         match status.as_str() {
             "RESOLVED" => Ok(Resolved::Now),

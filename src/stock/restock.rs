@@ -14,8 +14,8 @@ impl Stock {
     /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn restock(&self, shard: ShardKey, id: Uuid, sku: &Sku, units: i64) -> Result<(), Fault> {
         let mut call = RESTOCK.prepare_invoke();
-        call.key(shard.stock()).key(shard.applied());
-        call.arg(id.to_string()).arg(sku.as_str()).arg(units);
+        call.key(shard.item(sku)).key(shard.applied());
+        call.arg(id.to_string()).arg(units);
         match outcome(self.run(&call).await?)?.0.as_str() {
             "ADDED" | "ALREADY" => Ok(()),
             other => Err(unknown("restock", other)),

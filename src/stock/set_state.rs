@@ -13,7 +13,7 @@ impl Stock {
     /// `Incomplete` when the shard is not there: it is never created here.
     pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let mut call = SET_STATE.prepare_invoke();
-        call.key(ShardKey { sale: sale.id, shard }.stock());
+        call.key(ShardKey { sale: sale.id, shard }.shard());
         call.arg(sale.state_version).arg(sale.lifecycle.code());
         call.arg(sale.starts_at.timestamp_millis())
             .arg(sale.ends_at.timestamp_millis());

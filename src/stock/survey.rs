@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::record::ItemRecord;
+use super::record::decode_item;
 use super::transfer::Transfer;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -16,14 +16,11 @@ impl Stock {
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Result<Vec<Counters>, Fault> {
         let mut pipeline = redis::pipe();
         for shard in 0..shards {
-            pipeline
-                .cmd("HGET")
-                .arg(ShardKey { sale, shard }.stock())
-                .arg(sku.as_str());
+            pipeline.cmd("GET").arg(ShardKey { sale, shard }.item(sku));
         }
         let records: Vec<Option<Vec<u8>>> = self.pipeline(&pipeline).await?;
         let counters = records.into_iter().enumerate().map(|(shard, record)| match record {
-            Some(record) => Ok(ItemRecord::decode(&record)?.counters),
+            Some(record) => decode_item(&record),
             None => Err(Fault::Incomplete(format!("shard {shard} of sale {sale} has no {sku}"))),
         });
         counters.collect()

@@ -82,7 +82,7 @@ impl Stock {
             Destination::Ledger => "ledger".to_owned(),
         };
         let mut call = TRANSFER_OUT.prepare_invoke();
-        call.key(from.stock()).key(from.transfers()).key(from.applied());
+        call.key(from.item(sku)).key(from.transfers()).key(from.applied());
         call.arg(id.to_string()).arg(sku.as_str()).arg(to).arg(wanted).arg(now);
         let (status, fields) = outcome(self.run(&call).await?)?;
         match status.as_str() {
@@ -99,8 +99,8 @@ impl Stock {
     /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn transfer_in(&self, to: ShardKey, id: Uuid, sku: &Sku, units: i64) -> Result<(), Fault> {
         let mut call = TRANSFER_IN.prepare_invoke();
-        call.key(to.stock()).key(to.applied());
-        call.arg(id.to_string()).arg(sku.as_str()).arg(units);
+        call.key(to.item(sku)).key(to.applied());
+        call.arg(id.to_string()).arg(units);
         match outcome(self.run(&call).await?)?.0.as_str() {
             "IN" | "ALREADY" => Ok(()),
             other => Err(unknown("transfer_in", other)),
@@ -125,11 +125,16 @@ impl Stock {
     /// # Errors
     /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
+        let mut lookup = redis::cmd("HGET");
+        lookup.arg(from.transfers()).arg(id.to_string());
+        let Some(value) = self.command::<Option<String>>(&lookup).await? else {
+            return Ok(());
+        };
+        let sent = Transfer::decode(&id.to_string(), &value);
+        let sku = sent.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?.sku;
         let mut call = WITHDRAW_DONE.prepare_invoke();
-        call.key(from.stock())
-            .key(from.transfers())
-            .key(from.applied())
-            .arg(id.to_string());
+        call.key(from.item(&sku)).key(from.transfers()).key(from.applied());
+        call.arg(id.to_string()).arg(sku.as_str());
         match outcome(self.run(&call).await?)?.0.as_str() {
             "DONE" => Ok(()),
             other => Err(unknown("withdraw_done", other)),
