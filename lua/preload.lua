@@ -1,5 +1,5 @@
 #!lua
--- Preload: create one shard with its part of every item's stock, not selling yet.
+-- Preload: create one shard with its part of every item's stock, not selling yet and without a permit.
 -- Invariant: a shard is created once in an epoch; an existing one is left exactly as it is.
 --
 -- KEYS[1]   {sale:shard}:shard       string  created; never expires
@@ -45,7 +45,7 @@ end
 -- Trimming the first entry leaves an empty stream that exists: selling never creates one.
 redis.call('XADD', events_key, ARGV[1] .. '-0', 'created', '')
 redis.call('XTRIM', events_key, 'MAXLEN', 0)
-redis.call('SET', shard_key, pack('>BI6I6I4I6I6I6', 0, starts_at, ends_at, rate_limit, window_ms, 0, epoch)
+redis.call('SET', shard_key, pack('>BBI6I6I6I4I6I6I6', 0, 0, 0, starts_at, ends_at, rate_limit, window_ms, 0, epoch)
   .. ARGV[1] .. '-*')
 for item = 0, items - 1 do
   local units, unit_limit = tonumber(ARGV[6 + item * 2]), tonumber(ARGV[7 + item * 2])

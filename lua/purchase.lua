@@ -16,6 +16,8 @@
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
 --         {'LOOK'}                       the shopper's older orders are in the ledger alone: look there first
+--         {'STOPPED'}                    the shard has no permit to sell: it is being reconciled with the ledger
+--         {'OVERLOADED'}                 too much waits for the ledger
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the window is full for that long
 --         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while it is being loaded
@@ -38,12 +40,12 @@ end
 -- One command reads all that is decided on, and one writes it: each costs as much as all the packing below.
 local found = call('MGET', shard_key, item_key, buyer_key)
 local shard, units, buyer = found[1], found[2], found[3]
-if not shard or #shard < 38 then
+if not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 end
-local state, starts_at, ends_at, rate_limit, window_ms = unpack('>BI6I6I4I6', shard)
+local state, brake, permit_until, starts_at, ends_at, rate_limit, window_ms = unpack('>BBI6I6I6I4I6', shard)
 local available, held, unit_limit, item = unpack('>I6I6I4I2', units)
 
 local banned_until, elsewhere, limits, window, orders = 0, 0, '', '', ''
@@ -67,9 +69,14 @@ if buyer then
     return { 'REPLAYED', orders:sub(at + 1, at + 19) .. id, #call('XRANGE', events_key, id, id) == 0 and 1 or 0 }
   elseif elsewhere == 1 and ARGV[4] ~= 'looked' then
     return { 'LOOK' }
-  elseif now < banned_until then
-    return { 'BANNED' }
   end
+end
+if now >= permit_until then
+  return { 'STOPPED' }
+elseif brake == 1 then
+  return { 'OVERLOADED' }
+elseif now < banned_until then
+  return { 'BANNED' }
 end
 
 -- The window is a row of 12-byte entries, oldest first: 6 bytes of time, then 6 of the order it counted.
@@ -132,7 +139,7 @@ end
 -- XADD goes first: it alone can still refuse (no stream), and nothing has been written by then. Its id is the
 -- shard's epoch and the next sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
-local id = call('XADD', events_key, 'NOMKSTREAM', shard:sub(36), 'reserved', head .. order .. ARGV[3])
+local id = call('XADD', events_key, 'NOMKSTREAM', shard:sub(43), 'reserved', head .. order .. ARGV[3])
 if not id then
   return redis.error_reply('MISSING events')
 end

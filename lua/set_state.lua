@@ -20,13 +20,13 @@ if not (version and state and starts_at and ends_at) or not (state >= 1 and stat
   return redis.error_reply('BADARG set_state')
 end
 local shard = redis.call('GET', shard_key)
-if not shard or #shard < 38 then
+if not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
-if version <= unpack('>I6', shard, 24) then
+if version <= unpack('>I6', shard, 31) then
   return { 'STALE' }
 end
 
-redis.call('SET', shard_key, pack('>BI6I6', state, starts_at, ends_at) .. shard:sub(14, 23) .. pack('>I6', version)
-  .. shard:sub(30))
+redis.call('SET', shard_key, pack('>B', state) .. shard:sub(2, 8) .. pack('>I6I6', starts_at, ends_at)
+  .. shard:sub(21, 30) .. pack('>I6', version) .. shard:sub(37))
 return { 'SET' }

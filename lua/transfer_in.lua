@@ -2,27 +2,48 @@
 -- Transfer in: add units that another shard sent, once.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
 -- allow-oom: the units have left their shard; they must be able to arrive.
+-- A shard that is being rebuilt takes nothing in, or what it took would be overwritten; and nothing comes in from a
+-- lender's earlier life, because its rebuilding has counted those units as still its own.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
--- KEYS[2] {sale:shard}:applied     set     ids that are finished here; never expires
--- ARGV[1] id     the transfer's id, 36 bytes
--- ARGV[2] units  1..1000000000
+-- KEYS[2] {sale:shard}:shard       string  the shard; never expires
+-- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
+-- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
+-- ARGV[1] id      the transfer's id, 36 bytes
+-- ARGV[2] units   1..1000000000
+-- ARGV[3] lender  the number of the shard that sent them
+-- ARGV[4] epoch   the lender's when it sent them
+-- ARGV[5] now_ms  absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
+--         {'FENCED'}   the lender has been rebuilt since; the units are its own
+--         {'STOPPED'}  this shard has no permit
 -- Retry:  the id is remembered for as long as the sale.
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
-local item_key, applied_key = KEYS[1], KEYS[2]
-local id, added = ARGV[1], tonumber(ARGV[2])
-if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0 then
+local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, added, lender, epoch, now = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0 or not epoch then
   return redis.error_reply('BADARG transfer_in')
 end
-local units = redis.call('GET', item_key)
+local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
+local fence = redis.call('HGET', fences_key, lender)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'ALREADY' }
+elseif not shard or #shard < 45 then
+  return redis.error_reply('MISSING shard')
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
+elseif fence and epoch < tonumber(fence) then
+  return { 'FENCED' }
+end
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+if now >= unpack('>I6', shard, 3) then
+  return { 'STOPPED' }
 end
 local available = unpack('>I6', units)
 local came_in = unpack('>I6', units, 37)

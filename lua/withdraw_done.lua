@@ -20,7 +20,7 @@ local known = redis.call('HGET', transfers_key, id)
 if redis.call('SISMEMBER', applied_key, id) == 1 or not known then
   return { 'DONE' }
 end
-local sent, its_sku = known:match('^ledger (%d+) %d+ (.+)$')
+local sent, its_sku = known:match('^ledger (%d+) %d+ %d+ (.+)$')
 local units = redis.call('GET', item_key)
 if not units or #units ~= 60 then
   return redis.error_reply('MISSING item')

@@ -12,6 +12,7 @@ pub mod migrate;
 mod mock_server;
 mod output;
 pub mod pay;
+pub mod rebuild;
 pub mod sale;
 mod sale_file;
 pub mod serve;
@@ -48,6 +49,8 @@ enum Command {
     Pay(pay::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
+    /// Write a sale's stock in Redis anew from Postgres, after a loss.
+    Rebuild(rebuild::Args),
     /// Decode what Redis holds of a sale, for a human who looks for a mistake.
     Inspect(inspect::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
@@ -86,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Rebuild(args) => rebuild::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };

@@ -9,10 +9,13 @@ pub mod expire;
 pub mod inspect;
 pub mod order;
 pub mod pay;
+pub mod permit;
 pub mod preload;
 pub mod purchase;
 pub mod ready;
 pub mod rebalance;
+pub mod rebuild;
+pub mod reconcile;
 pub mod release;
 pub mod restock;
 pub mod retire;
@@ -65,6 +68,8 @@ pub struct App {
     pub glances: Arc<stats::Glances>,
     /// What this process has seen of each shard's events.
     pub drains: Arc<drain::Drains>,
+    /// Which shards this process lets sell.
+    pub permits: Arc<permit::Permits>,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Arc<Notify>,
 }
@@ -78,6 +83,7 @@ impl App {
             shortages: Arc::default(),
             glances: Arc::default(),
             drains: Arc::default(),
+            permits: Arc::default(),
             drain_wanted: Arc::default(),
             stock,
             ledger,
@@ -94,6 +100,7 @@ impl App {
             shortages: Arc::clone(&self.shortages),
             glances: Arc::clone(&self.glances),
             drains: Arc::clone(&self.drains),
+            permits: Arc::clone(&self.permits),
             drain_wanted: Arc::clone(&self.drain_wanted),
         }
     }

@@ -179,6 +179,7 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}/restock", post admin::restock))
                 .service(resource!("/sales/{id}/stats", get admin::stats))
                 .service(resource!("/sales/{id}/audit", get admin::audit))
+                .service(resource!("/sales/{id}/rebuild", post admin::rebuild))
                 .service(resource!("/orders/{id}", get admin::show_order))
                 .service(resource!("/payments", get admin::list_payments))
                 .default_service(nowhere()),

@@ -6,6 +6,7 @@ pub mod drain;
 pub mod order;
 pub mod outbox;
 pub mod payment;
+pub mod rebuild;
 pub mod restock;
 pub mod sale;
 

@@ -32,6 +32,17 @@ const DRAIN_SILENCE_MAX: i64 = 30;
 /// How long the end waits for jobs that are running; what they leave, others finish.
 const END_MAX: Duration = Duration::from_secs(10);
 
+/// How often permits are renewed; they hold for longer.
+const PERMIT_EVERY: Duration = Duration::from_millis(750);
+/// How long one round of renewals may take.
+const PERMIT_ROUND_MAX: Duration = Duration::from_secs(2);
+/// How often shards that do not sell are looked for when nobody has noticed one.
+const RECONCILE_EVERY: Duration = Duration::from_millis(500);
+/// How long the reconciling waits after somebody has noticed a shard that does not sell.
+const RECONCILE_GATHER: Duration = Duration::from_millis(50);
+/// How long one round of reconciling may take: a rebuilding of a million orders, and more.
+const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(180);
+
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
 /// Every job: its name, when it runs, how long one run may take, what it does.
@@ -108,6 +119,8 @@ impl Scheduler {
             Box::pin(tracked.track_future(async move { guard.run(count_alerts(&app, &metrics)).await }))
         })?;
         cron.add(watch).await?;
+        running.spawn(keep_permits(Arc::clone(&app), stop.clone()));
+        running.spawn(keep_reconciled(Arc::clone(&app), stop.clone()));
         running.spawn(drain(app, metrics, beat, stop.clone()));
         cron.start().await?;
         Ok(Self { cron, stop, running })
@@ -216,6 +229,55 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
     }
 }
 
+/// Renews permits for as long as the process runs, and says once when it cannot and once when it can again.
+async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
+    let mut news = News::new("permits");
+    loop {
+        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::permit::renew(&app)).await;
+        news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(PERMIT_EVERY) => {}
+        }
+    }
+}
+
+/// Reconciles shards that do not sell, whenever one is noticed, and from time to time.
+async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
+    let mut news = News::new("reconciling");
+    loop {
+        let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::permit::reconcile_all(&app)).await;
+        news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned()))));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(RECONCILE_EVERY) => {}
+            // Many notice at once; one look a moment later serves them all.
+            () = app.permits.wanted.notified() => tokio::time::sleep(RECONCILE_GATHER).await,
+        }
+    }
+}
+
+/// Says once that something does not work, and once that it works again.
+struct News {
+    what: &'static str,
+    failing: bool,
+}
+
+impl News {
+    const fn new(what: &'static str) -> Self {
+        Self { what, failing: false }
+    }
+
+    fn tell(&mut self, outcome: Result<usize, Fault>) {
+        match &outcome {
+            Ok(_) if self.failing => tracing::info!(what = self.what, "works again"),
+            Err(fault) if !self.failing => tracing::warn!(what = self.what, %fault, "has to wait"),
+            _ => {}
+        }
+        self.failing = outcome.is_err();
+    }
+}
+
 async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
     let alerts = flow::stats::alerts(app).await?;
     let kinds = [
@@ -223,6 +285,7 @@ async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
         ("failed_releases", alerts.failed_releases),
         ("refunds_due", alerts.refunds_due),
         ("unmatched_payments", alerts.unmatched_payments),
+        ("lost_orders", alerts.lost_orders),
     ];
     for (outcome, count) in kinds {
         metrics.alerts.get_or_create(&Outcome { outcome }).set(count);

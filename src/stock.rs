@@ -7,12 +7,14 @@
 pub mod events;
 pub mod health;
 pub mod keys;
+pub mod permit;
 pub mod preload;
 pub mod purchase;
 pub mod read_shard;
 pub mod record;
 pub mod resolve;
 pub mod restock;
+pub mod restore;
 pub mod retire;
 pub mod script;
 pub mod set_state;
@@ -89,6 +91,7 @@ fn unreachable(place: &str, error: &redis::RedisError) -> Fault {
 fn fault(error: &redis::RedisError) -> Fault {
     use redis::ErrorKind;
     match error.code() {
+        Some("NOSCRIPT") => return Fault::Incomplete("Redis is another one than before, or was restarted".to_owned()),
         Some("MISSING") => return Fault::Incomplete(error.detail().unwrap_or("a key is missing").to_owned()),
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
         Some("MISCONF" | "BUSY") => return Fault::Unavailable(format!("Redis refuses writes: {error}")),

@@ -124,6 +124,21 @@ pub struct Alerts {
     pub refunds_due: i64,
     /// Payments for orders that do not exist.
     pub unmatched_payments: i64,
+    /// Orders that a lost Redis had accepted and nobody knows any more; at least so many.
+    pub lost_orders: i64,
+}
+
+/// What a rebuilding came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rebuilt {
+    /// The sale.
+    pub sale_id: SaleId,
+    /// Shards that were written anew.
+    pub shards: u16,
+    /// Orders that they have now.
+    pub orders: usize,
+    /// Orders that Redis had accepted and nobody knows any more; at least so many.
+    pub lost_orders: i64,
 }
 
 /// A sale in numbers.

@@ -63,7 +63,7 @@ struct Expected {
     untold: i64,
 }
 
-fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
+pub(super) fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
     let mut differences = Vec::new();
     let mut expected: BTreeMap<Sku, Expected> = BTreeMap::new();
     for (reading, shard) in readings.iter().zip(&books.shards) {
@@ -89,6 +89,13 @@ fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
         items,
         differences,
     }
+}
+
+/// In what a shard differs from what the ledger expects of it.
+pub(super) fn shard_differences(sale: &Sale, books: &ShardBooks, reading: &ShardReading) -> Vec<String> {
+    let mut differences = Vec::new();
+    compare_shard(sale, books, reading, &mut differences);
+    differences
 }
 
 fn compare_shard(

@@ -167,20 +167,16 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
         .transfer_out(lender, id, sku, Destination::Shard(to), units, sent_at)
         .await?;
     crash::point("transfer.after_out");
-    if let Sent::Out(units) = sent {
-        app.stock
-            .transfer_in(
-                ShardKey {
-                    sale: sale.id,
-                    shard: to,
-                },
-                id,
-                sku,
-                units,
-            )
-            .await?;
-        crash::point("transfer.after_in");
-        app.stock.transfer_done(lender, id).await?;
+    if let Sent::Out { units, epoch } = sent {
+        let sent = Transfer {
+            id,
+            to: Destination::Shard(to),
+            units,
+            sent_at,
+            epoch,
+            sku: sku.clone(),
+        };
+        finish(app, sale, from, &sent).await?;
     }
     Ok(())
 }
@@ -209,9 +205,8 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
         sale: sale.id,
         shard: to,
     };
-    app.stock
-        .transfer_in(borrower, transfer.id, &transfer.sku, transfer.units)
-        .await?;
+    app.stock.transfer_in(borrower, lender, transfer).await?;
+    crash::point("transfer.after_in");
     app.stock
         .transfer_done(
             ShardKey {

@@ -57,7 +57,7 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
                 window: buyer
                     .window
                     .into_iter()
-                    .map(|at| time::format(&time::from_millis(at)))
+                    .map(|(at, _)| time::format(&time::from_millis(at)))
                     .collect(),
                 orders: find_in_stock(app, &sale, user, None).await?,
             })

@@ -5,6 +5,7 @@
 //! again, or the scheduler, finishes it.
 
 use super::App;
+use super::permit::attend;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -40,6 +41,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     let sale = Arc::new(sale);
     tell_all_shards(app, &sale).await?;
     app.sales.changed(&sale).await;
+    attend(app, &sale).await?;
     let readings = if sale.retired {
         Vec::new()
     } else {

@@ -49,6 +49,10 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
             {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
             }
+            Err(Fault::Incomplete(reason)) => {
+                app.permits.suspect(home);
+                return Err(Fault::Incomplete(reason));
+            }
             answer => answer?,
         };
         crash::point("purchase.after_script");
@@ -68,6 +72,13 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                     continue;
                 }
             },
+            ShardAnswer::Stopped => {
+                app.permits.wanted.notify_one();
+                return Err(Fault::Incomplete("the shard has no permit to sell".to_owned()));
+            }
+            ShardAnswer::Overloaded => {
+                return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
+            }
             ShardAnswer::Banned => PurchaseOutcome::Banned,
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),

@@ -20,6 +20,8 @@ use futures_util::StreamExt;
 const BATCH_MAX: i64 = 500;
 /// Batches in one run.
 const BATCHES_MAX: usize = 400;
+/// How often a shard may say that it does not know an order before a message about it counts as refused.
+const UNKNOWN_MAX: i32 = 5;
 /// Messages told at once.
 const AT_ONCE: usize = 64;
 
@@ -153,6 +155,11 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
                 .await?;
             return Ok(match resolved {
                 Resolved::Now | Resolved::Already => Delivery::Applied,
+                // A shard that has lost something: once it is rebuilt it knows the order, and this decision.
+                Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
+                    app.permits.suspect(shard);
+                    Delivery::Later
+                }
                 Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {order}")),
                 Resolved::Conflict(other) => {
                     Delivery::Failed(format!("order {order} should become {state}, but is {other:?}"))
@@ -173,6 +180,8 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
                 to: Destination::Shard(outgoing.shard),
                 units: *units,
                 sent_at: 0,
+                // Its own units: whichever life of the shard sent them, they are its own.
+                epoch: i64::MAX,
                 sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
             };
             finish(app, &sale, outgoing.shard, &back).await?;

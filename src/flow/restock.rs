@@ -143,7 +143,7 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
                 .transfer_out(from, transfer, &sku, Destination::Ledger, missing, now)
                 .await?;
             crash::point("restock.after_take");
-            if let Sent::Out(units) = sent {
+            if let Sent::Out { units, .. } = sent {
                 taken.push(Taken { shard, transfer, units });
                 missing -= units;
             }

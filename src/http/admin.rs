@@ -194,6 +194,30 @@ pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
     Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 
+/// `POST /v1/admin/sales/{id}/rebuild`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let sale = api
+        .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
+        .await?;
+    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
+    let rebuilt = api
+        .for_others(move |app| async move { flow::reconcile::rebuild_sale(&app, id).await })
+        .await?;
+    match rebuilt {
+        Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
+        None => Err(Problem::new(
+            Code::InvalidTransition,
+            format!(
+                "a sale that is {} has no stock in Redis to rebuild",
+                sale.lifecycle.as_str()
+            ),
+        )),
+    }
+}
+
 #[derive(Serialize)]
 struct OwnedOrder {
     user: String,

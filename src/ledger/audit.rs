@@ -139,7 +139,9 @@ impl Ledger {
                  as \"failed!\", \
              (select count(*) from payments p left join orders o on o.order_id = p.matched_order_id \
                  where p.outcome = 'refund_due' and ($1::uuid is null or o.sale_id = $1)) as \"refunds!\", \
-             (select count(*) from payments where outcome = 'unmatched') as \"unmatched!\"",
+             (select count(*) from payments where outcome = 'unmatched') as \"unmatched!\", \
+             (select coalesce(sum(lost_orders), 0)::int8 from shards where $1::uuid is null or sale_id = $1) \
+                 as \"lost!\"",
             sale.map(|sale| sale.0)
         )
         .fetch_one(&self.reports)
@@ -150,6 +152,7 @@ impl Ledger {
             failed_releases: row.failed,
             refunds_due: row.refunds,
             unmatched_payments: row.unmatched,
+            lost_orders: row.lost,
         })
     }
 }

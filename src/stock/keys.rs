@@ -9,6 +9,7 @@
 //! | `{sale:shard}:events` | stream | what the ledger has yet to take in |
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
+//! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
 //!
 //! Nothing expires but a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
 
@@ -64,6 +65,12 @@ impl ShardKey {
         self.key("applied")
     }
 
+    /// The hash of fences against lenders' earlier lives.
+    #[must_use]
+    pub fn fences(&self) -> String {
+        self.key("fences")
+    }
+
     /// A pattern for every key of the sale, on any shard.
     #[must_use]
     pub fn pattern(sale: SaleId) -> String {
@@ -96,6 +103,7 @@ mod tests {
         assert_eq!(SHARD.events(), format!("{{{TAG}}}:events"));
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
         assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
+        assert_eq!(SHARD.fences(), format!("{{{TAG}}}:fences"));
     }
 
     proptest! {

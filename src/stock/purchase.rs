@@ -3,7 +3,7 @@
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::OrderRecord;
-use super::script::{PURCHASE, bytes, number, outcome, text, unknown};
+use super::script::{PURCHASE, admitted, bytes, number, outcome, text, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::purchase::PurchaseRequest;
@@ -27,6 +27,10 @@ pub enum ShardAnswer {
     KeyReused,
     /// The key is not known here, but the shopper's older orders are in the ledger alone: it must be looked for there.
     Look,
+    /// The shard may not sell: it is being reconciled with the ledger.
+    Stopped,
+    /// Too much waits for the ledger.
+    Overloaded,
     /// The account is banned.
     Banned,
     /// The window is full.
@@ -60,11 +64,13 @@ impl Stock {
         now: Option<Millis>,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
-        let mut call = PURCHASE.prepare_invoke();
-        call.key(shard.shard())
-            .key(shard.item(&request.sku))
-            .key(shard.buyer(&request.user))
-            .key(shard.events());
+        let keys = [
+            shard.shard(),
+            shard.item(&request.sku),
+            shard.buyer(&request.user),
+            shard.events(),
+        ];
+        let mut call = admitted(&PURCHASE, &keys);
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
         if looked || now.is_some() {
             call.arg(if looked { "looked" } else { "" });
@@ -72,7 +78,7 @@ impl Stock {
         if let Some(now) = now {
             call.arg(now);
         }
-        decode(self.run(&call).await?)
+        decode(self.command(&call).await?)
     }
 }
 
@@ -92,6 +98,8 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
         }
         "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
         "LOOK" => Ok(ShardAnswer::Look),
+        "STOPPED" => Ok(ShardAnswer::Stopped),
+        "OVERLOADED" => Ok(ShardAnswer::Overloaded),
         "BANNED" => Ok(ShardAnswer::Banned),
         "RATE_LIMITED" => Ok(ShardAnswer::RateLimited {
             wait_ms: number(&mut fields)?,

@@ -5,13 +5,15 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 1 | state: 0 loading, 1 active, 2 paused, 3 closed |
-//! | 1 | 6 | starts_at, milliseconds |
-//! | 7 | 6 | ends_at, milliseconds |
-//! | 13 | 4 | rate limit, requests in a window |
-//! | 17 | 6 | window, milliseconds |
-//! | 23 | 6 | version of the state |
-//! | 29 | 6 | epoch |
-//! | 35 | rest | `<epoch>-*`, the id for the next event |
+//! | 1 | 1 | brake: 1 while too much waits for the ledger |
+//! | 2 | 6 | permitted to sell until, milliseconds |
+//! | 8 | 6 | starts_at, milliseconds |
+//! | 14 | 6 | ends_at, milliseconds |
+//! | 20 | 4 | rate limit, requests in a window |
+//! | 24 | 6 | window, milliseconds |
+//! | 30 | 6 | version of the state |
+//! | 36 | 6 | epoch |
+//! | 42 | rest | `<epoch>-*`, the id for the next event |
 //!
 //! An item, in `item:<sku>`. What a purchase changes comes first:
 //!
@@ -46,14 +48,16 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
 use crate::domain::order::{Order, OrderState};
 use crate::domain::report::Counters;
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::{Lifecycle, PurchaseRate, Sale};
 use crate::domain::time::{self, Millis};
 use uuid::Uuid;
 
 /// The bytes of an order's record before the event's id.
 const ORDER_HEAD: usize = 19;
 /// The bytes of a shard's record before the event prefix.
-const SHARD_HEAD: usize = 35;
+const SHARD_HEAD: usize = 42;
+/// A shopper's row that is longer leaves decided orders to the ledger; as in `lua/resolve.lua`.
+const ROW_MAX: usize = 4096;
 /// The bytes of an item's record.
 const ITEM: usize = 60;
 
@@ -78,11 +82,25 @@ impl<'a> Unpack<'a> {
     }
 }
 
+/// Puts packed numbers after each other.
+struct Pack(Vec<u8>);
+
+impl Pack {
+    /// A number of `width` bytes (at most 8); it is not negative.
+    fn put(&mut self, width: usize, number: i64) {
+        self.0.extend_from_slice(&number.to_be_bytes()[8 - width..]);
+    }
+}
+
 /// A shard's own record, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardRecord {
     /// The sale's state as this shard has it.
     pub lifecycle: Lifecycle,
+    /// Whether too much waits for the ledger.
+    pub brake: bool,
+    /// Until when it may sell.
+    pub permit_until: Millis,
     /// When it starts to sell.
     pub starts_at: Millis,
     /// When it stops.
@@ -102,17 +120,35 @@ impl ShardRecord {
         Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
     }
 
+    /// The value of `shard`, with the sale's limits; what `lua/preload.lua` writes.
+    #[must_use]
+    pub fn encode(&self, rate: &PurchaseRate) -> Vec<u8> {
+        let mut bytes = Pack(vec![self.lifecycle.code(), u8::from(self.brake)]);
+        bytes.put(6, self.permit_until);
+        bytes.put(6, self.starts_at);
+        bytes.put(6, self.ends_at);
+        bytes.put(4, i64::from(rate.limit));
+        bytes.put(6, rate.window_ms);
+        bytes.put(6, self.state_version);
+        bytes.put(6, self.epoch);
+        bytes.0.extend(format!("{}-*", self.epoch).as_bytes());
+        bytes.0
+    }
+
     fn read(bytes: &[u8]) -> Option<Self> {
         if bytes.len() <= SHARD_HEAD {
             return None;
         }
         let mut bytes = Unpack(bytes);
         let lifecycle = Lifecycle::from_code(u8::try_from(bytes.number(1)?).ok()?)?;
+        let (brake, permit_until) = (bytes.number(1)? == 1, bytes.number(6)?);
         let (starts_at, ends_at) = (bytes.number(6)?, bytes.number(6)?);
         let _limits = (bytes.number(4)?, bytes.number(6)?);
         let (state_version, epoch) = (bytes.number(6)?, bytes.number(6)?);
         Some(Self {
             lifecycle,
+            brake,
+            permit_until,
             starts_at,
             ends_at,
             state_version,
@@ -127,6 +163,28 @@ impl ShardRecord {
 /// `Incomplete` when the bytes are not a whole record.
 pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
     read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
+}
+
+/// The value of `item:<sku>`; what `lua/preload.lua` writes.
+#[must_use]
+pub fn encode_item(counters: &Counters, per_user_limit: u32, position: u16) -> Vec<u8> {
+    let mut bytes = Pack(Vec::with_capacity(ITEM));
+    bytes.put(6, counters.available);
+    bytes.put(6, counters.held);
+    bytes.put(4, i64::from(per_user_limit));
+    bytes.put(2, i64::from(position));
+    for number in [
+        counters.sold,
+        counters.revoked,
+        counters.out,
+        counters.r#in,
+        counters.granted,
+        counters.version,
+        counters.withdrawn,
+    ] {
+        bytes.put(6, number);
+    }
+    bytes.0
 }
 
 fn read_item(bytes: &[u8]) -> Option<Counters> {
@@ -192,6 +250,22 @@ impl OrderRecord {
         })
     }
 
+    /// The order as it stands in a shopper's row.
+    fn encode(&self, id: OrderId) -> Vec<u8> {
+        let mut bytes = Pack(id.0.as_bytes().to_vec());
+        bytes.put(1, i64::from(self.state.code()));
+        bytes.put(2, i64::from(self.item));
+        bytes.put(4, i64::from(self.quantity));
+        bytes.put(6, self.created_at);
+        bytes.put(6, self.resolved_at);
+        let event = self
+            .event
+            .map_or_else(String::new, |it| format!("{}-{}", it.epoch, it.seq));
+        bytes.put(1, i64::try_from(event.len()).unwrap_or(0));
+        bytes.0.extend_from_slice(event.as_bytes());
+        bytes.0
+    }
+
     /// The order as its owner sees it.
     ///
     /// # Errors
@@ -223,8 +297,8 @@ pub struct BuyerRecord {
     pub elsewhere: bool,
     /// The units of each item, by its position, that are reserved and paid.
     pub units: Vec<(u16, u32)>,
-    /// When each request in the sliding window was made, oldest first.
-    pub window: Vec<Millis>,
+    /// The sliding window, oldest first: when each request was made, and the last bytes of its order's id.
+    pub window: Vec<(Millis, [u8; 6])>,
     /// The orders, oldest first.
     pub orders: Vec<(OrderId, OrderRecord)>,
 }
@@ -236,6 +310,41 @@ impl BuyerRecord {
     /// `Bug` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
         Self::read(bytes).ok_or_else(|| Fault::Bug("a shopper's record is damaged".to_owned()))
+    }
+
+    /// The value of `buyer:<user>`, as the scripts write it. Decided orders are left out, oldest first, until it is
+    /// no longer than a shopper's row may be.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let head = 11 + self.units.len() * 6 + self.window.len() * 12;
+        let mut length = head;
+        let mut elsewhere = self.elsewhere;
+        let mut orders: Vec<Vec<u8>> = Vec::with_capacity(self.orders.len());
+        // Newest first, so that what is left out is what is oldest.
+        for (id, record) in self.orders.iter().rev() {
+            let order = record.encode(*id);
+            if record.state != OrderState::Reserved && length + order.len() > ROW_MAX {
+                elsewhere = true;
+                continue;
+            }
+            length += order.len();
+            orders.push(order);
+        }
+        let mut bytes = Pack(Vec::with_capacity(length));
+        bytes.put(6, 0);
+        bytes.put(1, i64::from(elsewhere));
+        bytes.put(2, i64::try_from(self.units.len()).unwrap_or(0));
+        bytes.put(2, i64::try_from(self.window.len()).unwrap_or(0));
+        for (item, units) in &self.units {
+            bytes.put(2, i64::from(*item));
+            bytes.put(4, i64::from(*units));
+        }
+        for (at, member) in &self.window {
+            bytes.put(6, *at);
+            bytes.0.extend_from_slice(member);
+        }
+        bytes.0.extend(orders.into_iter().rev().flatten());
+        bytes.0
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -252,8 +361,8 @@ impl BuyerRecord {
             buyer.units.push((item, u32::try_from(bytes.number(4)?).ok()?));
         }
         for _ in 0..entries {
-            buyer.window.push(bytes.number(6)?);
-            bytes.take(6)?;
+            let at = bytes.number(6)?;
+            buyer.window.push((at, bytes.take(6)?.try_into().ok()?));
         }
         while !bytes.0.is_empty() {
             let id = OrderId(Uuid::from_slice(bytes.take(16)?).ok()?);

@@ -1,5 +1,6 @@
-//! Running the Lua scripts: by hash, loaded where the server does not have them (after a restart, a failover or a
-//! flush), within the time limit.
+//! Running the Lua scripts: by hash, within the time limit. A server that does not have a script (after a restart, a
+//! failover or a flush) is given it, except for the two that sell and lend: their absence is what keeps a server
+//! from selling before its stock was reconciled with the ledger ([`Stock::admit`]).
 
 use super::{Stock, bounded};
 use crate::domain::fault::Fault;
@@ -15,6 +16,8 @@ macro_rules! scripts {
 }
 
 scripts! {
+    FENCE "fence"
+    PERMIT "permit"
     PRELOAD "preload"
     PURCHASE "purchase"
     READ_SHARD "read_shard"
@@ -28,11 +31,31 @@ scripts! {
 }
 
 impl Stock {
+    /// Gives the server the scripts that sell and lend.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn admit(&self) -> Result<(), Fault> {
+        for script in [&PURCHASE, &TRANSFER_OUT] {
+            let mut connection = self.0.clone();
+            let call = script.prepare_invoke();
+            let _hash: String = bounded(call.load_async(&mut connection)).await?;
+        }
+        Ok(())
+    }
+
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
         let mut connection = self.0.clone();
         bounded(call.invoke_async(&mut connection)).await
     }
+}
+
+/// A call of a script that only an admitted server has; its arguments are added by the caller.
+pub(super) fn admitted(script: &Script, keys: &[String]) -> redis::Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(script.get_hash()).arg(keys.len()).arg(keys);
+    call
 }
 
 /// A script's answer: its first element and the rest.

@@ -4,7 +4,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, number, outcome, unknown};
+use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::time::Millis;
@@ -30,14 +30,16 @@ pub struct Transfer {
     pub units: i64,
     /// When they left, by the clock of whoever sent them.
     pub sent_at: Millis,
+    /// The lender's epoch when they left.
+    pub epoch: i64,
     /// Of which item.
     pub sku: Sku,
 }
 
 impl Transfer {
-    /// Decodes a field of the hash `transfers`: `<to> <units> <sent at> <sku>`.
+    /// Decodes a field of the hash `transfers`: `<to> <units> <sent at> <epoch> <sku>`.
     pub(super) fn decode(id: &str, value: &str) -> Option<Self> {
-        let mut words = value.splitn(4, ' ');
+        let mut words = value.splitn(5, ' ');
         let to = match words.next()? {
             "ledger" => Destination::Ledger,
             shard => Destination::Shard(shard.parse().ok()?),
@@ -47,6 +49,7 @@ impl Transfer {
             to,
             units: words.next()?.parse().ok()?,
             sent_at: words.next()?.parse().ok()?,
+            epoch: words.next()?.parse().ok()?,
             sku: words.next()?.parse().ok()?,
         })
     }
@@ -55,12 +58,25 @@ impl Transfer {
 /// What a lender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many units are on their way.
-    Out(i64),
+    /// So many units are on their way, from a lender of this generation.
+    Out {
+        /// How many.
+        units: i64,
+        /// The lender's epoch.
+        epoch: i64,
+    },
     /// It has none to give.
     None,
     /// This transfer is finished.
     Done,
+}
+
+/// A shard that may neither lend nor borrow now.
+fn stopped(shard: ShardKey) -> Fault {
+    Fault::Incomplete(format!(
+        "shard {} of sale {} is being reconciled",
+        shard.shard, shard.sale
+    ))
 }
 
 impl Stock {
@@ -81,12 +97,17 @@ impl Stock {
             Destination::Shard(shard) => shard.to_string(),
             Destination::Ledger => "ledger".to_owned(),
         };
-        let mut call = TRANSFER_OUT.prepare_invoke();
-        call.key(from.item(sku)).key(from.transfers()).key(from.applied());
+        let keys = [from.item(sku), from.shard(), from.transfers(), from.applied()];
+        let mut call = admitted(&TRANSFER_OUT, &keys);
         call.arg(id.to_string()).arg(sku.as_str()).arg(to).arg(wanted).arg(now);
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.command(&call).await?)?;
+        let mut fields = fields.into_iter();
         match status.as_str() {
-            "OUT" => Ok(Sent::Out(number(&mut fields.into_iter())?)),
+            "OUT" => Ok(Sent::Out {
+                units: number(&mut fields)?,
+                epoch: number(&mut fields)?,
+            }),
+            "STOPPED" => Err(stopped(from)),
             "NONE" => Ok(Sent::None),
             "DONE" => Ok(Sent::Done),
             other => Err(unknown("transfer_out", other)),
@@ -97,12 +118,20 @@ impl Stock {
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call may be made again.
-    pub async fn transfer_in(&self, to: ShardKey, id: Uuid, sku: &Sku, units: i64) -> Result<(), Fault> {
+    pub async fn transfer_in(&self, to: ShardKey, lender: u16, transfer: &Transfer) -> Result<(), Fault> {
         let mut call = TRANSFER_IN.prepare_invoke();
-        call.key(to.item(sku)).key(to.applied());
-        call.arg(id.to_string()).arg(units);
+        call.key(to.item(&transfer.sku))
+            .key(to.shard())
+            .key(to.fences())
+            .key(to.applied());
+        call.arg(transfer.id.to_string())
+            .arg(transfer.units)
+            .arg(lender)
+            .arg(transfer.epoch);
         match outcome(self.run(&call).await?)?.0.as_str() {
-            "IN" | "ALREADY" => Ok(()),
+            // What is fenced off is the lender's own again, which has forgotten the transfer.
+            "IN" | "ALREADY" | "FENCED" => Ok(()),
+            "STOPPED" => Err(stopped(to)),
             other => Err(unknown("transfer_in", other)),
         }
     }

@@ -1,0 +1,64 @@
+#!lua flags=allow-oom
+-- Permit: give one shard the right to sell for a moment, or take it away.
+-- Invariant: only the epoch that was reconciled with the ledger, on the server where that was done, is given a
+--   permit; no counter changes.
+-- allow-oom: the brake must be able to hold before memory runs out, and to be let go.
+--
+-- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
+-- KEYS[2]   {sale:shard}:events      stream  trimmed by the drain after its commit; never expires
+-- KEYS[3..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
+-- ARGV[1] epoch       the generation that was reconciled
+-- ARGV[2] for_ms      1..60000 milliseconds; 0 takes the permit away, whatever the epoch
+-- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
+-- ARGV[4] run_id      the server on which that was done
+-- ARGV[5] now_ms      absent: ask TIME; stands in for it in tests
+-- Returns {'PERMITTED', waiting, last_id}  so many events wait for the ledger, of all up to this one
+--         {'TAKEN'}                        the shard may not sell
+--         {'STALE', epoch}                 it is of another epoch
+--         {'MOVED'}                        it is on another server
+-- Retry:  the second run gives or takes the same again.
+-- Caller: src/stock/permit.rs
+
+local pack, unpack = struct.pack, struct.unpack
+local shard_key, events_key = KEYS[1], KEYS[2]
+local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local run_id, now = ARGV[4], tonumber(ARGV[5])
+if not (epoch and for_ms and events_max) or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
+  return redis.error_reply('BADARG permit')
+end
+local shard = redis.call('GET', shard_key)
+if not shard or #shard < 45 then
+  return redis.error_reply('MISSING shard')
+end
+if for_ms == 0 then
+  redis.call('SET', shard_key, shard:sub(1, 2) .. pack('>I6', 0) .. shard:sub(9))
+  return { 'TAKEN' }
+end
+local its_epoch = unpack('>I6', shard, 37)
+if redis.call('INFO', 'server'):match('run_id:(%x+)') ~= run_id then
+  return { 'MOVED' }
+end
+if its_epoch ~= epoch then
+  return { 'STALE', its_epoch }
+elseif redis.call('EXISTS', events_key) == 0 then
+  return redis.error_reply('MISSING events')
+end
+for at = 3, #KEYS do
+  if redis.call('EXISTS', KEYS[at]) == 0 then
+    return redis.error_reply('MISSING item')
+  end
+end
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local waiting = redis.call('XLEN', events_key)
+local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil
+for at = 1, #stream, 2 do
+  if stream[at] == 'last-generated-id' then
+    last_id = stream[at + 1]
+  end
+end
+redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', waiting >= events_max and 1 or 0, now + for_ms)
+  .. shard:sub(9))
+return { 'PERMITTED', waiting, last_id }

@@ -1,0 +1,44 @@
+//! `flashsale rebuild`: write a sale's stock in Redis anew from Postgres.
+
+use super::client::Connection;
+use super::{Failure, output, sale};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// Arguments of `rebuild`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "A shard that has lost something is rebuilt by itself; this does it on demand, also while the \
+                        sale sells. Until it is done its purchases are answered 503. Needs FLASHSALE_ADMIN_KEY."
+)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The sale's id.
+    sale_id: Uuid,
+}
+
+/// Rebuilds, and prints what came of it.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let body = args
+        .connection
+        .operator()?
+        .post(&sale::path(&args.sale_id, "/rebuild"), &[], "")?
+        .body;
+    if args.json {
+        return output::print_json(&body);
+    }
+    let number = |name: &str| body.get(name).and_then(Value::as_i64).unwrap_or(0);
+    output::print(&format!(
+        "rebuilt {} shards with {} orders; {} orders that Redis had accepted are lost\n",
+        number("shards"),
+        number("orders"),
+        number("lost_orders")
+    ))
+}

@@ -1,0 +1,387 @@
+//! Rebuild: write shards anew from the ledger, when Redis has lost what it knew of them or an operator asks for it.
+//!
+//! The ledger's rows of the shards are locked throughout, and the shards have no permit: nobody sells from them, lends
+//! to them, drains them or decides about their orders. A shard that is being written is marked as loading and is of
+//! an epoch that the ledger does not know, so a crash on the way leaves one that is rebuilt again.
+//!
+//! What is free on a rebuilt shard is what the sale owns and no other shard accounts for: units in the hands of a
+//! transfer to it have arrived, units that it had lent before it was lost are its own again, and a fence on every
+//! other shard keeps them from arriving there after all.
+
+use super::App;
+use super::borrow::finish;
+use crate::crash;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku, UserId};
+use crate::domain::order::OrderState;
+use crate::domain::report::{Counters, Rebuilt};
+use crate::domain::sale::Sale;
+use crate::domain::shard::part;
+use crate::domain::time::Millis;
+use crate::ledger::outbox::Message;
+use crate::ledger::rebuild::{RebuildClaim, Restored};
+use crate::stock::keys::ShardKey;
+use crate::stock::read_shard::ShardReading;
+use crate::stock::record::{BuyerRecord, OrderRecord};
+use crate::stock::transfer::Destination;
+use futures_util::TryStreamExt;
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Shoppers written in one round trip.
+const BUYERS_MAX: usize = 500;
+/// Round trips under way at once.
+const WRITES_MAX: usize = 8;
+/// How often the other shards are looked at until nothing moves between them.
+const LOOKS_MAX: u32 = 50;
+/// How far apart versions of a shard's lives are: more than units can move in one.
+const VERSIONS: i64 = 1 << 28;
+
+/// What the other shards of a sale account for.
+#[derive(Default)]
+struct Others {
+    /// Their units, and those on their way to the ledger that it has not taken off its books.
+    units: BTreeMap<Sku, i64>,
+    /// Units that they have sent to the rebuilt shards, less those that they got from them.
+    sent: BTreeMap<Sku, i64>,
+    /// Transfers to the rebuilt shards that are written down, by shard.
+    on_their_way: HashMap<u16, Vec<Uuid>>,
+}
+
+/// Writes shards of a sale anew, on the server with this run id.
+///
+/// # Errors
+/// A fault leaves shards that do not sell and are rebuilt again.
+pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Result<Rebuilt, Fault> {
+    let Some(mut claim) = app.ledger.claim_rebuild(sale.id, shards).await? else {
+        return Err(Fault::Unavailable(
+            "somebody drains or rebuilds these shards, or takes units out of them".to_owned(),
+        ));
+    };
+    let mut epochs = BTreeMap::new();
+    for shard in shards {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        app.stock.stop(key).await?;
+        let standing = claim.standings.get(shard).map_or(0, |standing| standing.epoch);
+        epochs.insert(*shard, standing.max(app.stock.epoch(key).await?) + 1);
+    }
+    let keys: Vec<ShardKey> = shards
+        .iter()
+        .map(|shard| ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        })
+        .collect();
+    if app.stock.undrained(&keys).await?.iter().any(|events| *events > 0) {
+        return Err(Fault::Unavailable(
+            "events came in that have to be drained first".to_owned(),
+        ));
+    }
+    let others = look_at_others(app, sale, &claim, &epochs).await?;
+    let fences: Vec<(u16, i64)> = claim
+        .standings
+        .iter()
+        .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
+        .collect();
+    for (shard, epoch) in &epochs {
+        let applied = applied(*shard, &others, &claim);
+        app.stock.begin_restore(sale, *shard, *epoch, &applied, &fences).await?;
+    }
+    crash::point("rebuild.after_begin");
+    let live = restore_buyers(app, sale, &mut claim).await?;
+    crash::point("rebuild.after_buyers");
+    let Some(units) = divide(sale, &claim, &others, &live, &epochs) else {
+        // Others hold more than is theirs: they have forgotten something, too.
+        drop(claim);
+        let all: Vec<u16> = (0..sale.shards).collect();
+        tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
+        return Box::pin(rebuild(app, sale, &all, run_id)).await;
+    };
+    for (shard, epoch) in &epochs {
+        let units = units.get(shard).cloned().unwrap_or_default();
+        app.stock.end_restore(sale, *shard, *epoch, &units).await?;
+    }
+    crash::point("rebuild.before_commit");
+    let lost = lost(app, sale.id, &claim, &epochs);
+    claim.finish(&epochs, run_id, &lost).await?;
+    crash::point("rebuild.after_commit");
+    tracing::info!(sale = %sale.id, shards = ?epochs, orders = live.orders, "shards were rebuilt from the ledger");
+    Ok(Rebuilt {
+        sale_id: sale.id,
+        shards: u16::try_from(epochs.len()).unwrap_or(u16::MAX),
+        orders: live.orders,
+        lost_orders: lost.values().sum(),
+    })
+}
+
+/// How many orders each shard had accepted that nobody knows any more, as far as this process has seen.
+fn lost(app: &App, sale: SaleId, claim: &RebuildClaim, epochs: &BTreeMap<u16, i64>) -> BTreeMap<u16, i64> {
+    let known = epochs.keys().filter_map(|shard| {
+        let seen = app.permits.last_seen(ShardKey { sale, shard: *shard })?;
+        let drained = claim.standings.get(shard)?.position;
+        // Nothing is drained in an epoch whose first events are on their way.
+        let drained = if drained.epoch == seen.epoch { drained.seq } else { 0 };
+        let in_this_life = claim.standings.get(shard)?.epoch == seen.epoch;
+        let lost = seen.seq - drained;
+        (in_this_life && lost > 0).then_some((*shard, lost))
+    });
+    let known: BTreeMap<u16, i64> = known.collect();
+    if !known.is_empty() {
+        tracing::error!(%sale, shards = ?known, "orders that Redis had accepted are lost; at least so many");
+    }
+    known
+}
+
+/// Ids of what must not come into a rebuilt shard, because its units are counted as its own already.
+fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
+    let mut applied = others.on_their_way.get(&shard).cloned().unwrap_or_default();
+    applied.extend(claim.waiting.iter().filter_map(|(of, message)| match message {
+        Message::GiveBack { transfer, .. } if *of == shard => Some(*transfer),
+        _ => None,
+    }));
+    applied
+}
+
+/// Reads the shards that are not rebuilt, at a moment when nothing moves between them.
+async fn look_at_others(
+    app: &App,
+    sale: &Sale,
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<Others, Fault> {
+    let others: Vec<u16> = (0..sale.shards).filter(|shard| !epochs.contains_key(shard)).collect();
+    if others.is_empty() {
+        return Ok(Others::default());
+    }
+    let fences: Vec<(u16, i64)> = epochs.iter().map(|(shard, epoch)| (*shard, *epoch)).collect();
+    for shard in &others {
+        app.stock
+            .fence(
+                ShardKey {
+                    sale: sale.id,
+                    shard: *shard,
+                },
+                &fences,
+            )
+            .await?;
+    }
+    let read = || try_join_all(others.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
+    for look in 1..=LOOKS_MAX {
+        let first = read().await?;
+        let mut finished = 0;
+        for reading in &first {
+            for transfer in &reading.transfers {
+                if matches!(transfer.to, Destination::Shard(to) if !epochs.contains_key(&to)) {
+                    finish(app, sale, reading.shard, transfer).await?;
+                    finished += 1;
+                }
+            }
+        }
+        let second = read().await?;
+        let versions = |readings: &[ShardReading]| -> Vec<i64> {
+            readings
+                .iter()
+                .flat_map(|it| it.items.values().map(|counters| counters.version))
+                .collect()
+        };
+        if finished == 0 && versions(&first) == versions(&second) {
+            return Ok(account(&second, claim));
+        }
+        tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
+    }
+    Err(Fault::Unavailable("units move between the other shards".to_owned()))
+}
+
+fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
+    let withdrawn: Vec<Uuid> = claim
+        .waiting
+        .iter()
+        .filter_map(|(_, message)| match message {
+            Message::Withdrawn { transfer } => Some(*transfer),
+            _ => None,
+        })
+        .collect();
+    let mut others = Others::default();
+    for reading in readings {
+        for (sku, counters) in &reading.items {
+            *others.units.entry(sku.clone()).or_default() +=
+                counters.available + counters.held + counters.sold + counters.revoked;
+            *others.sent.entry(sku.clone()).or_default() += counters.out - counters.r#in - counters.withdrawn;
+        }
+        for transfer in &reading.transfers {
+            match transfer.to {
+                Destination::Ledger => {
+                    *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
+                    if !withdrawn.contains(&transfer.id) {
+                        *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
+                    }
+                }
+                Destination::Shard(to) => others.on_their_way.entry(to).or_default().push(transfer.id),
+            }
+        }
+    }
+    others
+}
+
+/// What the rebuilt shards' orders keep: held and sold units, by shard and SKU.
+#[derive(Default)]
+struct Live {
+    units: BTreeMap<(u16, Sku), (i64, i64)>,
+    orders: usize,
+}
+
+/// Writes every shopper of the claimed shards.
+async fn restore_buyers(app: &App, sale: &Sale, claim: &mut RebuildClaim) -> Result<Live, Fault> {
+    let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
+    let now = app.stock.now().await?;
+    let mut live = Live::default();
+    let mut pages: HashMap<u16, Vec<(UserId, BuyerRecord)>> = HashMap::new();
+    let mut writes = tokio::task::JoinSet::new();
+    let mut current: Option<(u16, UserId, Vec<Restored>)> = None;
+    let mut orders = std::pin::pin!(claim.orders());
+    loop {
+        let order = orders.try_next().await?;
+        let same = matches!((&current, &order), (Some((shard, user, _)), Some(order)) if *shard == order.shard && *user == order.user);
+        if !same && let Some((shard, user, orders)) = current.take() {
+            let page = pages.entry(shard).or_default();
+            page.push((user, buyer(sale, &positions, orders, now)?));
+            if page.len() == BUYERS_MAX {
+                flush(app, &mut writes, sale.id, shard, std::mem::take(page)).await?;
+            }
+        }
+        let Some(order) = order else {
+            break;
+        };
+        live.orders += 1;
+        let cell = live.units.entry((order.shard, order.sku.clone())).or_default();
+        match order.state {
+            OrderState::Reserved => cell.0 += i64::from(order.quantity),
+            OrderState::Paid => cell.1 += i64::from(order.quantity),
+            _ => {}
+        }
+        match &mut current {
+            Some((_, _, orders)) => orders.push(order),
+            None => current = Some((order.shard, order.user.clone(), vec![order])),
+        }
+    }
+    for (shard, page) in pages {
+        flush(app, &mut writes, sale.id, shard, page).await?;
+    }
+    while let Some(written) = writes.join_next().await {
+        written.map_err(|error| Fault::Bug(error.to_string()))??;
+    }
+    Ok(live)
+}
+
+async fn flush(
+    app: &App,
+    writes: &mut tokio::task::JoinSet<Result<(), Fault>>,
+    sale: SaleId,
+    shard: u16,
+    page: Vec<(UserId, BuyerRecord)>,
+) -> Result<(), Fault> {
+    while writes.len() >= WRITES_MAX {
+        if let Some(written) = writes.join_next().await {
+            written.map_err(|error| Fault::Bug(error.to_string()))??;
+        }
+    }
+    let stock = app.stock.clone();
+    writes.spawn(async move { stock.restore_buyers(ShardKey { sale, shard }, &page).await });
+    Ok(())
+}
+
+/// A shopper as the ledger knows him: requests that were refused are not in his window.
+fn buyer(
+    sale: &Sale,
+    positions: &HashMap<&Sku, u16>,
+    mut orders: Vec<Restored>,
+    now: Millis,
+) -> Result<BuyerRecord, Fault> {
+    orders.sort_by_key(|order| order.event);
+    let mut buyer = BuyerRecord::default();
+    for order in orders {
+        let position = positions.get(&order.sku).copied();
+        let item = position.ok_or_else(|| Fault::Bug(format!("sale {} has no item {}", sale.id, order.sku)))?;
+        let kept = matches!(order.state, OrderState::Reserved | OrderState::Paid);
+        let units = if kept { order.quantity } else { 0 };
+        match buyer.units.iter_mut().find(|(of, _)| *of == item) {
+            Some((_, all)) => *all += units,
+            None => buyer.units.push((item, units)),
+        }
+        if order.created_at > now - sale.purchase_rate.window_ms {
+            let mut member = [0; 6];
+            member.copy_from_slice(&order.id.0.as_bytes()[10..]);
+            buyer.window.push((order.created_at, member));
+        }
+        let record = OrderRecord {
+            state: order.state,
+            item,
+            quantity: order.quantity,
+            created_at: order.created_at,
+            resolved_at: order.resolved_at,
+            event: Some(order.event),
+        };
+        buyer.orders.push((order.id, record));
+    }
+    Ok(buyer)
+}
+
+/// Divides what no other shard accounts for among the rebuilt ones; `None` when that is less than their orders keep.
+fn divide(
+    sale: &Sale,
+    claim: &RebuildClaim,
+    others: &Others,
+    live: &Live,
+    epochs: &BTreeMap<u16, i64>,
+) -> Option<BTreeMap<u16, BTreeMap<Sku, Counters>>> {
+    let mut divided: BTreeMap<u16, BTreeMap<Sku, Counters>> = BTreeMap::new();
+    let shards = u16::try_from(epochs.len()).unwrap_or(u16::MAX);
+    for item in &sale.items {
+        let ungranted: i64 = claim
+            .waiting
+            .iter()
+            .filter_map(|(_, message)| match message {
+                Message::Restock { sku, units, .. } if sku == item.sku.as_str() => Some(*units),
+                _ => None,
+            })
+            .sum();
+        let owned = claim.stock.get(&item.sku).copied().unwrap_or_default() - ungranted;
+        let kept = |shard: u16| live.units.get(&(shard, item.sku.clone())).copied().unwrap_or_default();
+        let kept_in_all: i64 = epochs.keys().map(|shard| kept(*shard).0 + kept(*shard).1).sum();
+        let mut free = owned - others.units.get(&item.sku).copied().unwrap_or_default() - kept_in_all;
+        if free < 0 {
+            if usize::from(sale.shards) != epochs.len() {
+                return None;
+            }
+            // All of it is sold: units that a restock has granted and not yet told are among them.
+            free = 0;
+        }
+        let mut came = others.sent.get(&item.sku).copied().unwrap_or_default();
+        for ((shard, epoch), at) in epochs.iter().zip(0..) {
+            let (held, sold) = kept(*shard);
+            let available = part(free, shards, at);
+            let units = available + held + sold;
+            // Books between shards: what came from others, or went to them, is one sum.
+            let (came_in, out) = if came > 0 { (came.min(units), 0) } else { (0, -came) };
+            came -= came_in - out;
+            let counters = Counters {
+                available,
+                held,
+                sold,
+                revoked: 0,
+                out,
+                r#in: came_in,
+                granted: units + out - came_in,
+                withdrawn: 0,
+                version: epoch * VERSIONS,
+            };
+            divided.entry(*shard).or_default().insert(item.sku.clone(), counters);
+        }
+    }
+    Some(divided)
+}

@@ -1,0 +1,178 @@
+//! Reconcile: find out whether shards still hold all that the ledger knows of them, and rebuild those that do not.
+//!
+//! What Redis loses, it loses from the end: after a restart or a failover its data are as they were a moment earlier.
+//! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
+//! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
+
+use super::App;
+use super::audit::{compare, shard_differences};
+use super::drain::drain_to_now;
+use super::rebuild::rebuild;
+use super::release::release_of;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::report::Rebuilt;
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::stock::keys::ShardKey;
+use crate::stock::read_shard::EVENTS_MAX;
+use futures_util::future::try_join_all;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the drain of what is left may take.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
+/// How often shards that others are still changing are looked at before they count as damaged.
+const LOOKS_MAX: u32 = 6;
+/// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
+const REBUILD_TRIES_MAX: u32 = 20;
+const REBUILD_AGAIN: Duration = Duration::from_millis(100);
+
+/// Reconciles shards of a sale on the server with this run id, and notes in the ledger that it is done.
+///
+/// # Errors
+/// A fault leaves shards that do not sell; the same call goes on.
+pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Result<(), Fault> {
+    for shard in shards {
+        app.stock
+            .stop(ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            })
+            .await?;
+    }
+    let damaged = damaged(app, sale, shards).await?;
+    let whole: Vec<u16> = shards
+        .iter()
+        .copied()
+        .filter(|shard| !damaged.contains(shard))
+        .collect();
+    if !whole.is_empty() {
+        app.ledger.note_reconciled(sale.id, &whole, run_id).await?;
+    }
+    if !damaged.is_empty() {
+        let damaged: Vec<u16> = damaged.into_iter().collect();
+        tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
+        rebuild(app, sale, &damaged, run_id).await?;
+    }
+    Ok(())
+}
+
+/// Rebuilds all shards of a sale, whether they have lost anything or not, while it sells; `None` when there is no such
+/// sale, or Redis does not hold it.
+///
+/// # Errors
+/// A fault leaves shards that do not sell until the workers have rebuilt them.
+pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
+    let Some(sale) = app.sales.fresh(id).await?.filter(|sale| sale.is_in_stock()) else {
+        return Ok(None);
+    };
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    let mut tries = 1..=REBUILD_TRIES_MAX;
+    loop {
+        for shard in &shards {
+            app.stock
+                .stop(ShardKey {
+                    sale: id,
+                    shard: *shard,
+                })
+                .await?;
+        }
+        let damaged = damaged_at_sight(app, &sale, &shards).await?;
+        let whole: Vec<u16> = shards
+            .iter()
+            .copied()
+            .filter(|shard| !damaged.contains(shard))
+            .collect();
+        drain_to_now(app, &sale, &whole, Instant::now() + DRAIN_MAX).await?;
+        let run_id = app.stock.run_id().await?;
+        match rebuild(app, &sale, &shards, &run_id).await {
+            // The workers have given a permit again, or decide or drain at this moment.
+            Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
+                tracing::debug!(%reason, "a rebuilding has to try again");
+                tokio::time::sleep(REBUILD_AGAIN).await;
+            }
+            outcome => return outcome.map(Some),
+        }
+    }
+}
+
+/// Those of the shards that have lost something.
+async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    let mut damaged = damaged_at_sight(app, sale, shards).await?;
+    let whole: Vec<u16> = shards
+        .iter()
+        .copied()
+        .filter(|shard| !damaged.contains(shard))
+        .collect();
+    if whole.is_empty() {
+        return Ok(damaged);
+    }
+    drain_to_now(app, sale, &whole, Instant::now() + DRAIN_MAX).await?;
+    release_of(app, sale.id).await?;
+    for look in 1..=LOOKS_MAX {
+        let books = app.ledger.books(sale.id, sale.shards).await?;
+        let readings = try_join_all(whole.iter().map(|shard| app.stock.read_shard(sale, *shard, EVENTS_MAX))).await?;
+        let pairs = readings
+            .iter()
+            .filter_map(|it| Some((it, books.shards.get(usize::from(it.shard))?)));
+        let differing: BTreeSet<u16> = pairs
+            .filter(|(reading, books)| !shard_differences(sale, books, reading).is_empty())
+            .map(|(reading, _)| reading.shard)
+            .collect();
+        // What moved between shards shows only where all of them can be read.
+        let balanced = differing.is_empty() && (!damaged.is_empty() || is_balanced(app, sale).await?);
+        if balanced {
+            break;
+        }
+        if look == LOOKS_MAX {
+            if differing.is_empty() {
+                damaged.extend(whole.iter().copied());
+            } else {
+                damaged.extend(differing);
+            }
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20) * look).await;
+    }
+    Ok(damaged)
+}
+
+/// Those of the shards that are not all there, or do not have the last event that the ledger took in.
+async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let mut damaged = BTreeSet::new();
+    for shard in shards {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        let standing = standings
+            .get(&(sale.id, *shard))
+            .ok_or_else(|| Fault::Bug(format!("the ledger has no shard {shard} of sale {}", sale.id)))?;
+        let whole = match app.stock.read_shard(sale, *shard, 0).await {
+            Ok(reading) => {
+                reading.record.epoch == standing.epoch
+                    && reading.record.lifecycle != Lifecycle::Loading
+                    && app.stock.last_event(key).await? >= standing.position
+            }
+            Err(Fault::Incomplete(_) | Fault::Bug(_)) => false,
+            Err(fault) => return Err(fault),
+        };
+        if !whole {
+            damaged.insert(*shard);
+        }
+    }
+    Ok(damaged)
+}
+
+async fn is_balanced(app: &App, sale: &Sale) -> Result<bool, Fault> {
+    let books = app.ledger.books(sale.id, sale.shards).await?;
+    let shards = (0..sale.shards).map(|shard| app.stock.read_shard(sale, shard, EVENTS_MAX));
+    match try_join_all(shards).await {
+        Ok(readings) => Ok(compare(sale, &books, &readings).balanced),
+        // Shards that others reconcile.
+        Err(Fault::Incomplete(_)) => Ok(true),
+        Err(fault) => Err(fault),
+    }
+}

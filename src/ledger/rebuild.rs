@@ -1,0 +1,301 @@
+//! What the ledger knows of shards that have to be reconciled, and the lock under which one is written anew.
+
+use super::outbox::{Message, send_all};
+use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
+use crate::domain::order::OrderState;
+use crate::domain::time::Millis;
+use chrono::{DateTime, Utc};
+use futures_util::{Stream, StreamExt};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A shard as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its generation.
+    pub epoch: i64,
+    /// The Redis server on which it was last reconciled.
+    pub run_id: Option<String>,
+    /// The last event that was taken in.
+    pub position: Position,
+}
+
+/// An order, as its shard has to know it.
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// Its shard.
+    pub shard: u16,
+    /// Whose.
+    pub user: UserId,
+    /// Which.
+    pub id: OrderId,
+    /// Of which item.
+    pub sku: Sku,
+    /// How many units.
+    pub quantity: u32,
+    /// Where it stands.
+    pub state: OrderState,
+    /// When it was accepted.
+    pub created_at: Millis,
+    /// When it left `reserved`; 0 while it has not.
+    pub resolved_at: Millis,
+    /// The event that announced it.
+    pub event: Position,
+}
+
+/// Shards that nobody else drains or decides on until this is dropped or committed.
+pub struct RebuildClaim {
+    tx: Tx,
+    sale: SaleId,
+    shards: Vec<i16>,
+    /// Every shard of the sale.
+    pub standings: BTreeMap<u16, Standing>,
+    /// Units that the sale owns, by SKU.
+    pub stock: BTreeMap<Sku, i64>,
+    /// Messages that the stock has not been told, with their shards.
+    pub waiting: Vec<(u16, Message)>,
+}
+
+impl Ledger {
+    /// Every shard of these sales.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn standings(&self, sales: &[SaleId]) -> Result<BTreeMap<(SaleId, u16), Standing>, Fault> {
+        let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
+        let rows = sqlx::query!(
+            "select sale_id, shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = any($1)",
+            &ids
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter()
+            .map(|row| {
+                let key = (SaleId(row.sale_id), unsigned(i64::from(row.shard))?);
+                Ok((
+                    key,
+                    Standing {
+                        epoch: row.epoch,
+                        run_id: row.run_id,
+                        position: Position {
+                            epoch: row.drained_epoch,
+                            seq: row.drained_seq,
+                        },
+                    },
+                ))
+            })
+            .collect()
+    }
+
+    /// Notes that shards were found whole on a server.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn note_reconciled(&self, sale: SaleId, shards: &[u16], run_id: &str) -> Result<(), Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        sqlx::query!(
+            "update shards set run_id = $3 where sale_id = $1 and shard = any($2)",
+            sale.0,
+            &shards,
+            run_id
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    /// Claims shards for rebuilding, unless somebody has one of them: no event is taken in, no order of theirs is
+    /// decided and no message is delivered to them until the claim ends.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn claim_rebuild(&self, sale: SaleId, shards: &[u16]) -> Result<Option<RebuildClaim>, Fault> {
+        let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        let mut tx = begin(&self.jobs).await?;
+        for statement in [
+            "set local statement_timeout = '120s'",
+            "set local idle_in_transaction_session_timeout = '120s'",
+        ] {
+            sqlx::query(statement)
+                .execute(&mut *tx)
+                .await
+                .map_err(|error| fault(&error))?;
+        }
+        let claimed = sqlx::query_scalar!(
+            "select shard from shards where sale_id = $1 and shard = any($2) for no key update skip locked",
+            sale.0,
+            &numbers
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if claimed.len() != numbers.len() {
+            return Ok(None);
+        }
+        // Whoever decides a withdrawal has units of these shards in his hands.
+        let undecided = sqlx::query_scalar!(
+            "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
+            sale.0
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let held = sqlx::query_scalar!(
+            "select restock_id from restocks where sale_id = $1 and state = 'pending' for update skip locked",
+            sale.0
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if i64::try_from(held.len()) != Ok(undecided) {
+            return Ok(None);
+        }
+        // A relay that is delivering holds these; whoever decides on an order holds its grant.
+        sqlx::query!(
+            "select outbox_id from outbox where sale_id = $1 and shard = any($2) order by outbox_id for update",
+            sale.0,
+            &numbers
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        sqlx::query!(
+            "select shard from grants where sale_id = $1 and shard = any($2) order by sku, shard for no key update",
+            sale.0,
+            &numbers
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let mut standings = BTreeMap::new();
+        let rows = sqlx::query!(
+            "select shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = $1",
+            sale.0
+        );
+        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let standing = Standing {
+                epoch: row.epoch,
+                run_id: row.run_id,
+                position: Position {
+                    epoch: row.drained_epoch,
+                    seq: row.drained_seq,
+                },
+            };
+            standings.insert(unsigned(i64::from(row.shard))?, standing);
+        }
+        let mut stock = BTreeMap::new();
+        let rows = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
+        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            stock.insert(word(&row.sku)?, row.stock);
+        }
+        let mut waiting = Vec::new();
+        let rows = sqlx::query!(
+            "select shard, message from outbox where sale_id = $1 order by outbox_id",
+            sale.0
+        );
+        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
+            waiting.push((unsigned(i64::from(row.shard))?, message));
+        }
+        Ok(Some(RebuildClaim {
+            tx,
+            sale,
+            shards: numbers,
+            standings,
+            stock,
+            waiting,
+        }))
+    }
+}
+
+struct Row {
+    order_id: Uuid,
+    shard: i16,
+    user_id: String,
+    sku: String,
+    quantity: i32,
+    state: String,
+    created_at: DateTime<Utc>,
+    resolved_at: Option<DateTime<Utc>>,
+    epoch: i64,
+    seq: i64,
+}
+
+impl RebuildClaim {
+    /// Every order of the claimed shards, all of a shopper's after each other.
+    pub fn orders(&mut self) -> impl Stream<Item = Result<Restored, Fault>> + '_ {
+        sqlx::query_as!(
+            Row,
+            "select order_id, shard, user_id, sku, quantity, state, created_at, resolved_at, epoch, seq from orders \
+             where sale_id = $1 and shard = any($2) order by user_id",
+            self.sale.0,
+            &self.shards
+        )
+        .fetch(&mut *self.tx)
+        .map(|row| {
+            let row = row.map_err(|error| fault(&error))?;
+            Ok(Restored {
+                shard: unsigned(i64::from(row.shard))?,
+                user: word(&row.user_id)?,
+                id: OrderId(row.order_id),
+                sku: word(&row.sku)?,
+                quantity: unsigned(i64::from(row.quantity))?,
+                state: word(&row.state)?,
+                created_at: row.created_at.timestamp_millis(),
+                resolved_at: row.resolved_at.map_or(0, |at| at.timestamp_millis()),
+                event: Position {
+                    epoch: row.epoch,
+                    seq: row.seq,
+                },
+            })
+        })
+    }
+
+    /// Commits the claimed shards' next life: their epoch, the server they are on, and how many orders each is known
+    /// to have lost. They are told the sale's state once more.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: then they have to be rebuilt again.
+    pub async fn finish(
+        mut self,
+        epochs: &BTreeMap<u16, i64>,
+        run_id: &str,
+        lost: &BTreeMap<u16, i64>,
+    ) -> Result<(), Fault> {
+        let of = |shard: &i16| u16::try_from(*shard).unwrap_or(0);
+        let epochs: Vec<i64> = self
+            .shards
+            .iter()
+            .map(|it| epochs.get(&of(it)).copied().unwrap_or(0))
+            .collect();
+        let lost: Vec<i64> = self
+            .shards
+            .iter()
+            .map(|it| lost.get(&of(it)).copied().unwrap_or(0))
+            .collect();
+        sqlx::query!(
+            "update shards s set epoch = n.epoch, run_id = $5, drained_epoch = n.epoch, drained_seq = 0, \
+             rebuilds = s.rebuilds + 1, rebuilt_at = now(), lost_orders = s.lost_orders + n.lost \
+             from unnest($2::int2[], $3::int8[], $4::int8[]) as n (shard, epoch, lost) \
+             where s.sale_id = $1 and s.shard = n.shard",
+            self.sale.0,
+            &self.shards,
+            &epochs,
+            &lost,
+            run_id
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State)).collect();
+        send_all(&mut self.tx, self.sale, &messages)
+            .await
+            .map_err(|error| fault(&error))?;
+        commit(self.tx).await
+    }
+}

@@ -1,0 +1,110 @@
+//! Calls `lua/permit.lua`, and asks which server this is.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::record::decode_position;
+use super::script::{PERMIT, number, outcome, text, unknown};
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::sale::Sale;
+use crate::domain::time::Millis;
+use redis::Value;
+use std::time::Duration;
+
+/// What a shard says to a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permitted {
+    /// It may sell.
+    Yes {
+        /// So many events wait for the ledger.
+        waiting: i64,
+        /// The last event that it wrote.
+        last: Position,
+    },
+    /// It is of another epoch, or on another server, than the one that was reconciled.
+    Not,
+}
+
+/// What a permit says.
+#[derive(Debug, Clone)]
+pub struct Permit<'a> {
+    /// The generation that was reconciled.
+    pub epoch: i64,
+    /// The server on which that was done.
+    pub run_id: &'a str,
+    /// How long it holds.
+    pub holds: Duration,
+    /// So many events may wait for the ledger; with more, nothing is sold.
+    pub events_max: i64,
+}
+
+impl Stock {
+    /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.
+    ///
+    /// # Errors
+    /// `Incomplete` when the shard is not all there.
+    pub async fn permit(
+        &self,
+        sale: &Sale,
+        shard: u16,
+        permit: &Permit<'_>,
+        now: Option<Millis>,
+    ) -> Result<Permitted, Fault> {
+        let shard = ShardKey { sale: sale.id, shard };
+        let mut call = PERMIT.prepare_invoke();
+        call.key(shard.shard()).key(shard.events());
+        for item in &sale.items {
+            call.key(shard.item(&item.sku));
+        }
+        call.arg(permit.epoch)
+            .arg(u64::try_from(permit.holds.as_millis()).unwrap_or(0))
+            .arg(permit.events_max)
+            .arg(permit.run_id);
+        if let Some(now) = now {
+            call.arg(now);
+        }
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        match status.as_str() {
+            "PERMITTED" => {
+                let mut fields = fields.into_iter();
+                let waiting = number(&mut fields)?;
+                let last = decode_position(&text(fields.next().unwrap_or(Value::Nil))?);
+                let last = last.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))?;
+                Ok(Permitted::Yes { waiting, last })
+            }
+            "STALE" | "MOVED" => Ok(Permitted::Not),
+            other => Err(unknown("permit", other)),
+        }
+    }
+
+    /// Takes a shard's permit away; one that is not there has none.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer: then it may sell until its permit ends.
+    pub async fn stop(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut call = PERMIT.prepare_invoke();
+        call.key(shard.shard()).key(shard.events());
+        call.arg(0).arg(0).arg(0).arg("");
+        match self.run(&call).await {
+            Err(Fault::Incomplete(_)) => Ok(()),
+            answer => match outcome(answer?)?.0.as_str() {
+                "TAKEN" => Ok(()),
+                other => Err(unknown("permit", other)),
+            },
+        }
+    }
+
+    /// The id of the server's process: another one after every restart, and on every replica.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn run_id(&self) -> Result<String, Fault> {
+        let mut command = redis::cmd("INFO");
+        command.arg("server");
+        let info: String = self.command(&command).await?;
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        run_id
+            .map(|id| id.trim().to_owned())
+            .ok_or_else(|| Fault::Unavailable("Redis does not say which process it is".to_owned()))
+    }
+}
