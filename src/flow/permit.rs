@@ -4,11 +4,13 @@
 //! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
-use super::reconcile::reconcile;
+use super::rebuild::rebuild;
+use super::reconcile::{drain_whole, reconcile};
 use super::{App, Tally};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
@@ -22,6 +24,9 @@ use tokio::sync::Notify;
 const HOLDS: Duration = Duration::from_secs(3);
 /// Events of one shard that may wait for the ledger. With about 300 bytes each, 60 MB a shard.
 const WAITING_MAX: i64 = 200_000;
+/// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
+const REBUILD_TRIES_MAX: u32 = 20;
+const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 /// Shards asked at once.
 const AT_ONCE: usize = 64;
 
@@ -58,6 +63,12 @@ impl Permits {
             state.suspects.insert(shard);
         }
         drop(state);
+        self.wanted.notify_one();
+    }
+
+    /// Notes that a shard is of another epoch than this process knows.
+    fn forget(&self, shard: ShardKey) {
+        self.state().epochs.remove(&shard);
         self.wanted.notify_one();
     }
 
@@ -121,7 +132,8 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
                 }
                 tally.note(Ok(1));
             }
-            Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+            Ok(Permitted::Not) => app.permits.forget(shard),
+            Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is not what it was; it is reconciled");
                 app.permits.suspect(shard);
             }
@@ -174,6 +186,49 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     let run_id = admit(app, &live).await?;
     attend_on(app, sale, &run_id).await?;
     Ok(())
+}
+
+/// Rebuilds all shards of a sale, whether they have lost anything or not, while it sells; `None` when there is no such
+/// sale, or Redis does not hold it.
+///
+/// # Errors
+/// A fault leaves shards that do not sell until the workers have rebuilt them.
+pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
+    let Some(sale) = app.sales.fresh(id).await?.filter(|sale| sale.is_in_stock()) else {
+        return Ok(None);
+    };
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    let mut tries = 1..=REBUILD_TRIES_MAX;
+    loop {
+        for shard in &shards {
+            app.stock
+                .stop(ShardKey {
+                    sale: id,
+                    shard: *shard,
+                })
+                .await?;
+        }
+        drain_whole(app, &sale, &shards).await?;
+        let run_id = app.stock.run_id().await?;
+        match rebuild(app, &sale, &shards, &run_id).await {
+            // The workers have given a permit again, or decide or drain at this moment.
+            Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
+                tracing::debug!(%reason, "a rebuilding has to try again");
+                tokio::time::sleep(REBUILD_AGAIN).await;
+            }
+            outcome => {
+                let rebuilt = outcome?;
+                for shard in &shards {
+                    app.permits.forget(ShardKey {
+                        sale: id,
+                        shard: *shard,
+                    });
+                }
+                attend(app, &sale).await?;
+                return Ok(Some(rebuilt));
+            }
+        }
+    }
 }
 
 /// Makes sure that the server has the scripts that sell, after it was made sure that no shard sells on it that has

@@ -10,8 +10,6 @@ use super::drain::drain_to_now;
 use super::rebuild::rebuild;
 use super::release::release_of;
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
-use crate::domain::report::Rebuilt;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
@@ -24,9 +22,6 @@ use tokio::time::Instant;
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
-/// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
-const REBUILD_TRIES_MAX: u32 = 20;
-const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 
 /// Reconciles shards of a sale on the server with this run id, and notes in the ledger that it is done.
 ///
@@ -56,45 +51,6 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> 
         rebuild(app, sale, &damaged, run_id).await?;
     }
     Ok(())
-}
-
-/// Rebuilds all shards of a sale, whether they have lost anything or not, while it sells; `None` when there is no such
-/// sale, or Redis does not hold it.
-///
-/// # Errors
-/// A fault leaves shards that do not sell until the workers have rebuilt them.
-pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
-    let Some(sale) = app.sales.fresh(id).await?.filter(|sale| sale.is_in_stock()) else {
-        return Ok(None);
-    };
-    let shards: Vec<u16> = (0..sale.shards).collect();
-    let mut tries = 1..=REBUILD_TRIES_MAX;
-    loop {
-        for shard in &shards {
-            app.stock
-                .stop(ShardKey {
-                    sale: id,
-                    shard: *shard,
-                })
-                .await?;
-        }
-        let damaged = damaged_at_sight(app, &sale, &shards).await?;
-        let whole: Vec<u16> = shards
-            .iter()
-            .copied()
-            .filter(|shard| !damaged.contains(shard))
-            .collect();
-        drain_to_now(app, &sale, &whole, Instant::now() + DRAIN_MAX).await?;
-        let run_id = app.stock.run_id().await?;
-        match rebuild(app, &sale, &shards, &run_id).await {
-            // The workers have given a permit again, or decide or drain at this moment.
-            Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
-                tracing::debug!(%reason, "a rebuilding has to try again");
-                tokio::time::sleep(REBUILD_AGAIN).await;
-            }
-            outcome => return outcome.map(Some),
-        }
-    }
 }
 
 /// Those of the shards that have lost something.
@@ -136,6 +92,20 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         tokio::time::sleep(Duration::from_millis(20) * look).await;
     }
     Ok(damaged)
+}
+
+/// Takes in what the shards that are all there have left, so that they may be written anew.
+///
+/// # Errors
+/// A fault leaves events to be drained.
+pub(super) async fn drain_whole(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let damaged = damaged_at_sight(app, sale, shards).await?;
+    let whole: Vec<u16> = shards
+        .iter()
+        .copied()
+        .filter(|shard| !damaged.contains(shard))
+        .collect();
+    drain_to_now(app, sale, &whole, Instant::now() + DRAIN_MAX).await
 }
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.

@@ -204,7 +204,7 @@ pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     let rebuilt = api
-        .for_others(move |app| async move { flow::reconcile::rebuild_sale(&app, id).await })
+        .for_others(move |app| async move { flow::permit::rebuild_sale(&app, id).await })
         .await?;
     match rebuilt {
         Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
