@@ -64,7 +64,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
     if whole.is_empty() {
         return Ok(damaged);
     }
-    drain_to_now(app, sale, &whole, Instant::now() + DRAIN_MAX).await?;
+    drain(app, sale, &whole).await?;
     release_of(app, sale.id).await?;
     for look in 1..=LOOKS_MAX {
         let books = app.ledger.books(sale.id, sale.shards).await?;
@@ -105,7 +105,17 @@ pub(super) async fn drain_whole(app: &App, sale: &Sale, shards: &[u16]) -> Resul
         .copied()
         .filter(|shard| !damaged.contains(shard))
         .collect();
-    drain_to_now(app, sale, &whole, Instant::now() + DRAIN_MAX).await
+    drain(app, sale, &whole).await
+}
+
+async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    if drain_to_now(app, sale, shards, Instant::now() + DRAIN_MAX).await? {
+        Ok(())
+    } else {
+        Err(Fault::Unavailable(
+            "the shards' events could not be taken in in time".to_owned(),
+        ))
+    }
 }
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.
