@@ -10,20 +10,22 @@
 -- ARGV[1] epoch       the generation that was reconciled
 -- ARGV[2] for_ms      1..60000 milliseconds; 0 takes the permit away, whatever the epoch
 -- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
--- ARGV[4] run_id      the server on which that was done
--- ARGV[5] now_ms      absent: ask TIME; stands in for it in tests
--- Returns {'PERMITTED', waiting, last_id}  so many events wait for the ledger, of all up to this one
---         {'TAKEN'}                        the shard may not sell
---         {'STALE', epoch}                 it is of another epoch
---         {'MOVED'}                        it is on another server
+-- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
+-- ARGV[5] run_id      the server on which that was done
+-- ARGV[6] now_ms      absent: ask TIME; stands in for it in tests
+-- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
+--                                              is 1 while it holds
+--         {'TAKEN'}                               the shard may not sell
+--         {'STALE', epoch}                        it is of another epoch
+--         {'MOVED'}                               it is on another server
 -- Retry:  the second run gives or takes the same again.
 -- Caller: src/stock/permit.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key = KEYS[1], KEYS[2]
 local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local run_id, now = ARGV[4], tonumber(ARGV[5])
-if not (epoch and for_ms and events_max) or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
+local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+if not (epoch and for_ms and events_max and age_max) or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
   return redis.error_reply('BADARG permit')
 end
 local shard = redis.call('GET', shard_key)
@@ -53,12 +55,17 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local waiting = redis.call('XLEN', events_key)
+local brake = waiting >= events_max and 1 or 0
+local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
+if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and now - unpack('>I6', oldest[2][2], 8) > age_max then
+  brake = 1
+end
 local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil
 for at = 1, #stream, 2 do
   if stream[at] == 'last-generated-id' then
     last_id = stream[at + 1]
   end
 end
-redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', waiting >= events_max and 1 or 0, now + for_ms)
+redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms)
   .. shard:sub(9))
-return { 'PERMITTED', waiting, last_id }
+return { 'PERMITTED', waiting, last_id, brake }

@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod drain;
 pub mod order;
+pub mod outage;
 pub mod outbox;
 pub mod payment;
 pub mod rebuild;

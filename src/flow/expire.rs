@@ -1,5 +1,5 @@
 //! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`; the relay gives their
-//! units back.
+//! units back. Before that, every hold is extended by the time in which nobody could come to the ledger.
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
@@ -16,6 +16,15 @@ const BATCHES_MAX: usize = 100;
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
+    if let Some(outage) = app.ledger.beat().await? {
+        tracing::warn!(
+            seconds = outage.num_seconds(),
+            "no worker had come to Postgres; unpaid orders are held that much longer"
+        );
+    }
+    for (sale, shard) in app.ledger.shards_to_extend().await? {
+        app.ledger.extend_holds(sale, shard).await?;
+    }
     let shards = app.ledger.shards_with_due_orders().await?;
     if shards.is_empty() {
         return Ok(0);

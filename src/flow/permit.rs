@@ -24,6 +24,8 @@ use tokio::sync::Notify;
 const HOLDS: Duration = Duration::from_secs(3);
 /// Events of one shard that may wait for the ledger. With about 300 bytes each, 60 MB a shard.
 const WAITING_MAX: i64 = 200_000;
+/// For so long an event may wait: a shopper whose order is not confirmed by then should not be joined by more.
+const AGE_MAX: Duration = Duration::from_secs(600);
 /// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
@@ -48,6 +50,8 @@ struct State {
     suspects: HashSet<ShardKey>,
     /// The last event that each shard was seen to have written.
     seen: HashMap<ShardKey, Position>,
+    /// Shards of which too much waits for the ledger.
+    braked: HashSet<ShardKey>,
 }
 
 impl Permits {
@@ -85,6 +89,18 @@ impl Permits {
         let mut state = self.state();
         state.epochs.insert(key, (Arc::clone(sale), epoch));
         state.suspects.remove(&key);
+    }
+
+    /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
+    fn note(&self, shard: ShardKey, last: Position, brake: bool, waiting: i64) {
+        let mut state = self.state();
+        state.seen.insert(shard, last);
+        let (sale, number) = (shard.sale, shard.shard);
+        if brake && state.braked.insert(shard) {
+            tracing::warn!(%sale, shard = number, waiting, "too many orders wait for the ledger, or for too long; nothing is sold");
+        } else if !brake && state.braked.remove(&shard) {
+            tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
+        }
     }
 
     /// The last event that a shard was seen to have written.
@@ -125,11 +141,8 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
         .buffer_unordered(AT_ONCE);
     while let Some((shard, permitted)) = renewals.next().await {
         match permitted {
-            Ok(Permitted::Yes { waiting, last }) => {
-                app.permits.state().seen.insert(shard, last);
-                if waiting >= WAITING_MAX {
-                    tracing::warn!(sale = %shard.sale, shard = shard.shard, waiting, "the brake holds: too many orders wait for the ledger");
-                }
+            Ok(Permitted::Yes { waiting, last, brake }) => {
+                app.permits.note(shard, last, brake, waiting);
                 tally.note(Ok(1));
             }
             Ok(Permitted::Not) => app.permits.forget(shard),
@@ -149,6 +162,7 @@ async fn permit(app: &App, sale: &Sale, shard: u16, epoch: i64, run_id: &str) ->
         run_id,
         holds: HOLDS,
         events_max: WAITING_MAX,
+        age_max: AGE_MAX,
     };
     app.stock.permit(sale, shard, &permit, None).await
 }
@@ -170,6 +184,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     state.epochs.retain(|shard, _| live.contains(&shard.sale));
     state.suspects.retain(|shard| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));
+    state.braked.retain(|shard| live.contains(&shard.sale));
     drop(state);
     tally.finish()
 }

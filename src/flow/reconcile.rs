@@ -120,6 +120,8 @@ async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.
 async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    // A drain may have read events that Redis has lost since; once it is over, the ledger knows them.
+    app.ledger.wait_for_drains(sale.id, shards).await?;
     let standings = app.ledger.standings(&[sale.id]).await?;
     let mut damaged = BTreeSet::new();
     for shard in shards {

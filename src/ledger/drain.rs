@@ -238,11 +238,14 @@ async fn insert_rows(
         "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
              currency, created_at, expires_at, epoch, seq) \
          select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
+             o.created + s.payment_window_seconds * interval '1 second' + coalesce( \
+                 (select sum(a.until - greatest(a.since, o.created)) from outages a \
+                  where a.until > o.created and a.until <= sh.extended_until), interval '0'), o.epoch, o.seq \
          from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
              $10::timestamptz[], $11::int8[], $12::int8[]) \
              as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
          join sales s on s.sale_id = $1 \
+         join shards sh on sh.sale_id = $1 and sh.shard = $2 \
          on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
              quantity::int8 as \"quantity!\", seq as \"seq!\"",

@@ -91,6 +91,23 @@ impl Ledger {
             .collect()
     }
 
+    /// Waits for the drains that are under way on these shards: what they have read comes in before this returns.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer, or a drain takes too long.
+    pub async fn wait_for_drains(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        sqlx::query!(
+            "select shard from shards where sale_id = $1 and shard = any($2) order by shard for no key update",
+            sale.0,
+            &shards
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
     /// Notes that shards were found whole on a server.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub enum Permitted {
         waiting: i64,
         /// The last event that it wrote.
         last: Position,
+        /// Whether that is too much, so that it sells nothing.
+        brake: bool,
     },
     /// It is of another epoch, or on another server, than the one that was reconciled.
     Not,
@@ -36,6 +38,8 @@ pub struct Permit<'a> {
     pub holds: Duration,
     /// So many events may wait for the ledger; with more, nothing is sold.
     pub events_max: i64,
+    /// For so long they may wait.
+    pub age_max: Duration,
 }
 
 impl Stock {
@@ -57,8 +61,9 @@ impl Stock {
             call.key(shard.item(&item.sku));
         }
         call.arg(permit.epoch)
-            .arg(u64::try_from(permit.holds.as_millis()).unwrap_or(0))
+            .arg(millis(permit.holds))
             .arg(permit.events_max)
+            .arg(millis(permit.age_max))
             .arg(permit.run_id);
         if let Some(now) = now {
             call.arg(now);
@@ -70,7 +75,8 @@ impl Stock {
                 let waiting = number(&mut fields)?;
                 let last = decode_position(&text(fields.next().unwrap_or(Value::Nil))?);
                 let last = last.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))?;
-                Ok(Permitted::Yes { waiting, last })
+                let brake = number(&mut fields)? == 1;
+                Ok(Permitted::Yes { waiting, last, brake })
             }
             "STALE" | "MOVED" => Ok(Permitted::Not),
             other => Err(unknown("permit", other)),
@@ -84,7 +90,7 @@ impl Stock {
     pub async fn stop(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut call = PERMIT.prepare_invoke();
         call.key(shard.shard()).key(shard.events());
-        call.arg(0).arg(0).arg(0).arg("");
+        call.arg(0).arg(0).arg(0).arg(0).arg("");
         match self.run(&call).await {
             Err(Fault::Incomplete(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {
@@ -107,4 +113,8 @@ impl Stock {
             .map(|id| id.trim().to_owned())
             .ok_or_else(|| Fault::Unavailable("Redis does not say which process it is".to_owned()))
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
