@@ -37,11 +37,10 @@ if for_ms == 0 then
   return { 'TAKEN' }
 end
 local its_epoch = unpack('>I6', shard, 37)
-if redis.call('INFO', 'server'):match('run_id:(%x+)') ~= run_id then
-  return { 'MOVED' }
-end
 if its_epoch ~= epoch then
   return { 'STALE', its_epoch }
+elseif redis.call('INFO', 'server'):match('run_id:(%x+)') ~= run_id then
+  return { 'MOVED' }
 elseif redis.call('EXISTS', events_key) == 0 then
   return redis.error_reply('MISSING events')
 end
@@ -66,6 +65,9 @@ for at = 1, #stream, 2 do
     last_id = stream[at + 1]
   end
 end
-redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms)
-  .. shard:sub(9))
+-- Every process renews: one that comes while most of a permit is left writes nothing.
+local its_brake, permit_until = unpack('>BI6', shard, 2)
+if its_brake ~= brake or permit_until - now < for_ms / 2 then
+  redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
+end
 return { 'PERMITTED', waiting, last_id, brake }

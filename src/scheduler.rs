@@ -1,6 +1,8 @@
 //! When each flow runs; nothing else. Periodic jobs run on tokio-cron-scheduler, by cron expressions only: its
 //! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches.
 //!
+//! Permits are kept by every process, also by one that runs no jobs: selling must not depend on a worker being there.
+//!
 //! A job takes no input and looks at what is there; no run overlaps another of the same job in this process, each has
 //! a time limit, and several processes may run all of them side by side.
 
@@ -70,6 +72,32 @@ const JOBS: [(&str, &str, u64, Run); 7] = [
     }),
 ];
 
+/// Keeps the permits of the sales' shards, and reconciles those that lost theirs.
+pub struct Keeper {
+    stop: CancellationToken,
+    running: TaskTracker,
+}
+
+impl Keeper {
+    /// Starts to keep them.
+    #[must_use]
+    pub fn start(app: &Arc<App>) -> Self {
+        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
+        running.spawn(keep_permits(Arc::clone(app), stop.clone()));
+        running.spawn(keep_reconciled(Arc::clone(app), stop.clone()));
+        Self { stop, running }
+    }
+
+    /// Lets go of them, and waits for what is under way, within a limit: permits end by themselves.
+    pub async fn end(self) {
+        self.stop.cancel();
+        self.running.close();
+        if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
+            tracing::warn!("a shard was still being reconciled; others go on with it");
+        }
+    }
+}
+
 /// Jobs that run.
 pub struct Scheduler {
     cron: JobScheduler,
@@ -119,8 +147,6 @@ impl Scheduler {
             Box::pin(tracked.track_future(async move { guard.run(count_alerts(&app, &metrics)).await }))
         })?;
         cron.add(watch).await?;
-        running.spawn(keep_permits(Arc::clone(&app), stop.clone()));
-        running.spawn(keep_reconciled(Arc::clone(&app), stop.clone()));
         running.spawn(drain(app, metrics, beat, stop.clone()));
         cron.start().await?;
         Ok(Self { cron, stop, running })

@@ -11,7 +11,7 @@ use crate::http::request_id::request_id;
 use crate::http::{Api, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use crate::{flow, ledger};
 use actix_web::middleware::from_fn;
@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long the start waits for the stock to be reconciled.
+const RECONCILE_MAX: Duration = Duration::from_secs(2);
 /// How long requests in flight may take at the end, in seconds.
 const END_SECONDS: u64 = 10;
 
@@ -135,6 +137,13 @@ async fn run(
         tracing::warn!("{unfit}; until then this instance is not ready");
     }
 
+    // So that the first shopper is not turned away; whoever cannot wait is told to try again.
+    match tokio::time::timeout(RECONCILE_MAX, flow::permit::reconcile_all(&app)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
+        Err(_) => tracing::warn!("the stock is still being reconciled; nothing is sold until then"),
+    }
+    let keeper = Keeper::start(&app);
     let scheduler = match role {
         Role::All | Role::Worker => {
             let scheduler = Scheduler::start(Arc::clone(&app), Arc::clone(&metrics)).await;
@@ -153,6 +162,7 @@ async fn run(
     if let Some(scheduler) = scheduler {
         scheduler.end().await;
     }
+    keeper.end().await;
     ledger.close().await;
     tracing::info!("stopped");
     Ok(outcome?)
