@@ -38,7 +38,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
     crash::point("purchase.before_script");
-    let mut looked = false;
+    let mut looked = None;
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, looked, None).await {
             // The shard is not missing: its sale ended long ago.
@@ -65,10 +65,10 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 PurchaseOutcome::Replayed(record.into_order(order, &sale, request.user.clone(), drained)?)
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
-            ShardAnswer::Look => match Box::pin(replay_from_ledger(app, order, request)).await? {
+            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
-                    looked = true;
+                    looked = Some(number);
                     continue;
                 }
             },

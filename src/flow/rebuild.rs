@@ -93,7 +93,7 @@ pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Re
         app.stock.begin_restore(sale, *shard, *epoch, &applied, &fences).await?;
     }
     crash::point("rebuild.after_begin");
-    let live = restore_buyers(app, sale, &mut claim).await?;
+    let live = restore_buyers(app, sale, &mut claim, &epochs).await?;
     crash::point("rebuild.after_buyers");
     let Some(units) = divide(sale, &claim, &others, &live, &epochs) else {
         // Others hold more than is theirs: they have forgotten something, too.
@@ -236,9 +236,16 @@ struct Live {
 }
 
 /// Writes every shopper of the claimed shards.
-async fn restore_buyers(app: &App, sale: &Sale, claim: &mut RebuildClaim) -> Result<Live, Fault> {
+async fn restore_buyers(
+    app: &App,
+    sale: &Sale,
+    claim: &mut RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<Live, Fault> {
     let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
     let now = app.stock.now().await?;
+    let key = |shard| ShardKey { sale: sale.id, shard };
+    let epoch = |shard| epochs.get(&shard).copied().unwrap_or_default();
     let mut live = Live::default();
     let mut pages: HashMap<u16, Vec<(UserId, BuyerRecord)>> = HashMap::new();
     let mut writes = tokio::task::JoinSet::new();
@@ -251,7 +258,7 @@ async fn restore_buyers(app: &App, sale: &Sale, claim: &mut RebuildClaim) -> Res
             let page = pages.entry(shard).or_default();
             page.push((user, buyer(sale, &positions, orders, now)?));
             if page.len() == BUYERS_MAX {
-                flush(app, &mut writes, sale.id, shard, std::mem::take(page)).await?;
+                flush(app, &mut writes, (key(shard), epoch(shard)), std::mem::take(page)).await?;
             }
         }
         let Some(order) = order else {
@@ -270,7 +277,7 @@ async fn restore_buyers(app: &App, sale: &Sale, claim: &mut RebuildClaim) -> Res
         }
     }
     for (shard, page) in pages {
-        flush(app, &mut writes, sale.id, shard, page).await?;
+        flush(app, &mut writes, (key(shard), epoch(shard)), page).await?;
     }
     while let Some(written) = writes.join_next().await {
         written.map_err(|error| Fault::Bug(error.to_string()))??;
@@ -281,8 +288,7 @@ async fn restore_buyers(app: &App, sale: &Sale, claim: &mut RebuildClaim) -> Res
 async fn flush(
     app: &App,
     writes: &mut tokio::task::JoinSet<Result<(), Fault>>,
-    sale: SaleId,
-    shard: u16,
+    (shard, epoch): (ShardKey, i64),
     page: Vec<(UserId, BuyerRecord)>,
 ) -> Result<(), Fault> {
     while writes.len() >= WRITES_MAX {
@@ -291,7 +297,7 @@ async fn flush(
         }
     }
     let stock = app.stock.clone();
-    writes.spawn(async move { stock.restore_buyers(ShardKey { sale, shard }, &page).await });
+    writes.spawn(async move { stock.restore_buyers(shard, epoch, &page).await });
     Ok(())
 }
 

@@ -25,8 +25,12 @@ pub enum ShardAnswer {
     },
     /// The key is known with another item or quantity.
     KeyReused,
-    /// The key is not known here, but the shopper's older orders are in the ledger alone: it must be looked for there.
-    Look,
+    /// The key is not known here, but some of the shopper's orders are in the ledger alone: it must be looked for
+    /// there.
+    Look {
+        /// What the next try says to have looked since.
+        number: i64,
+    },
     /// The shard may not sell: it is being reconciled with the ledger.
     Stopped,
     /// Too much waits for the ledger.
@@ -50,8 +54,8 @@ pub enum ShardAnswer {
 }
 
 impl Stock {
-    /// Asks a shopper's home shard for units. `looked` says that the ledger does not have the order; `now` stands in
-    /// for Redis's clock in tests.
+    /// Asks a shopper's home shard for units. `looked` is the number of a [`ShardAnswer::Look`] since which the
+    /// ledger was found not to have the order; `now` stands in for Redis's clock in tests.
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call finds it.
@@ -60,7 +64,7 @@ impl Stock {
         shard: ShardKey,
         order: OrderId,
         request: &PurchaseRequest,
-        looked: bool,
+        looked: Option<i64>,
         now: Option<Millis>,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
@@ -72,8 +76,8 @@ impl Stock {
         ];
         let mut call = admitted(&PURCHASE, &keys);
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
-        if looked || now.is_some() {
-            call.arg(if looked { "looked" } else { "" });
+        if looked.is_some() || now.is_some() {
+            call.arg(looked.map(|number| number.to_string()).unwrap_or_default());
         }
         if let Some(now) = now {
             call.arg(now);
@@ -97,7 +101,9 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             })
         }
         "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
-        "LOOK" => Ok(ShardAnswer::Look),
+        "LOOK" => Ok(ShardAnswer::Look {
+            number: number(&mut fields)?,
+        }),
         "STOPPED" => Ok(ShardAnswer::Stopped),
         "OVERLOADED" => Ok(ShardAnswer::Overloaded),
         "BANNED" => Ok(ShardAnswer::Banned),

@@ -63,10 +63,20 @@ impl Stock {
     ///
     /// # Errors
     /// A fault says that some may not have been written.
-    pub async fn restore_buyers(&self, shard: ShardKey, buyers: &[(UserId, BuyerRecord)]) -> Result<(), Fault> {
+    pub async fn restore_buyers(
+        &self,
+        shard: ShardKey,
+        epoch: i64,
+        buyers: &[(UserId, BuyerRecord)],
+    ) -> Result<(), Fault> {
+        let left = u8::try_from(epoch % 255 + 1).unwrap_or(1);
         let mut pipeline = redis::Pipeline::with_capacity(buyers.len());
         for (user, buyer) in buyers {
-            pipeline.cmd("SET").arg(shard.buyer(user)).arg(buyer.encode()).ignore();
+            pipeline
+                .cmd("SET")
+                .arg(shard.buyer(user))
+                .arg(buyer.encode(left))
+                .ignore();
         }
         self.pipeline(&pipeline).await
     }
