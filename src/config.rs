@@ -270,11 +270,12 @@ fn at_least(value: &str, bytes: usize) -> Result<(), String> {
 
 fn check_redis_url(url: &str) -> Result<(), String> {
     match url.split_once("://") {
-        Some(("redis" | "rediss" | "unix" | "redis+unix", rest)) if !rest.is_empty() => Ok(()),
-        Some(("redis+cluster", _)) => {
-            Err("asks for Redis Cluster, which is not supported yet; name one server with redis://HOST:PORT".to_owned())
-        }
-        _ => Err("is not a Redis URL; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH".to_owned()),
+        Some(("redis" | "rediss" | "unix" | "redis+unix" | "redis+cluster", rest)) if !rest.is_empty() => Ok(()),
+        _ => Err(
+            "is not a Redis URL; write redis://HOST:PORT, rediss://HOST:PORT, unix:///PATH or \
+             redis+cluster://HOST:PORT,HOST:PORT"
+                .to_owned(),
+        ),
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod events;
 pub mod health;
 pub mod keys;
+mod link;
 pub mod permit;
 pub mod preload;
 pub mod purchase;
@@ -22,16 +23,16 @@ pub mod survey;
 pub mod transfer;
 
 use crate::domain::fault::Fault;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use link::Link;
 use std::time::Duration;
 
 /// The longest that one call may take. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
-/// A handle on the stock: one connection, which all callers share; each write carries what is waiting. Its driver
-/// runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP worker
-/// connects by itself.
+/// A handle on the stock: one connection to each server, which all callers share; each write carries what is waiting.
+/// Its driver runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP
+/// worker connects by itself.
 #[derive(Clone)]
-pub struct Stock(ConnectionManager);
+pub struct Stock(Link);
 
 impl Stock {
     /// Connects, and fails if nobody answers.
@@ -39,24 +40,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when the server cannot be reached in time, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
-        let info =
-            redis::IntoConnectionInfo::into_connection_info(url).map_err(|error| unreachable("its URL", &error))?;
-        // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a
-        // real network.
-        let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(CALL_MAX))
-            .set_connection_timeout(Some(Duration::from_secs(1)))
-            .set_number_of_retries(1)
-            .set_pipeline_buffer_size(4096);
-        let place = info.addr().to_string();
-        let unreachable = |error| unreachable(&place, &error);
-        let client = redis::Client::open(info).map_err(unreachable)?;
-        Ok(Self(
-            ConnectionManager::new_with_config(client, config)
-                .await
-                .map_err(unreachable)?,
-        ))
+        Ok(Self(Link::connect(url).await?))
     }
 
     /// Runs one command within the time limit.
@@ -79,12 +63,6 @@ async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resu
         Ok(Err(error)) => Err(fault(&error)),
         Err(_) => Err(Fault::Unavailable("Redis did not answer in time".to_owned())),
     }
-}
-
-fn unreachable(place: &str, error: &redis::RedisError) -> Fault {
-    Fault::Unavailable(format!(
-        "Redis at {place} cannot be reached: {error}; check FLASHSALE_REDIS_URL"
-    ))
 }
 
 /// What an error of the client or the server means.

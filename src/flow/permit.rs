@@ -15,7 +15,7 @@ use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -29,6 +29,8 @@ const AGE_MAX: Duration = Duration::from_secs(600);
 /// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
+/// Processes of Redis that are remembered.
+const ADMITTED_MAX: usize = 1000;
 /// Shards asked at once.
 const AT_ONCE: usize = 64;
 
@@ -42,16 +44,25 @@ pub struct Permits {
 
 #[derive(Default)]
 struct State {
-    /// The server that has been admitted.
-    run_id: Option<String>,
-    /// The shards that were reconciled on it, with their epochs.
-    epochs: HashMap<ShardKey, (Arc<Sale>, i64)>,
+    /// Servers that have been admitted, by the run ids of their processes.
+    admitted: HashSet<String>,
+    /// The shards that were reconciled, with what a permit for them says.
+    held: HashMap<ShardKey, Held>,
     /// Shards that were reconciled, and then did not answer as they should.
     suspects: HashSet<ShardKey>,
     /// The last event that each shard was seen to have written.
     seen: HashMap<ShardKey, Position>,
     /// Shards of which too much waits for the ledger.
     braked: HashSet<ShardKey>,
+}
+
+/// A shard that was reconciled.
+#[derive(Clone)]
+struct Held {
+    sale: Arc<Sale>,
+    epoch: i64,
+    /// The process on which that was done.
+    run_id: String,
 }
 
 impl Permits {
@@ -62,33 +73,29 @@ impl Permits {
 
     /// Notes that a shard does not answer as it should.
     pub fn suspect(&self, shard: ShardKey) {
-        let mut state = self.state();
-        if state.epochs.remove(&shard).is_some() {
-            state.suspects.insert(shard);
+        if self.state().held.contains_key(&shard) {
+            self.distrust(shard);
         }
-        drop(state);
         self.wanted.notify_one();
+    }
+
+    /// Has a shard looked at, whatever the ledger says of it.
+    fn distrust(&self, shard: ShardKey) {
+        let mut state = self.state();
+        state.held.remove(&shard);
+        state.suspects.insert(shard);
     }
 
     /// Notes that a shard is of another epoch than this process knows.
     fn forget(&self, shard: ShardKey) {
-        self.state().epochs.remove(&shard);
+        self.state().held.remove(&shard);
         self.wanted.notify_one();
     }
 
-    fn forget_server(&self) {
+    fn grant(&self, shard: ShardKey, held: Held) {
         let mut state = self.state();
-        state.run_id = None;
-        state.epochs.clear();
-        drop(state);
-        self.wanted.notify_one();
-    }
-
-    fn grant(&self, sale: &Arc<Sale>, shard: u16, epoch: i64) {
-        let key = ShardKey { sale: sale.id, shard };
-        let mut state = self.state();
-        state.epochs.insert(key, (Arc::clone(sale), epoch));
-        state.suspects.remove(&key);
+        state.held.insert(shard, held);
+        state.suspects.remove(&shard);
     }
 
     /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
@@ -109,7 +116,7 @@ impl Permits {
     }
 
     fn holds(&self, shard: ShardKey) -> bool {
-        self.state().epochs.contains_key(&shard)
+        self.state().held.contains_key(&shard)
     }
 }
 
@@ -119,25 +126,10 @@ impl Permits {
 /// # Errors
 /// `Unavailable` when Redis does not answer: then nobody sells.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
-    let (admitted, epochs) = {
-        let state = app.permits.state();
-        (state.run_id.clone(), state.epochs.clone())
-    };
-    let Some(admitted) = admitted else {
-        return Ok(0);
-    };
-    let run_id = app.stock.run_id().await?;
-    if run_id != admitted {
-        tracing::warn!(%run_id, before = %admitted, "Redis is another process than before; nothing is sold until its stock is reconciled");
-        app.permits.forget_server();
-        return Ok(0);
-    }
+    let held = app.permits.state().held.clone();
     let mut tally = Tally::default();
-    let mut renewals = futures_util::stream::iter(epochs)
-        .map(|(key, (sale, epoch))| {
-            let run_id = &run_id;
-            async move { (key, permit(app, &sale, key.shard, epoch, run_id).await) }
-        })
+    let mut renewals = futures_util::stream::iter(held)
+        .map(|(shard, held)| async move { (shard, permit(app, shard, &held).await) })
         .buffer_unordered(AT_ONCE);
     while let Some((shard, permitted)) = renewals.next().await {
         match permitted {
@@ -156,15 +148,15 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-async fn permit(app: &App, sale: &Sale, shard: u16, epoch: i64, run_id: &str) -> Result<Permitted, Fault> {
+async fn permit(app: &App, shard: ShardKey, held: &Held) -> Result<Permitted, Fault> {
     let permit = Permit {
-        epoch,
-        run_id,
+        epoch: held.epoch,
+        run_id: &held.run_id,
         holds: HOLDS,
         events_max: WAITING_MAX,
         age_max: AGE_MAX,
     };
-    app.stock.permit(sale, shard, &permit, None).await
+    app.stock.permit(&held.sale, shard.shard, &permit, None).await
 }
 
 /// Reconciles every shard that does not sell because this process does not know it to be whole; returns how many.
@@ -174,14 +166,13 @@ async fn permit(app: &App, sale: &Sale, shard: u16, epoch: i64, run_id: &str) ->
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     let sales: Vec<Arc<Sale>> = sales.iter().filter(|sale| sale.is_in_stock()).cloned().collect();
-    let run_id = admit(app, &sales).await?;
     let mut tally = Tally::default();
     for sale in &sales {
-        tally.note(attend_on(app, sale, &run_id).await);
+        tally.note(attend_on(app, sale, &sales).await);
     }
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut state = app.permits.state();
-    state.epochs.retain(|shard, _| live.contains(&shard.sale));
+    state.held.retain(|shard, _| live.contains(&shard.sale));
     state.suspects.retain(|shard| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));
     state.braked.retain(|shard| live.contains(&shard.sale));
@@ -198,8 +189,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
         return Ok(());
     }
     let live = app.sales.live().await?;
-    let run_id = admit(app, &live).await?;
-    attend_on(app, sale, &run_id).await?;
+    attend_on(app, sale, &live).await?;
     Ok(())
 }
 
@@ -224,8 +214,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
                 .await?;
         }
         drain_whole(app, &sale, &shards).await?;
-        let run_id = app.stock.run_id().await?;
-        match rebuild(app, &sale, &shards, &run_id).await {
+        match rebuild(app, &sale, &shards).await {
             // The workers have given a permit again, or decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
                 tracing::debug!(%reason, "a rebuilding has to try again");
@@ -246,70 +235,117 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     }
 }
 
-/// Makes sure that the server has the scripts that sell, after it was made sure that no shard sells on it that has
-/// not been reconciled there. Returns the server's run id.
-async fn admit(app: &App, sales: &[Arc<Sale>]) -> Result<String, Fault> {
-    let run_id = app.stock.run_id().await?;
-    if app.permits.state().run_id.as_ref() != Some(&run_id) {
+/// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on
+/// it that has not been reconciled there.
+async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> Result<(), Fault> {
+    if !app.permits.state().admitted.contains(run_id) {
         let ids: Vec<SaleId> = sales.iter().map(|sale| sale.id).collect();
         let standings = app.ledger.standings(&ids).await?;
-        let unknown = standings
-            .iter()
-            .filter(|(_, standing)| standing.run_id.as_ref() != Some(&run_id));
-        let stops = unknown.map(|((sale, shard), _)| ShardKey {
-            sale: *sale,
-            shard: *shard,
-        });
-        let mut stopped = futures_util::stream::iter(stops.collect::<Vec<_>>())
-            .map(|shard| app.stock.stop(shard))
+        let unknown = standings.iter().filter(|(_, it)| it.run_id.as_deref() != Some(run_id));
+        let unknown: Vec<ShardKey> = unknown
+            .map(|((sale, shard), _)| ShardKey {
+                sale: *sale,
+                shard: *shard,
+            })
+            .collect();
+        let mut stopped = futures_util::stream::iter(unknown)
+            .map(|shard| async move {
+                // One whose server does not answer is not on this one, which does.
+                match app.stock.run_id(shard).await {
+                    Ok(of) if of == run_id => app.stock.stop(shard).await,
+                    _ => Ok(()),
+                }
+            })
             .buffer_unordered(AT_ONCE);
         while let Some(outcome) = stopped.next().await {
             outcome?;
         }
+        tracing::info!(%run_id, "a Redis server is admitted; its shards are reconciled one by one");
         let mut state = app.permits.state();
-        state.run_id = Some(run_id.clone());
-        state.epochs.clear();
+        if state.admitted.len() >= ADMITTED_MAX {
+            state.admitted.clear();
+        }
+        state.admitted.insert(run_id.to_owned());
     }
     // Also after a flush of the scripts, which takes nothing else away.
-    app.stock.admit().await?;
-    Ok(run_id)
+    app.stock.admit(via).await
 }
 
-async fn attend_on(app: &App, sale: &Arc<Sale>, run_id: &str) -> Result<usize, Fault> {
+async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
     let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
     let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
     if missing.is_empty() {
         return Ok(0);
     }
+    let mut tally = Tally::default();
+    let mut servers: BTreeMap<String, Vec<ShardKey>> = BTreeMap::new();
+    for (key, run_id) in missing.iter().zip(run_ids(app, &missing).await) {
+        match run_id {
+            Ok(run_id) => servers.entry(run_id).or_default().push(*key),
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    for (run_id, shards) in servers {
+        tally.note(attend_on_server(app, sale, live, &run_id, &shards).await);
+    }
+    tally.finish()
+}
+
+/// The run id of each shard's server.
+async fn run_ids(app: &App, shards: &[ShardKey]) -> Vec<Result<String, Fault>> {
+    futures_util::stream::iter(shards.iter().copied())
+        .map(|shard| app.stock.run_id(shard))
+        .buffered(AT_ONCE)
+        .collect()
+        .await
+}
+
+async fn attend_on_server(
+    app: &App,
+    sale: &Arc<Sale>,
+    live: &[Arc<Sale>],
+    run_id: &str,
+    shards: &[ShardKey],
+) -> Result<usize, Fault> {
+    let Some(via) = shards.first() else {
+        return Ok(0);
+    };
+    admit(app, live, *via, run_id).await?;
     let suspects = app.permits.state().suspects.clone();
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let mut unknown = Vec::new();
-    for key in &missing {
-        let known = standings.get(&(key.sale, key.shard));
-        match known {
-            // Another process, or this one before, has reconciled it on this very server.
-            Some(standing) if standing.run_id.as_deref() == Some(run_id) && !suspects.contains(key) => {
-                app.permits.grant(sale, key.shard, standing.epoch);
-            }
-            _ => unknown.push(key.shard),
+    let is_known = |key: &ShardKey| {
+        // Another process, or this one before, has reconciled it on this very server.
+        let standing = standings.get(&(key.sale, key.shard));
+        standing.is_some_and(|it| it.run_id.as_deref() == Some(run_id)) && !suspects.contains(key)
+    };
+    let unknown: Vec<u16> = shards
+        .iter()
+        .filter(|key| !is_known(key))
+        .map(|key| key.shard)
+        .collect();
+    let standings = if unknown.is_empty() {
+        standings
+    } else {
+        reconcile(app, sale, &unknown).await?;
+        app.ledger.standings(&[sale.id]).await?
+    };
+    for key in shards {
+        let Some(standing) = standings.get(&(key.sale, key.shard)) else {
+            continue;
+        };
+        // On another server by now: the next round finds it there.
+        let Some(of) = standing.run_id.clone().filter(|of| of == run_id) else {
+            continue;
+        };
+        let held = Held {
+            sale: Arc::clone(sale),
+            epoch: standing.epoch,
+            run_id: of,
+        };
+        match permit(app, *key, &held).await? {
+            Permitted::Yes { .. } => app.permits.grant(*key, held),
+            Permitted::Not => app.permits.distrust(*key),
         }
     }
-    if !unknown.is_empty() {
-        reconcile(app, sale, &unknown, run_id).await?;
-        let standings = app.ledger.standings(&[sale.id]).await?;
-        for shard in &unknown {
-            if let Some(standing) = standings.get(&(sale.id, *shard)) {
-                app.permits.grant(sale, *shard, standing.epoch);
-            }
-        }
-    }
-    for key in &missing {
-        let granted = app.permits.state().epochs.get(key).cloned();
-        if let Some((_, epoch)) = granted
-            && permit(app, sale, key.shard, epoch, run_id).await? == Permitted::Not
-        {
-            app.permits.suspect(*key);
-        }
-    }
-    Ok(missing.len())
+    Ok(shards.len())
 }

@@ -50,22 +50,23 @@ struct Others {
     on_their_way: HashMap<u16, Vec<Uuid>>,
 }
 
-/// Writes shards of a sale anew, on the server with this run id.
+/// Writes shards of a sale anew.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell and are rebuilt again.
-pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Result<Rebuilt, Fault> {
+pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
     let Some(mut claim) = app.ledger.claim_rebuild(sale.id, shards).await? else {
         return Err(Fault::Unavailable(
             "somebody drains or rebuilds these shards, or takes units out of them".to_owned(),
         ));
     };
-    let mut epochs = BTreeMap::new();
+    let (mut epochs, mut servers) = (BTreeMap::new(), BTreeMap::new());
     for shard in shards {
         let key = ShardKey {
             sale: sale.id,
             shard: *shard,
         };
+        servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.stop(key).await?;
         let standing = claim.standings.get(shard).map_or(0, |standing| standing.epoch);
         epochs.insert(*shard, standing.max(app.stock.epoch(key).await?) + 1);
@@ -100,7 +101,7 @@ pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Re
         drop(claim);
         let all: Vec<u16> = (0..sale.shards).collect();
         tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
-        return Box::pin(rebuild(app, sale, &all, run_id)).await;
+        return Box::pin(rebuild(app, sale, &all)).await;
     };
     for (shard, epoch) in &epochs {
         let units = units.get(shard).cloned().unwrap_or_default();
@@ -108,7 +109,7 @@ pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Re
     }
     crash::point("rebuild.before_commit");
     let lost = lost(app, sale.id, &claim, &epochs);
-    claim.finish(&epochs, run_id, &lost).await?;
+    claim.finish(&epochs, &servers, &lost).await?;
     crash::point("rebuild.after_commit");
     tracing::info!(sale = %sale.id, shards = ?epochs, orders = live.orders, "shards were rebuilt from the ledger");
     Ok(Rebuilt {

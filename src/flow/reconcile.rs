@@ -14,7 +14,7 @@ use crate::domain::sale::{Lifecycle, Sale};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
 use futures_util::future::try_join_all;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,18 +23,20 @@ const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
 
-/// Reconciles shards of a sale on the server with this run id, and notes in the ledger that it is done.
+/// Reconciles shards of a sale, and notes in the ledger on which server that was done.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
-pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Result<(), Fault> {
+pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let mut servers = BTreeMap::new();
     for shard in shards {
-        app.stock
-            .stop(ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            })
-            .await?;
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        // Before anything is looked at: a server that takes over meanwhile has another.
+        servers.insert(*shard, app.stock.run_id(key).await?);
+        app.stock.stop(key).await?;
     }
     let damaged = damaged(app, sale, shards).await?;
     let whole: Vec<u16> = shards
@@ -43,12 +45,13 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> 
         .filter(|shard| !damaged.contains(shard))
         .collect();
     if !whole.is_empty() {
-        app.ledger.note_reconciled(sale.id, &whole, run_id).await?;
+        servers.retain(|shard, _| whole.contains(shard));
+        app.ledger.note_reconciled(sale.id, &servers).await?;
     }
     if !damaged.is_empty() {
         let damaged: Vec<u16> = damaged.into_iter().collect();
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
-        rebuild(app, sale, &damaged, run_id).await?;
+        rebuild(app, sale, &damaged).await?;
     }
     Ok(())
 }

@@ -5,16 +5,18 @@
 
 use super::{App, Tally};
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use chrono::{TimeDelta, Utc};
+use std::collections::BTreeMap;
 
 /// How long after its end a sale's keys are kept: so long is a key's first answer given again. An hour more, for
 /// clocks that differ.
 const KEPT: TimeDelta = TimeDelta::hours(25);
-/// Steps over the keys of Redis in one run, for each sale.
-const STEPS_MAX: usize = 100_000;
+/// Shoppers whose keys are removed in one step, and steps in one run for each sale.
+const PAGE_MAX: i64 = 1000;
+const PAGES_MAX: usize = 100_000;
 
 /// Whether a sale's keys may be gone from Redis for good.
 #[must_use]
@@ -42,13 +44,24 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
     if app.stock.undrained(&shards).await?.iter().any(|events| *events > 0) {
         return Ok(0);
     }
-    let mut cursor = 0;
-    for _ in 0..STEPS_MAX {
-        cursor = app.stock.retire_step(id, cursor).await?;
-        if cursor == 0 {
+    let mut last = None;
+    for _ in 0..PAGES_MAX {
+        let page = app.ledger.shoppers(id, last.as_ref(), PAGE_MAX).await?;
+        let Some((_, user)) = page.last() else {
+            for shard in 0..sale.shards {
+                app.stock.retire_shard(&sale, shard).await?;
+            }
             app.ledger.retire(id).await?;
             tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
             return Ok(1);
+        };
+        last = Some(user.clone());
+        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
+        for (shard, user) in page {
+            by_shard.entry(shard).or_default().push(user);
+        }
+        for (shard, users) in by_shard {
+            app.stock.retire_buyers(ShardKey { sale: id, shard }, &users).await?;
         }
     }
     Ok(0)

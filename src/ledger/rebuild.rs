@@ -108,17 +108,38 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that shards were found whole on a server.
+    /// Up to `max` shoppers who have ordered, with their shards, in the order of their ids after the one given.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn note_reconciled(&self, sale: SaleId, shards: &[u16], run_id: &str) -> Result<(), Fault> {
-        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+    pub async fn shoppers(&self, sale: SaleId, after: Option<&UserId>, max: i64) -> Result<Vec<(u16, UserId)>, Fault> {
+        let rows = sqlx::query!(
+            "select distinct user_id, shard from orders where sale_id = $1 and user_id > $2 order by user_id limit $3",
+            sale.0,
+            after.map_or("", UserId::as_str),
+            max
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter()
+            .map(|row| Ok((unsigned(i64::from(row.shard))?, word(&row.user_id)?)))
+            .collect()
+    }
+
+    /// Notes on which servers shards were found whole, by run id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn note_reconciled(&self, sale: SaleId, servers: &BTreeMap<u16, String>) -> Result<(), Fault> {
+        let shards: Vec<i16> = servers.keys().map(|shard| small(*shard)).collect();
+        let run_ids: Vec<String> = servers.values().cloned().collect();
         sqlx::query!(
-            "update shards set run_id = $3 where sale_id = $1 and shard = any($2)",
+            "update shards s set run_id = n.run_id from unnest($2::int2[], $3::text[]) as n (shard, run_id) \
+             where s.sale_id = $1 and s.shard = n.shard",
             sale.0,
             &shards,
-            run_id
+            &run_ids
         )
         .execute(&self.jobs)
         .await
@@ -281,7 +302,7 @@ impl RebuildClaim {
     pub async fn finish(
         mut self,
         epochs: &BTreeMap<u16, i64>,
-        run_id: &str,
+        servers: &BTreeMap<u16, String>,
         lost: &BTreeMap<u16, i64>,
     ) -> Result<(), Fault> {
         let of = |shard: &i16| u16::try_from(*shard).unwrap_or(0);
@@ -295,16 +316,21 @@ impl RebuildClaim {
             .iter()
             .map(|it| lost.get(&of(it)).copied().unwrap_or(0))
             .collect();
+        let run_ids: Vec<String> = self
+            .shards
+            .iter()
+            .map(|it| servers.get(&of(it)).cloned().unwrap_or_default())
+            .collect();
         sqlx::query!(
-            "update shards s set epoch = n.epoch, run_id = $5, drained_epoch = n.epoch, drained_seq = 0, \
+            "update shards s set epoch = n.epoch, run_id = n.run_id, drained_epoch = n.epoch, drained_seq = 0, \
              rebuilds = s.rebuilds + 1, rebuilt_at = now(), lost_orders = s.lost_orders + n.lost \
-             from unnest($2::int2[], $3::int8[], $4::int8[]) as n (shard, epoch, lost) \
+             from unnest($2::int2[], $3::int8[], $4::int8[], $5::text[]) as n (shard, epoch, lost, run_id) \
              where s.sale_id = $1 and s.shard = n.shard",
             self.sale.0,
             &self.shards,
             &epochs,
             &lost,
-            run_id
+            &run_ids
         )
         .execute(&mut *self.tx)
         .await

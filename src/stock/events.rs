@@ -6,6 +6,7 @@ use super::record::{decode_event, decode_position};
 use super::script::{bytes, text};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
+use futures_util::future::try_join_all;
 use redis::Value;
 
 impl Stock {
@@ -14,14 +15,12 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn undrained(&self, shards: &[ShardKey]) -> Result<Vec<i64>, Fault> {
-        if shards.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut pipeline = redis::pipe();
-        for shard in shards {
-            pipeline.cmd("XLEN").arg(shard.events());
-        }
-        self.pipeline(&pipeline).await
+        let lengths = shards.iter().map(|shard| async move {
+            let mut command = redis::cmd("XLEN");
+            command.arg(shard.events());
+            self.command(&command).await
+        });
+        try_join_all(lengths).await
     }
 
     /// Up to `max` events that the drain has not trimmed, oldest first.

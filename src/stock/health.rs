@@ -3,7 +3,6 @@
 use super::Stock;
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
-use std::collections::HashMap;
 
 impl Stock {
     /// Redis's clock.
@@ -11,7 +10,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn now(&self) -> Result<Millis, Fault> {
-        let (seconds, micros): (i64, i64) = self.command(&redis::cmd("TIME")).await?;
+        let (seconds, micros): (i64, i64) = self.0.ask_any(&redis::cmd("TIME")).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 
@@ -22,11 +21,15 @@ impl Stock {
     pub async fn unfit(&self) -> Result<Option<String>, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("memory");
-        let info: String = self.command(&command).await?;
-        let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
-        let policy = fields.get("maxmemory_policy").copied().unwrap_or("unknown");
-        Ok((policy != "noeviction").then(|| {
-            format!("Redis would evict stock: maxmemory-policy is {policy}; run CONFIG SET maxmemory-policy noeviction")
-        }))
+        for info in self.0.ask_all::<String>(&command).await? {
+            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+            let policy = policy.map_or("unknown", str::trim);
+            if policy != "noeviction" {
+                return Ok(Some(format!(
+                    "Redis would evict stock: maxmemory-policy is {policy}; run CONFIG SET maxmemory-policy noeviction"
+                )));
+            }
+        }
+        Ok(None)
     }
 }

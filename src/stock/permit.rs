@@ -100,14 +100,14 @@ impl Stock {
         }
     }
 
-    /// The id of the server's process: another one after every restart, and on every replica.
+    /// The id of the process that has this shard: another one after every restart, and on every replica.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
-    pub async fn run_id(&self) -> Result<String, Fault> {
+    pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("server");
-        let info: String = self.command(&command).await?;
+        let info: String = self.0.ask_server_of(&shard.shard(), &command).await?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
         run_id
             .map(|id| id.trim().to_owned())

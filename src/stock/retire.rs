@@ -3,32 +3,35 @@
 use super::Stock;
 use super::keys::ShardKey;
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
-
-/// Keys that one step looks at.
-const STEP: usize = 1000;
+use crate::domain::ids::UserId;
+use crate::domain::sale::Sale;
 
 impl Stock {
-    /// Looks at the next keys of Redis and removes those of this sale; returns the cursor for the next step, 0 at
-    /// the end. A step is small, so nobody waits for it.
+    /// Removes shoppers of one shard.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer; the step may be repeated.
-    pub async fn retire_step(&self, sale: SaleId, cursor: u64) -> Result<u64, Fault> {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor)
-            .arg("MATCH")
-            .arg(ShardKey::pattern(sale))
-            .arg("COUNT")
-            .arg(STEP);
-        let (next, keys): (u64, Vec<Vec<u8>>) = self.command(&scan).await?;
-        if !keys.is_empty() {
-            let mut unlink = redis::cmd("UNLINK");
-            for key in keys {
-                unlink.arg(key);
-            }
-            let _removed: i64 = self.command(&unlink).await?;
+    /// `Unavailable` when Redis does not answer; the same call may be made again.
+    pub async fn retire_buyers(&self, shard: ShardKey, users: &[UserId]) -> Result<(), Fault> {
+        let mut unlink = redis::cmd("UNLINK");
+        for user in users {
+            unlink.arg(shard.buyer(user));
         }
-        Ok(next)
+        let _removed: i64 = self.command(&unlink).await?;
+        Ok(())
+    }
+
+    /// Removes a shard. Shoppers who never bought have expired by then.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer; the same call may be made again.
+    pub async fn retire_shard(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
+        let key = ShardKey { sale: sale.id, shard };
+        let mut unlink = redis::cmd("UNLINK");
+        unlink.arg(&[key.shard(), key.events(), key.transfers(), key.applied(), key.fences()]);
+        for item in &sale.items {
+            unlink.arg(key.item(&item.sku));
+        }
+        let _removed: i64 = self.command(&unlink).await?;
+        Ok(())
     }
 }

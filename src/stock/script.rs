@@ -2,6 +2,7 @@
 //! failover or a flush) is given it, except for the two that sell and lend: their absence is what keeps a server
 //! from selling before its stock was reconciled with the ledger ([`Stock::admit`]).
 
+use super::keys::ShardKey;
 use super::{Stock, bounded};
 use crate::domain::fault::Fault;
 use redis::{Script, ScriptInvocation, Value};
@@ -30,16 +31,19 @@ scripts! {
     WITHDRAW_DONE "withdraw_done"
 }
 
+const PURCHASE_SOURCE: &str = include_str!("../../lua/purchase.lua");
+const TRANSFER_OUT_SOURCE: &str = include_str!("../../lua/transfer_out.lua");
+
 impl Stock {
-    /// Gives the server the scripts that sell and lend.
+    /// Gives the server that has this shard the scripts that sell and lend.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
-    pub async fn admit(&self) -> Result<(), Fault> {
-        for script in [&PURCHASE, &TRANSFER_OUT] {
-            let mut connection = self.0.clone();
-            let call = script.prepare_invoke();
-            let _hash: String = bounded(call.load_async(&mut connection)).await?;
+    pub async fn admit(&self, shard: ShardKey) -> Result<(), Fault> {
+        for source in [PURCHASE_SOURCE, TRANSFER_OUT_SOURCE] {
+            let mut command = redis::cmd("SCRIPT");
+            command.arg("LOAD").arg(source);
+            let _hash: String = self.0.ask_server_of(&shard.shard(), &command).await?;
         }
         Ok(())
     }

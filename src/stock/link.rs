@@ -1,0 +1,167 @@
+//! The connection to Redis: to one server, or to a cluster. Everything that belongs to one shard goes to the server
+//! that has it; what concerns servers as such is asked of each by itself.
+
+use super::{CALL_MAX, bounded};
+use crate::domain::fault::Fault;
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::io::tcp::TcpSettings;
+use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value};
+use std::time::Duration;
+
+/// What the URL of a cluster begins with.
+const CLUSTER: &str = "redis+cluster://";
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How often a cluster is asked again while a slot moves or a replica takes over; the time limit of a call ends it.
+const RETRIES_MAX: u32 = 8;
+/// The shortest and the longest wait in between, in milliseconds.
+const RETRY_WAIT: (u64, u64) = (20, 400);
+
+/// See the module.
+#[derive(Clone)]
+pub(super) enum Link {
+    /// One server.
+    One(ConnectionManager),
+    /// A cluster; every call is sent where the slot of its keys is, also while it moves.
+    Cluster(ClusterConnection),
+}
+
+impl Link {
+    pub(super) async fn connect(url: &str) -> Result<Self, Fault> {
+        match url.strip_prefix(CLUSTER) {
+            Some(nodes) => Self::connect_cluster(nodes).await,
+            None => Self::connect_one(url).await,
+        }
+    }
+
+    async fn connect_one(url: &str) -> Result<Self, Fault> {
+        let info = connection_info(url)?;
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(CALL_MAX))
+            .set_connection_timeout(Some(CONNECT_MAX))
+            .set_number_of_retries(1)
+            .set_pipeline_buffer_size(4096);
+        let place = info.addr().to_string();
+        let unreachable = |error| unreachable(&place, &error);
+        let client = redis::Client::open(info).map_err(unreachable)?;
+        let connected = ConnectionManager::new_with_config(client, config).await;
+        Ok(Self::One(connected.map_err(unreachable)?))
+    }
+
+    /// `nodes` is `[user:password@]host:port,host:port…`: any of them tells the others.
+    async fn connect_cluster(nodes: &str) -> Result<Self, Fault> {
+        let (login, hosts) = nodes.rsplit_once('@').map_or(("", nodes), |(_, hosts)| {
+            (&nodes[..=nodes.len() - hosts.len() - 1], hosts)
+        });
+        let infos: Vec<ConnectionInfo> = hosts
+            .trim_end_matches('/')
+            .split(',')
+            .map(|host| connection_info(&format!("redis://{login}{host}")))
+            .collect::<Result<_, _>>()?;
+        let unreachable = |error| unreachable(hosts, &error);
+        let client = ClusterClientBuilder::new(infos)
+            .connection_timeout(CONNECT_MAX)
+            .response_timeout(CALL_MAX)
+            .retries(RETRIES_MAX)
+            .min_retry_wait(RETRY_WAIT.0)
+            .max_retry_wait(RETRY_WAIT.1)
+            .tcp_settings(TcpSettings::default().set_nodelay(true))
+            .build()
+            .map_err(unreachable)?;
+        Ok(Self::Cluster(client.get_async_connection().await.map_err(unreachable)?))
+    }
+
+    /// Asks the server that has this key something that has no key.
+    pub(super) async fn ask_server_of<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, Fault> {
+        match self {
+            Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
+            Self::Cluster(connection) => {
+                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+                let mut connection = connection.clone();
+                let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(route));
+                bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await
+            }
+        }
+    }
+
+    /// Asks any server that takes writes something that has no key.
+    pub(super) async fn ask_any<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
+        match self {
+            Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
+            Self::Cluster(connection) => {
+                let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
+                let mut connection = connection.clone();
+                let answer = connection.route_command(command.clone(), route);
+                bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await
+            }
+        }
+    }
+
+    /// Asks every server that takes writes something that has no key.
+    pub(super) async fn ask_all<T: FromRedisValue>(&self, command: &Cmd) -> Result<Vec<T>, Fault> {
+        match self {
+            Self::One(connection) => Ok(vec![bounded(command.query_async(&mut connection.clone())).await?]),
+            Self::Cluster(connection) => {
+                let route = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+                let mut connection = connection.clone();
+                let answers = connection.route_command(command.clone(), route);
+                bounded(async {
+                    match answers.await? {
+                        Value::Map(answers) => {
+                            let answers = answers.into_iter().map(|(_, answer)| answer);
+                            Ok(answers.map(redis::from_redis_value).collect::<Result<_, _>>()?)
+                        }
+                        other => Ok(vec![redis::from_redis_value(other)?]),
+                    }
+                })
+                .await
+            }
+        }
+    }
+}
+
+fn connection_info(url: &str) -> Result<ConnectionInfo, Fault> {
+    let info = url
+        .into_connection_info()
+        .map_err(|error| unreachable("its URL", &error))?;
+    // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a real
+    // network.
+    Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
+fn unreachable(place: &str, error: &RedisError) -> Fault {
+    Fault::Unavailable(format!(
+        "Redis at {place} cannot be reached: {error}; check FLASHSALE_REDIS_URL"
+    ))
+}
+
+impl ConnectionLike for Link {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::One(connection) => connection.req_packed_command(command),
+            Self::Cluster(connection) => connection.req_packed_command(command),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::One(connection) => connection.get_db(),
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}
