@@ -6,6 +6,7 @@
 
 use super::rebuild::rebuild;
 use super::reconcile::{drain_whole, reconcile};
+use super::retire::has_left;
 use super::{App, Tally};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -165,7 +166,9 @@ async fn permit(app: &App, shard: ShardKey, held: &Held) -> Result<Permitted, Fa
 /// The first fault; the other sales have had their turn.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    let sales: Vec<Arc<Sale>> = sales.iter().filter(|sale| sale.is_in_stock()).cloned().collect();
+    // The keys of a sale that ended long ago are being removed.
+    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !has_left(sale);
+    let sales: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
     let mut tally = Tally::default();
     for sale in &sales {
         tally.note(attend_on(app, sale, &sales).await);

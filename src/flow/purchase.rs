@@ -41,18 +41,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     let mut looked = None;
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, looked, None).await {
-            // The shard is not missing: its sale ended long ago.
-            Err(Fault::Incomplete(_))
-                if Box::pin(app.sales.fresh(sale_id))
-                    .await?
-                    .is_some_and(|sale| has_left(&sale)) =>
-            {
-                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
-            }
-            Err(Fault::Incomplete(reason)) => {
-                app.permits.suspect(home);
-                return Err(Fault::Incomplete(reason));
-            }
+            Err(Fault::Incomplete(reason)) => return Box::pin(not_selling(app, home, reason)).await,
             answer => answer?,
         };
         crash::point("purchase.after_script");
@@ -73,8 +62,8 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 }
             },
             ShardAnswer::Stopped => {
-                app.permits.wanted.notify_one();
-                return Err(Fault::Incomplete("the shard has no permit to sell".to_owned()));
+                let reason = "the shard has no permit to sell".to_owned();
+                return Box::pin(not_selling(app, home, reason)).await;
             }
             ShardAnswer::Overloaded => {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
@@ -94,6 +83,16 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+/// What a shard that cannot answer makes of a request: its sale ended long ago, or it has to be reconciled.
+async fn not_selling(app: &App, shard: ShardKey, reason: String) -> Result<PurchaseOutcome, Fault> {
+    let sale = app.sales.fresh(shard.sale).await?;
+    if sale.is_some_and(|sale| has_left(&sale)) {
+        return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
+    }
+    app.permits.suspect(shard);
+    Err(Fault::Incomplete(reason))
 }
 
 /// What an order that was decided long ago makes of a request; `None` when there is no such order.
