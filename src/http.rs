@@ -22,7 +22,7 @@ use extract::Tokens;
 use governor::DefaultDirectRateLimiter;
 use problem::Problem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// What the handlers of one worker use.
@@ -110,9 +110,13 @@ impl Api {
 }
 
 /// Says once that something is wrong, and once that it is over: at ten thousand requests a second, one line each
-/// would bury the cause.
+/// would bury the cause. Holds when the last request failed, in seconds since the epoch; 0 in fair weather.
 #[derive(Default)]
-pub struct Weather(AtomicBool);
+pub struct Weather(AtomicI64);
+
+/// It is over when nothing has failed for so many seconds: while one of many shards is away, good answers and bad ones
+/// alternate.
+const CALM_SECONDS: i64 = 2;
 
 impl Weather {
     /// Passes an answer on and notes what it says of the weather.
@@ -122,7 +126,15 @@ impl Weather {
     pub fn observe<T>(&self, answer: Result<T, Fault>) -> Result<T, Problem> {
         match answer {
             Ok(value) => {
-                if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
+                let failed_at = self.0.load(Ordering::Relaxed);
+                let calm = || chrono::Utc::now().timestamp() - failed_at > CALM_SECONDS;
+                if failed_at != 0
+                    && calm()
+                    && self
+                        .0
+                        .compare_exchange(failed_at, 0, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok()
+                {
                     tracing::info!("requests are answered again");
                 }
                 Ok(value)
@@ -130,7 +142,7 @@ impl Weather {
             Err(fault) => {
                 if matches!(fault, Fault::Bug(_)) {
                     tracing::error!(%fault, "a request found what should not be");
-                } else if !self.0.swap(true, Ordering::Relaxed) {
+                } else if self.0.swap(chrono::Utc::now().timestamp(), Ordering::Relaxed) == 0 {
                     tracing::warn!(%fault, "requests are answered 503");
                 }
                 Err(fault.into())
