@@ -51,10 +51,10 @@ local available, held, unit_limit, item = unpack('>I6I6I4I2', units)
 local banned_until, elsewhere, limits, window, orders = 0, 0, '', '', ''
 if buyer then
   local items, entries
-  banned_until, elsewhere, items, entries = unpack('>I6BI2I2', buyer)
-  local window_at = 12 + items * 6
+  banned_until, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
+  local window_at = 13 + items * 6
   local orders_at = window_at + entries * 12
-  limits, window, orders = buyer:sub(12, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
+  limits, window, orders = buyer:sub(13, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
   -- An id is half a keyed hash: no other bytes of a shopper look like it.
   local _, at = orders:find(order, 1, true)
   if at then
@@ -124,7 +124,7 @@ elseif available < quantity then
 end
 if refusal then
   if not counted then
-    local row = pack('>I6BI2I2', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders
+    local row = pack('>I6BI2I3', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders
     if #orders + elsewhere > 0 then
       call('SET', buyer_key, row)
     else
@@ -145,6 +145,6 @@ if not id then
 end
 limits = limits:sub(1, mine_at - 1) .. pack('>I2I4', item, mine + quantity) .. limits:sub(mine_at + 6)
 call('MSET', item_key, pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), buyer_key,
-  pack('>I6BI2I2', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
+  pack('>I6BI2I3', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
   .. string.char(#id) .. id)
 return head .. id

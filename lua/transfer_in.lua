@@ -9,22 +9,26 @@
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
 -- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
 -- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
--- ARGV[1] id      the transfer's id, 36 bytes
--- ARGV[2] units   1..1000000000
--- ARGV[3] lender  the number of the shard that sent them
--- ARGV[4] epoch   the lender's when it sent them
--- ARGV[5] now_ms  absent: ask TIME; stands in for it in tests
+-- ARGV[1] id         the transfer's id, 36 bytes
+-- ARGV[2] units      1..1000000000
+-- ARGV[3] lender     the number of the shard that sent them
+-- ARGV[4] epoch      the lender's when it sent them
+-- ARGV[5] own_epoch  this shard's before the caller saw the transfer written down at the lender: a later life of it may
+--                    have counted the units already, and have forgotten the id
+-- ARGV[6] now_ms     absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
 --         {'FENCED'}   the lender has been rebuilt since; the units are its own
+--         {'STALE'}    this shard has been rebuilt since; look at the lender again
 --         {'STOPPED'}  this shard has no permit
 -- Retry:  the id is remembered for as long as the sale.
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, added, lender, epoch, now = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0 or not epoch then
+local id, added, lender = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local epoch, own_epoch, now = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0 or not (epoch and own_epoch) then
   return redis.error_reply('BADARG transfer_in')
 end
 local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
@@ -37,6 +41,8 @@ elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 elseif fence and epoch < tonumber(fence) then
   return { 'FENCED' }
+elseif unpack('>I6', shard, 37) ~= own_epoch then
+  return { 'STALE' }
 end
 if not now then
   local time = redis.call('TIME')

@@ -161,6 +161,13 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
         },
         Uuid::now_v7(),
     );
+    let to_epoch = app
+        .stock
+        .epoch(ShardKey {
+            sale: sale.id,
+            shard: to,
+        })
+        .await?;
     let sent_at = chrono::Utc::now().timestamp_millis();
     let sent = app
         .stock
@@ -174,6 +181,7 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
             units,
             sent_at,
             epoch,
+            to_epoch,
             sku: sku.clone(),
         };
         finish(app, sale, from, &sent).await?;

@@ -5,6 +5,7 @@
 
 use super::{App, Tally};
 use crate::domain::fault::Fault;
+use std::collections::HashSet;
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -16,21 +17,28 @@ const BATCHES_MAX: usize = 100;
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
+    // Before the heartbeat: an outage that begins after it must not make anything due.
+    let now = app.stock.now().await;
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
             seconds = outage.num_seconds(),
             "no worker had come to Postgres; unpaid orders are held that much longer"
         );
     }
-    for (sale, shard) in app.ledger.shards_to_extend().await? {
-        app.ledger.extend_holds(sale, shard).await?;
-    }
-    let shards = app.ledger.shards_with_due_orders().await?;
-    if shards.is_empty() {
-        return Ok(0);
-    }
-    let now = app.stock.now().await?;
     let mut tally = Tally::default();
+    let mut unextended = HashSet::new();
+    for (sale, shard) in app.ledger.shards_to_extend().await? {
+        if let Err(fault) = app.ledger.extend_holds(sale, shard).await {
+            unextended.insert((sale, shard));
+            tally.note(Err(fault));
+        }
+    }
+    let mut shards = app.ledger.shards_with_due_orders().await?;
+    shards.retain(|shard| !unextended.contains(shard));
+    if shards.is_empty() {
+        return tally.finish();
+    }
+    let now = now?;
     for (sale, shard) in shards {
         for _ in 0..BATCHES_MAX {
             let batch = app.ledger.expire_due(sale, shard, now, BATCH_MAX).await;

@@ -5,7 +5,7 @@
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
 use super::rebuild::rebuild;
-use super::reconcile::{drain_whole, reconcile};
+use super::reconcile::{drain_whole, epochs, reconcile};
 use super::retire::has_left;
 use super::{App, Tally};
 use crate::domain::event::Position;
@@ -32,6 +32,8 @@ const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 /// Processes of Redis that are remembered.
 const ADMITTED_MAX: usize = 1000;
+/// Sales reconciled at once.
+const SALES_AT_ONCE: usize = 4;
 /// Shards asked at once.
 const AT_ONCE: usize = 64;
 
@@ -72,7 +74,13 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a shard does not answer as it should.
+    /// Notes that a shard does not answer as it should: it is looked at before it is given another permit.
+    pub fn doubt(&self, shard: ShardKey) {
+        self.state().held.remove(&shard);
+        self.wanted.notify_one();
+    }
+
+    /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
         if self.state().held.contains_key(&shard) {
             self.distrust(shard);
@@ -85,12 +93,6 @@ impl Permits {
         let mut state = self.state();
         state.held.remove(&shard);
         state.suspects.insert(shard);
-    }
-
-    /// Notes that a shard is of another epoch than this process knows.
-    fn forget(&self, shard: ShardKey) {
-        self.state().held.remove(&shard);
-        self.wanted.notify_one();
     }
 
     fn grant(&self, shard: ShardKey, held: Held) {
@@ -109,6 +111,21 @@ impl Permits {
         } else if !brake && state.braked.remove(&shard) {
             tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
         }
+    }
+
+    /// How many events, of those that a shard was seen to have written, come after the last one that it has now.
+    pub(super) fn lost_since(&self, shard: ShardKey, last: Position) -> i64 {
+        let before = self.state().seen.insert(shard, last);
+        before.map_or(0, |before| {
+            let same_life = before.epoch == last.epoch;
+            if same_life { (before.seq - last.seq).max(0) } else { 0 }
+        })
+    }
+
+    /// The epoch of each shard that this process has found whole.
+    pub(super) fn epochs(&self) -> HashMap<ShardKey, i64> {
+        let state = self.state();
+        state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect()
     }
 
     /// The last event that a shard was seen to have written.
@@ -138,7 +155,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
                 app.permits.note(shard, last, brake, waiting);
                 tally.note(Ok(1));
             }
-            Ok(Permitted::Not) => app.permits.forget(shard),
+            Ok(Permitted::Not) => app.permits.doubt(shard),
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is not what it was; it is reconciled");
                 app.permits.suspect(shard);
@@ -170,9 +187,14 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !has_left(sale);
     let sales: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
     let mut tally = Tally::default();
-    for sale in &sales {
-        tally.note(attend_on(app, sale, &sales).await);
+    let live = &sales;
+    let mut attended = futures_util::stream::iter(sales.clone())
+        .map(|sale| async move { attend_on(app, &sale, live).await })
+        .buffer_unordered(SALES_AT_ONCE);
+    while let Some(outcome) = attended.next().await {
+        tally.note(outcome);
     }
+    drop(attended);
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut state = app.permits.state();
     state.held.retain(|shard, _| live.contains(&shard.sale));
@@ -202,7 +224,8 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
 /// # Errors
 /// A fault leaves shards that do not sell until the workers have rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
-    let Some(sale) = app.sales.fresh(id).await?.filter(|sale| sale.is_in_stock()) else {
+    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !has_left(sale);
+    let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
         return Ok(None);
     };
     let shards: Vec<u16> = (0..sale.shards).collect();
@@ -216,8 +239,9 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
                 })
                 .await?;
         }
+        let seen = epochs(app, &sale).await?;
         drain_whole(app, &sale, &shards).await?;
-        match rebuild(app, &sale, &shards).await {
+        match rebuild(app, &sale, &seen).await {
             // The workers have given a permit again, or decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
                 tracing::debug!(%reason, "a rebuilding has to try again");
@@ -226,7 +250,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
             outcome => {
                 let rebuilt = outcome?;
                 for shard in &shards {
-                    app.permits.forget(ShardKey {
+                    app.permits.doubt(ShardKey {
                         sale: id,
                         shard: *shard,
                     });
@@ -271,7 +295,15 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
         state.admitted.insert(run_id.to_owned());
     }
     // Also after a flush of the scripts, which takes nothing else away.
-    app.stock.admit(via).await
+    app.stock.admit(via).await?;
+    if app.stock.run_id(via).await? == run_id {
+        return Ok(());
+    }
+    // Another server has taken over in between, and nobody has looked at its shards.
+    app.stock.dismiss(via).await?;
+    Err(Fault::Unavailable(
+        "Redis has become another process once more".to_owned(),
+    ))
 }
 
 async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
@@ -345,9 +377,13 @@ async fn attend_on_server(
             epoch: standing.epoch,
             run_id: of,
         };
-        match permit(app, *key, &held).await? {
-            Permitted::Yes { .. } => app.permits.grant(*key, held),
-            Permitted::Not => app.permits.distrust(*key),
+        match permit(app, *key, &held).await {
+            Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
+            Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+                app.permits.distrust(*key);
+                app.permits.wanted.notify_one();
+            }
+            Err(fault) => return Err(fault),
         }
     }
     Ok(shards.len())

@@ -91,7 +91,7 @@ async fn not_selling(app: &App, shard: ShardKey, reason: String) -> Result<Purch
     if sale.is_some_and(|sale| has_left(&sale)) {
         return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
     }
-    app.permits.suspect(shard);
+    app.permits.doubt(shard);
     Err(Fault::Incomplete(reason))
 }
 

@@ -23,7 +23,7 @@ use crate::ledger::rebuild::{RebuildClaim, Restored};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::record::{BuyerRecord, OrderRecord};
-use crate::stock::transfer::Destination;
+use crate::stock::transfer::{Destination, Transfer};
 use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
@@ -46,77 +46,117 @@ struct Others {
     units: BTreeMap<Sku, i64>,
     /// Units that they have sent to the rebuilt shards, less those that they got from them.
     sent: BTreeMap<Sku, i64>,
+    /// Units that are granted to them, and of which they have not been told.
+    untold: BTreeMap<Sku, i64>,
     /// Transfers to the rebuilt shards that are written down, by shard.
     on_their_way: HashMap<u16, Vec<Uuid>>,
 }
 
-/// Writes shards of a sale anew.
+/// Writes shards of a sale anew, if they are still as they were `seen`: their epochs in the ledger.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell and are rebuilt again.
-pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
-    let Some(mut claim) = app.ledger.claim_rebuild(sale.id, shards).await? else {
+pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Result<Rebuilt, Fault> {
+    let shards: Vec<u16> = seen.keys().copied().collect();
+    let Some(mut claim) = app.ledger.claim_rebuild(sale.id, &shards).await? else {
         return Err(Fault::Unavailable(
-            "somebody drains or rebuilds these shards, or takes units out of them".to_owned(),
+            "somebody drains or rebuilds shards of this sale, or takes units out of them".to_owned(),
         ));
     };
-    let (mut epochs, mut servers) = (BTreeMap::new(), BTreeMap::new());
-    for shard in shards {
+    let outcome = write_anew(app, sale, seen, &mut claim).await;
+    match outcome {
+        Ok(Written::Whole {
+            epochs,
+            servers,
+            orders,
+        }) => {
+            crash::point("rebuild.before_commit");
+            let lost = lost(app, sale.id, &claim, &epochs);
+            claim.finish(&epochs, &servers, &lost).await?;
+            crash::point("rebuild.after_commit");
+            tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
+            Ok(Rebuilt {
+                sale_id: sale.id,
+                shards: u16::try_from(epochs.len()).unwrap_or(u16::MAX),
+                orders,
+                lost_orders: lost.values().sum(),
+            })
+        }
+        Ok(Written::TooMuchElsewhere) => {
+            // Others hold more than is theirs: they have forgotten something, too.
+            let all = claim.standings.iter().map(|(shard, standing)| (*shard, standing.epoch));
+            let all: BTreeMap<u16, i64> = all.collect();
+            claim.release().await?;
+            tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
+            Box::pin(rebuild(app, sale, &all)).await
+        }
+        Err(fault) => {
+            claim.release().await?;
+            Err(fault)
+        }
+    }
+}
+
+enum Written {
+    /// The shards are whole, in these epochs and on these servers.
+    Whole {
+        epochs: BTreeMap<u16, i64>,
+        servers: BTreeMap<u16, String>,
+        orders: usize,
+    },
+    /// The shards that were not to be written account for too much.
+    TooMuchElsewhere,
+}
+
+async fn write_anew(
+    app: &App,
+    sale: &Sale,
+    seen: &BTreeMap<u16, i64>,
+    claim: &mut RebuildClaim,
+) -> Result<Written, Fault> {
+    let is_as_seen = |shard: &u16, epoch: &i64| claim.standings.get(shard).is_some_and(|it| it.epoch == *epoch);
+    if !seen.iter().all(|(shard, epoch)| is_as_seen(shard, epoch)) {
+        return Err(Fault::Unavailable(
+            "somebody has rebuilt these shards meanwhile".to_owned(),
+        ));
+    }
+    let (mut lives, mut servers) = (BTreeMap::new(), BTreeMap::new());
+    for (shard, standing) in seen {
         let key = ShardKey {
             sale: sale.id,
             shard: *shard,
         };
         servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.stop(key).await?;
-        let standing = claim.standings.get(shard).map_or(0, |standing| standing.epoch);
-        epochs.insert(*shard, standing.max(app.stock.epoch(key).await?) + 1);
+        let epoch = app.stock.epoch(key).await?;
+        lives.insert(*shard, (epoch, epoch.max(*standing) + 1));
     }
-    let keys: Vec<ShardKey> = shards
-        .iter()
-        .map(|shard| ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        })
-        .collect();
-    if app.stock.undrained(&keys).await?.iter().any(|events| *events > 0) {
-        return Err(Fault::Unavailable(
-            "events came in that have to be drained first".to_owned(),
-        ));
-    }
-    let others = look_at_others(app, sale, &claim, &epochs).await?;
+    let epochs: BTreeMap<u16, i64> = lives.iter().map(|(shard, (_, next))| (*shard, *next)).collect();
     let fences: Vec<(u16, i64)> = claim
         .standings
         .iter()
         .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
         .collect();
-    for (shard, epoch) in &epochs {
-        let applied = applied(*shard, &others, &claim);
-        app.stock.begin_restore(sale, *shard, *epoch, &applied, &fences).await?;
+    // Before the others are told: what a shard sends in the life that is ending must not be fenced off.
+    for (shard, life) in &lives {
+        app.stock.begin_restore(sale, *shard, *life, &fences).await?;
     }
     crash::point("rebuild.after_begin");
-    let live = restore_buyers(app, sale, &mut claim, &epochs).await?;
+    let others = look_at_others(app, sale, claim, &epochs).await?;
+    let live = restore_buyers(app, sale, claim, &epochs).await?;
     crash::point("rebuild.after_buyers");
-    let Some(units) = divide(sale, &claim, &others, &live, &epochs) else {
-        // Others hold more than is theirs: they have forgotten something, too.
-        drop(claim);
-        let all: Vec<u16> = (0..sale.shards).collect();
-        tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
-        return Box::pin(rebuild(app, sale, &all)).await;
+    let Some(units) = divide(sale, claim, &others, &live, &epochs) else {
+        return Ok(Written::TooMuchElsewhere);
     };
     for (shard, epoch) in &epochs {
         let units = units.get(shard).cloned().unwrap_or_default();
-        app.stock.end_restore(sale, *shard, *epoch, &units).await?;
+        let applied = applied(*shard, &others, claim);
+        app.stock.end_restore(sale, *shard, *epoch, &units, &applied).await?;
     }
-    crash::point("rebuild.before_commit");
-    let lost = lost(app, sale.id, &claim, &epochs);
-    claim.finish(&epochs, &servers, &lost).await?;
-    crash::point("rebuild.after_commit");
-    tracing::info!(sale = %sale.id, shards = ?epochs, orders = live.orders, "shards were rebuilt from the ledger");
-    Ok(Rebuilt {
-        sale_id: sale.id,
-        shards: u16::try_from(epochs.len()).unwrap_or(u16::MAX),
+    Ok(Written::Whole {
+        epochs,
+        servers,
         orders: live.orders,
-        lost_orders: lost.values().sum(),
     })
 }
 
@@ -143,6 +183,7 @@ fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
     let mut applied = others.on_their_way.get(&shard).cloned().unwrap_or_default();
     applied.extend(claim.waiting.iter().filter_map(|(of, message)| match message {
         Message::GiveBack { transfer, .. } if *of == shard => Some(*transfer),
+        Message::Restock { id, .. } if *of == shard => Some(*id),
         _ => None,
     }));
     applied
@@ -177,8 +218,15 @@ async fn look_at_others(
         let mut finished = 0;
         for reading in &first {
             for transfer in &reading.transfers {
-                if matches!(transfer.to, Destination::Shard(to) if !epochs.contains_key(&to)) {
-                    finish(app, sale, reading.shard, transfer).await?;
+                let Destination::Shard(to) = transfer.to else {
+                    continue;
+                };
+                if let Some(standing) = claim.standings.get(&to).filter(|_| !epochs.contains_key(&to)) {
+                    let transfer = Transfer {
+                        to_epoch: standing.epoch,
+                        ..transfer.clone()
+                    };
+                    finish(app, sale, reading.shard, &transfer).await?;
                     finished += 1;
                 }
             }
@@ -191,14 +239,14 @@ async fn look_at_others(
                 .collect()
         };
         if finished == 0 && versions(&first) == versions(&second) {
-            return Ok(account(&second, claim));
+            return account(app, sale, &second, claim).await;
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
 
-fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
+async fn account(app: &App, sale: &Sale, readings: &[ShardReading], claim: &RebuildClaim) -> Result<Others, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
         .iter()
@@ -209,13 +257,24 @@ fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
         .collect();
     let mut others = Others::default();
     for reading in readings {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: reading.shard,
+        };
         for (sku, counters) in &reading.items {
             *others.units.entry(sku.clone()).or_default() +=
                 counters.available + counters.held + counters.sold + counters.revoked;
             *others.sent.entry(sku.clone()).or_default() += counters.out - counters.r#in - counters.withdrawn;
         }
+        let leaving = reading.transfers.iter().filter(|it| it.to == Destination::Ledger);
+        // What has come back, and is not struck yet, is among the shard's units.
+        let back = app
+            .stock
+            .applied(key, &leaving.map(|it| it.id).collect::<Vec<_>>())
+            .await?;
         for transfer in &reading.transfers {
             match transfer.to {
+                Destination::Ledger if back.contains(&transfer.id) => {}
                 Destination::Ledger => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
                     if !withdrawn.contains(&transfer.id) {
@@ -225,8 +284,22 @@ fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
                 Destination::Shard(to) => others.on_their_way.entry(to).or_default().push(transfer.id),
             }
         }
+        // Units that are granted to this shard, and of which it has not been told.
+        let due = claim.waiting.iter().filter_map(|(of, message)| match message {
+            Message::Restock { id, sku, units } if *of == reading.shard => Some((*id, sku, *units)),
+            _ => None,
+        });
+        let due: Vec<(Uuid, &String, i64)> = due.collect();
+        let told = app
+            .stock
+            .applied(key, &due.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
+            .await?;
+        for (_, sku, units) in due.into_iter().filter(|(id, ..)| !told.contains(id)) {
+            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            *others.untold.entry(sku).or_default() += units;
+        }
     }
-    others
+    Ok(others)
 }
 
 /// What the rebuilt shards' orders keep: held and sold units, by shard and SKU.
@@ -349,33 +422,27 @@ fn divide(
     let mut divided: BTreeMap<u16, BTreeMap<Sku, Counters>> = BTreeMap::new();
     let shards = u16::try_from(epochs.len()).unwrap_or(u16::MAX);
     for item in &sale.items {
-        let ungranted: i64 = claim
-            .waiting
-            .iter()
-            .filter_map(|(_, message)| match message {
-                Message::Restock { sku, units, .. } if sku == item.sku.as_str() => Some(*units),
-                _ => None,
-            })
-            .sum();
-        let owned = claim.stock.get(&item.sku).copied().unwrap_or_default() - ungranted;
+        let sum = |of: &BTreeMap<Sku, i64>| of.get(&item.sku).copied().unwrap_or_default();
+        let owned = sum(&claim.stock) - sum(&others.untold);
         let kept = |shard: u16| live.units.get(&(shard, item.sku.clone())).copied().unwrap_or_default();
         let kept_in_all: i64 = epochs.keys().map(|shard| kept(*shard).0 + kept(*shard).1).sum();
-        let mut free = owned - others.units.get(&item.sku).copied().unwrap_or_default() - kept_in_all;
+        let free = owned - sum(&others.units) - kept_in_all;
         if free < 0 {
-            if usize::from(sale.shards) != epochs.len() {
-                return None;
-            }
-            // All of it is sold: units that a restock has granted and not yet told are among them.
-            free = 0;
+            return None;
         }
-        let mut came = others.sent.get(&item.sku).copied().unwrap_or_default();
+        let mut came = sum(&others.sent);
         for ((shard, epoch), at) in epochs.iter().zip(0..) {
             let (held, sold) = kept(*shard);
             let available = part(free, shards, at);
             let units = available + held + sold;
-            // Books between shards: what came from others, or went to them, is one sum.
-            let (came_in, out) = if came > 0 { (came.min(units), 0) } else { (0, -came) };
-            came -= came_in - out;
+            // Books between shards: what came from others, or went to them, is one sum. What came and is no longer
+            // here has left the sale.
+            let (came_in, out) = match came {
+                ..0 => (0, -came),
+                _ if at + 1 == shards => (came, (came - units).max(0)),
+                _ => (came.min(units), 0),
+            };
+            came = if came < 0 { 0 } else { came - came_in };
             let counters = Counters {
                 available,
                 held,
@@ -384,7 +451,7 @@ fn divide(
                 out,
                 r#in: came_in,
                 granted: units + out - came_in,
-                withdrawn: 0,
+                withdrawn: if came_in > 0 { out } else { 0 },
                 version: epoch * VERSIONS,
             };
             divided.entry(*shard).or_default().insert(item.sku.clone(), counters);

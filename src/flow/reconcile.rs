@@ -38,22 +38,41 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
         servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.stop(key).await?;
     }
+    let seen = epochs(app, sale).await?;
     let damaged = damaged(app, sale, shards).await?;
-    let whole: Vec<u16> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !damaged.contains(shard))
-        .collect();
-    if !whole.is_empty() {
-        servers.retain(|shard, _| whole.contains(shard));
-        app.ledger.note_reconciled(sale.id, &servers).await?;
+    servers.retain(|shard, _| !damaged.contains(shard));
+    if !servers.is_empty() {
+        // A state that Redis was told and has lost shows in no counter.
+        let Some(now) = app.ledger.sale(sale.id).await? else {
+            return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
+        };
+        let mut lost = BTreeMap::new();
+        for shard in servers.keys() {
+            app.stock.set_state(&now, *shard).await?;
+            let key = ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            };
+            let last = app.stock.last_event(key).await?;
+            lost.insert(*shard, app.permits.lost_since(key, last));
+        }
+        app.ledger.note_reconciled(sale.id, &servers, &lost).await?;
     }
     if !damaged.is_empty() {
-        let damaged: Vec<u16> = damaged.into_iter().collect();
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
-        rebuild(app, sale, &damaged).await?;
+        let seen = seen.into_iter().filter(|(shard, _)| damaged.contains(shard)).collect();
+        rebuild(app, sale, &seen).await?;
     }
     Ok(())
+}
+
+/// The epoch of each shard, by the ledger.
+pub(super) async fn epochs(app: &App, sale: &Sale) -> Result<BTreeMap<u16, i64>, Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    Ok(standings
+        .into_iter()
+        .map(|((_, shard), it)| (shard, it.epoch))
+        .collect())
 }
 
 /// Those of the shards that have lost something.
@@ -72,6 +91,9 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
     for look in 1..=LOOKS_MAX {
         let books = app.ledger.books(sale.id, sale.shards).await?;
         let readings = try_join_all(whole.iter().map(|shard| app.stock.read_shard(sale, *shard, EVENTS_MAX))).await?;
+        if readings.iter().any(|it| it.record.permit_until > it.now) {
+            return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
+        }
         let pairs = readings
             .iter()
             .filter_map(|it| Some((it, books.shards.get(usize::from(it.shard))?)));

@@ -15,6 +15,7 @@ use crate::stock::keys::ShardKey;
 use crate::stock::resolve::Resolved;
 use crate::stock::transfer::{Destination, Transfer};
 use futures_util::StreamExt;
+use std::collections::HashMap;
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -52,12 +53,15 @@ pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
 
 /// Delivers one batch; returns how many messages it had, and whether none of them could be.
 async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<(usize, bool), Fault> {
+    // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
+    let epochs = app.permits.epochs();
+    let epochs = &epochs;
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
     let messages = batch.messages.len();
     let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let id = outgoing.id;
-            (id, deliver(app, &outgoing).await)
+            (id, deliver(app, &outgoing, epochs).await)
         })
         .buffer_unordered(AT_ONCE)
         .collect()
@@ -87,7 +91,7 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
-    if let Delivery::Applied = deliver(app, &outgoing).await {
+    if let Delivery::Applied = deliver(app, &outgoing, &HashMap::new()).await {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.
         if let Err(fault) = app.ledger.strike_outgoing(decided.message).await {
@@ -96,8 +100,8 @@ pub async fn release_now(app: &App, decided: &Decided) {
     }
 }
 
-async fn deliver(app: &App, outgoing: &Outgoing) -> Delivery {
-    match tell(app, outgoing).await {
+async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Delivery {
+    match tell(app, outgoing, epochs).await {
         Ok(delivery) => delivery,
         Err(Fault::Bug(reason)) => Delivery::Failed(reason),
         Err(fault) => {
@@ -126,7 +130,7 @@ impl Delivery {
     }
 }
 
-async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
+async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Result<Delivery, Fault> {
     let shard = ShardKey {
         sale: outgoing.sale,
         shard: outgoing.shard,
@@ -168,7 +172,10 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
         }
         Message::Restock { id, sku, units } => {
             let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-            app.stock.restock(shard, *id, &sku, *units).await?;
+            let Some(epoch) = epochs.get(&shard) else {
+                return Ok(Delivery::Later);
+            };
+            app.stock.restock(shard, *id, &sku, *units, *epoch).await?;
         }
         Message::Withdrawn { transfer } => app.stock.withdraw_done(shard, *transfer).await?,
         Message::GiveBack { transfer, sku, units } => {
@@ -182,6 +189,7 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
                 sent_at: 0,
                 // Its own units: whichever life of the shard sent them, they are its own.
                 epoch: i64::MAX,
+                to_epoch: app.stock.epoch(shard).await?,
                 sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
             };
             finish(app, &sale, outgoing.shard, &back).await?;

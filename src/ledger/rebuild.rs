@@ -127,19 +127,31 @@ impl Ledger {
             .collect()
     }
 
-    /// Notes on which servers shards were found whole, by run id.
+    /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
+    /// the ledger never saw; those are counted by the first who notes the server.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn note_reconciled(&self, sale: SaleId, servers: &BTreeMap<u16, String>) -> Result<(), Fault> {
+    pub async fn note_reconciled(
+        &self,
+        sale: SaleId,
+        servers: &BTreeMap<u16, String>,
+        lost: &BTreeMap<u16, i64>,
+    ) -> Result<(), Fault> {
         let shards: Vec<i16> = servers.keys().map(|shard| small(*shard)).collect();
         let run_ids: Vec<String> = servers.values().cloned().collect();
+        let lost: Vec<i64> = servers
+            .keys()
+            .map(|shard| lost.get(shard).copied().unwrap_or_default())
+            .collect();
         sqlx::query!(
-            "update shards s set run_id = n.run_id from unnest($2::int2[], $3::text[]) as n (shard, run_id) \
-             where s.sale_id = $1 and s.shard = n.shard",
+            "update shards s set run_id = n.run_id, lost_orders = s.lost_orders + n.lost \
+             from unnest($2::int2[], $3::text[], $4::int8[]) as n (shard, run_id, lost) \
+             where s.sale_id = $1 and s.shard = n.shard and s.run_id is distinct from n.run_id",
             sale.0,
             &shards,
-            &run_ids
+            &run_ids,
+            &lost
         )
         .execute(&self.jobs)
         .await
@@ -156,13 +168,24 @@ impl Ledger {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
         for statement in [
-            "set local statement_timeout = '120s'",
-            "set local idle_in_transaction_session_timeout = '120s'",
+            "set local statement_timeout = '600s'",
+            "set local idle_in_transaction_session_timeout = '600s'",
         ] {
             sqlx::query(statement)
                 .execute(&mut *tx)
                 .await
                 .map_err(|error| fault(&error))?;
+        }
+        // What the shards that are not rebuilt account for must not be written anew by somebody else.
+        let alone = sqlx::query_scalar!(
+            "select pg_try_advisory_xact_lock(hashtextextended($1::text, 0)) as \"alone!\"",
+            sale.0.to_string()
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if !alone {
+            return Ok(None);
         }
         let claimed = sqlx::query_scalar!(
             "select shard from shards where sale_id = $1 and shard = any($2) for no key update skip locked",
@@ -195,9 +218,8 @@ impl Ledger {
         }
         // A relay that is delivering holds these; whoever decides on an order holds its grant.
         sqlx::query!(
-            "select outbox_id from outbox where sale_id = $1 and shard = any($2) order by outbox_id for update",
-            sale.0,
-            &numbers
+            "select outbox_id from outbox where sale_id = $1 order by outbox_id for update",
+            sale.0
         )
         .fetch_all(&mut *tx)
         .await
@@ -294,6 +316,14 @@ impl RebuildClaim {
         })
     }
 
+    /// Gives the shards free again, as they are.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: then it frees them by itself.
+    pub async fn release(self) -> Result<(), Fault> {
+        self.tx.rollback().await.map_err(|error| fault(&error))
+    }
+
     /// Commits the claimed shards' next life: their epoch, the server they are on, and how many orders each is known
     /// to have lost. They are told the sale's state once more.
     ///
@@ -331,6 +361,15 @@ impl RebuildClaim {
             &epochs,
             &lost,
             &run_ids
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        // What they would tell has been written: also those that the shards had refused.
+        sqlx::query!(
+            "delete from outbox where sale_id = $1 and shard = any($2)",
+            self.sale.0,
+            &self.shards
         )
         .execute(&mut *self.tx)
         .await

@@ -100,18 +100,20 @@ impl Stock {
         }
     }
 
-    /// The id of the process that has this shard: another one after every restart, and on every replica.
+    /// Which life of which process has this shard, by its run id and its replication id: another one after every
+    /// restart and every promotion.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
         let mut command = redis::cmd("INFO");
-        command.arg("server");
+        command.arg("server").arg("replication");
         let info: String = self.0.ask_server_of(&shard.shard(), &command).await?;
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        run_id
-            .map(|id| id.trim().to_owned())
-            .ok_or_else(|| Fault::Unavailable("Redis does not say which process it is".to_owned()))
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        match (field("run_id:"), field("master_replid:")) {
+            (Some(run_id), Some(replication)) => Ok(format!("{run_id}-{replication}")),
+            _ => Err(Fault::Unavailable("Redis does not say which process it is".to_owned())),
+        }
     }
 }
 

@@ -32,7 +32,7 @@
 //! | 6 | banned until, milliseconds; 0 when never |
 //! | 1 | 0 while every order is here; else 1 to 255, and another number whenever one more is left to the ledger |
 //! | 2 | number of items |
-//! | 2 | number of entries in the window |
+//! | 3 | number of entries in the window |
 //! | 6 an item | 2 position, 4 units that are reserved and paid |
 //! | 12 an entry | the sliding window, oldest first: 6 the request's time, the last 6 of its order's id |
 //! | 36 and more an order | 16 id, 1 state, 2 item, 4 quantity, 6 created at, 6 resolved at, 1 length of the event's id, the event's id as text; oldest first |
@@ -317,7 +317,7 @@ impl BuyerRecord {
     /// a shard, so that nobody takes it for the row that he has looked at.
     #[must_use]
     pub fn encode(&self, left: u8) -> Vec<u8> {
-        let head = 11 + self.units.len() * 6 + self.window.len() * 12;
+        let head = 12 + self.units.len() * 6 + self.window.len() * 12;
         let mut length = head;
         let mut elsewhere = if self.elsewhere { left } else { 0 };
         let mut orders: Vec<Vec<u8>> = Vec::with_capacity(self.orders.len());
@@ -335,7 +335,7 @@ impl BuyerRecord {
         bytes.put(6, 0);
         bytes.put(1, i64::from(elsewhere));
         bytes.put(2, i64::try_from(self.units.len()).unwrap_or(0));
-        bytes.put(2, i64::try_from(self.window.len()).unwrap_or(0));
+        bytes.put(3, i64::try_from(self.window.len()).unwrap_or(0));
         for (item, units) in &self.units {
             bytes.put(2, i64::from(*item));
             bytes.put(4, i64::from(*units));
@@ -352,7 +352,7 @@ impl BuyerRecord {
         let mut bytes = Unpack(bytes);
         let _banned_until = bytes.number(6)?;
         let elsewhere = bytes.number(1)? != 0;
-        let (items, entries) = (bytes.number(2)?, bytes.number(2)?);
+        let (items, entries) = (bytes.number(2)?, bytes.number(3)?);
         let mut buyer = Self {
             elsewhere,
             ..Self::default()

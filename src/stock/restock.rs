@@ -8,16 +8,18 @@ use crate::domain::ids::Sku;
 use uuid::Uuid;
 
 impl Stock {
-    /// Adds units that the ledger has granted to a shard, once for each id.
+    /// Adds units that the ledger has granted to a shard, once for each id. `epoch` is the shard's before the caller saw
+    /// that they are due.
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call may be made again.
-    pub async fn restock(&self, shard: ShardKey, id: Uuid, sku: &Sku, units: i64) -> Result<(), Fault> {
+    pub async fn restock(&self, shard: ShardKey, id: Uuid, sku: &Sku, units: i64, epoch: i64) -> Result<(), Fault> {
         let mut call = RESTOCK.prepare_invoke();
-        call.key(shard.item(sku)).key(shard.applied());
-        call.arg(id.to_string()).arg(units);
+        call.key(shard.item(sku)).key(shard.shard()).key(shard.applied());
+        call.arg(id.to_string()).arg(units).arg(epoch);
         match outcome(self.run(&call).await?)?.0.as_str() {
             "ADDED" | "ALREADY" => Ok(()),
+            "STALE" => Err(Fault::Unavailable("the shard was rebuilt meanwhile".to_owned())),
             other => Err(unknown("restock", other)),
         }
     }

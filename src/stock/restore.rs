@@ -1,10 +1,11 @@
-//! Writes a shard anew, as the ledger knows it, and calls `lua/fence.lua`. Whoever restores a shard has it to himself:
-//! it has no permit, and the ledger's rows of it are locked.
+//! Calls `lua/begin_restore.lua`, `restore_buyers.lua`, `end_restore.lua` and `fence.lua`: a shard is written anew, as
+//! the ledger knows it. Whoever restores a shard has claimed it in the ledger; each step looks whether the shard is
+//! still in the life that it restores, because a claim ends with its connection, and its holder may not know.
 
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, ShardRecord, encode_item};
-use super::script::{FENCE, outcome, unknown};
+use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, RESTORE_BUYERS, outcome, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{Sku, UserId};
@@ -15,51 +16,38 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 impl Stock {
-    /// Begins a shard's next life: forgets its events, transfers and fences, which the ledger has taken in or made
-    /// good, and marks it as loading until [`Stock::end_restore`]. In one transaction.
+    /// Begins a shard's next life, if it is in the life `epoch` and has no events: forgets its transfers and fences,
+    /// which the ledger has made good, and marks it as loading until [`Stock::end_restore`].
     ///
     /// # Errors
-    /// A fault leaves a shard without a permit.
+    /// `Unavailable` when the shard is not as it was looked at; a fault leaves a shard without a permit.
     pub async fn begin_restore(
         &self,
         sale: &Sale,
         shard: u16,
-        epoch: i64,
-        applied: &[Uuid],
+        (epoch, next): (i64, i64),
         fences: &[(u16, i64)],
     ) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
-        pipeline
-            .cmd("UNLINK")
-            .arg(key.events())
-            .arg(key.transfers())
-            .arg(key.applied())
-            .arg(key.fences());
-        pipeline
-            .cmd("SET")
-            .arg(key.shard())
-            .arg(record(sale, Lifecycle::Loading, epoch).encode(&sale.purchase_rate));
-        // As in `lua/preload.lua`: a stream that is empty and exists.
-        pipeline
-            .cmd("XADD")
-            .arg(key.events())
-            .arg(format!("{epoch}-0"))
-            .arg("created")
-            .arg("");
-        pipeline.cmd("XTRIM").arg(key.events()).arg("MAXLEN").arg(0);
-        if !applied.is_empty() {
-            let ids: Vec<String> = applied.iter().map(Uuid::to_string).collect();
-            pipeline.cmd("SADD").arg(key.applied()).arg(ids);
-        }
+        let mut call = BEGIN_RESTORE.prepare_invoke();
+        call.key(key.shard())
+            .key(key.events())
+            .key(key.transfers())
+            .key(key.fences());
+        call.arg(epoch)
+            .arg(next)
+            .arg(record(sale, Lifecycle::Loading, next).encode(&sale.purchase_rate));
         for (lender, epoch) in fences {
-            pipeline.cmd("HSET").arg(key.fences()).arg(lender).arg(epoch);
+            call.arg(*lender).arg(*epoch);
         }
-        self.pipeline::<Value>(&pipeline).await.map(|_| ())
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "BEGUN" => Ok(()),
+            "CHANGED" => Err(changed(key)),
+            other => Err(unknown("begin_restore", other)),
+        }
     }
 
-    /// Writes shoppers of one shard, in one round trip.
+    /// Writes shoppers of a shard that is being restored to the life `epoch`.
     ///
     /// # Errors
     /// A fault says that some may not have been written.
@@ -70,18 +58,20 @@ impl Stock {
         buyers: &[(UserId, BuyerRecord)],
     ) -> Result<(), Fault> {
         let left = u8::try_from(epoch % 255 + 1).unwrap_or(1);
-        let mut pipeline = redis::Pipeline::with_capacity(buyers.len());
+        let mut call = RESTORE_BUYERS.prepare_invoke();
+        call.key(shard.shard()).arg(epoch);
         for (user, buyer) in buyers {
-            pipeline
-                .cmd("SET")
-                .arg(shard.buyer(user))
-                .arg(buyer.encode(left))
-                .ignore();
+            call.key(shard.buyer(user)).arg(buyer.encode(left));
         }
-        self.pipeline(&pipeline).await
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "WRITTEN" => Ok(()),
+            "CHANGED" => Err(changed(shard)),
+            other => Err(unknown("restore_buyers", other)),
+        }
     }
 
-    /// Writes a shard's units and lets it follow the sale's state; it still has no permit.
+    /// Writes a shard's units and lets it follow the sale's state; it still has no permit. What comes under one of the
+    /// `applied` ids is counted among the units already.
     ///
     /// # Errors
     /// A fault leaves a shard without a permit.
@@ -91,18 +81,44 @@ impl Stock {
         shard: u16,
         epoch: i64,
         units: &BTreeMap<Sku, Counters>,
+        applied: &[Uuid],
     ) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
+        let mut call = END_RESTORE.prepare_invoke();
+        call.key(key.shard()).key(key.applied());
+        call.arg(epoch)
+            .arg(record(sale, sale.lifecycle, epoch).encode(&sale.purchase_rate));
         for (item, position) in sale.items.iter().zip(0..) {
             let counters = units.get(&item.sku).copied().unwrap_or_default();
-            let value = encode_item(&counters, item.per_user_limit, position);
-            pipeline.cmd("SET").arg(key.item(&item.sku)).arg(value);
+            call.key(key.item(&item.sku));
+            call.arg(encode_item(&counters, item.per_user_limit, position));
         }
-        let value = record(sale, sale.lifecycle, epoch).encode(&sale.purchase_rate);
-        pipeline.cmd("SET").arg(key.shard()).arg(value);
-        self.pipeline::<Value>(&pipeline).await.map(|_| ())
+        for id in applied {
+            call.arg(id.to_string());
+        }
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "RESTORED" => Ok(()),
+            "CHANGED" => Err(changed(key)),
+            other => Err(unknown("end_restore", other)),
+        }
+    }
+
+    /// Which of these ids are finished on a shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn applied(&self, shard: ShardKey, ids: &[Uuid]) -> Result<Vec<Uuid>, Fault> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("SMISMEMBER");
+        command.arg(shard.applied());
+        for id in ids {
+            command.arg(id.to_string());
+        }
+        let known: Vec<bool> = self.command(&command).await?;
+        let applied = ids.iter().zip(known).filter(|(_, known)| *known);
+        Ok(applied.map(|(id, _)| *id).collect())
     }
 
     /// Lets nothing into a shard that these shards sent before the epoch they have now.
@@ -147,6 +163,13 @@ impl Stock {
         });
         id.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))
     }
+}
+
+fn changed(shard: ShardKey) -> Fault {
+    Fault::Unavailable(format!(
+        "shard {} of sale {} has changed since it was looked at",
+        shard.shard, shard.sale
+    ))
 }
 
 fn record(sale: &Sale, lifecycle: Lifecycle, epoch: i64) -> ShardRecord {

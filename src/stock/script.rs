@@ -17,6 +17,8 @@ macro_rules! scripts {
 }
 
 scripts! {
+    BEGIN_RESTORE "begin_restore"
+    END_RESTORE "end_restore"
     FENCE "fence"
     PERMIT "permit"
     PRELOAD "preload"
@@ -24,6 +26,7 @@ scripts! {
     READ_SHARD "read_shard"
     RESOLVE "resolve"
     RESTOCK "restock"
+    RESTORE_BUYERS "restore_buyers"
     SET_STATE "set_state"
     TRANSFER_DONE "transfer_done"
     TRANSFER_IN "transfer_in"
@@ -46,6 +49,16 @@ impl Stock {
             let _hash: String = self.0.ask_server_of(&shard.shard(), &command).await?;
         }
         Ok(())
+    }
+
+    /// Takes all scripts from the server that has this shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("FLUSH");
+        self.0.ask_server_of(&shard.shard(), &command).await
     }
 
     /// Runs a script and returns what it returned.

@@ -2,8 +2,8 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::record::decode_item;
-use super::transfer::Transfer;
+use super::record::{ShardRecord, decode_item};
+use super::transfer::{Destination, Transfer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
@@ -13,17 +13,21 @@ impl Stock {
     /// An item's counters on each shard, each as of its own moment.
     ///
     /// # Errors
-    /// `Incomplete` when a shard does not have the item.
+    /// `Incomplete` when a shard does not have the item, or no permit: what it has is not known then.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Result<Vec<Counters>, Fault> {
+        let now = self.now().await?;
         let records = (0..shards).map(|shard| async move {
-            let mut command = redis::cmd("GET");
-            command.arg(ShardKey { sale, shard }.item(sku));
-            self.command::<Option<Vec<u8>>>(&command).await
+            let key = ShardKey { sale, shard };
+            let mut command = redis::cmd("MGET");
+            command.arg(key.shard()).arg(key.item(sku));
+            self.command::<(Option<Vec<u8>>, Option<Vec<u8>>)>(&command).await
         });
         let records = try_join_all(records).await?;
-        let counters = records.into_iter().enumerate().map(|(shard, record)| match record {
-            Some(record) => decode_item(&record),
-            None => Err(Fault::Incomplete(format!("shard {shard} of sale {sale} has no {sku}"))),
+        let counters = records.into_iter().enumerate().map(|(shard, found)| match found {
+            (Some(record), Some(units)) if ShardRecord::decode(&record)?.permit_until > now => decode_item(&units),
+            _ => Err(Fault::Incomplete(format!(
+                "shard {shard} of sale {sale} is being reconciled"
+            ))),
         });
         counters.collect()
     }
@@ -33,6 +37,9 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
+        // First, so that a shard which is rebuilt in between shows in the epoch.
+        let epochs = (0..shards).map(|shard| self.epoch(ShardKey { sale, shard }));
+        let epochs = try_join_all(epochs).await?;
         let found = (0..shards).map(|shard| async move {
             let mut command = redis::cmd("HGETALL");
             command.arg(ShardKey { sale, shard }.transfers());
@@ -43,10 +50,13 @@ impl Stock {
         for (shard, sent) in (0..shards).zip(found) {
             for (id, value) in sent {
                 let transfer = Transfer::decode(&id, &value);
-                transfers.push((
-                    shard,
-                    transfer.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?,
-                ));
+                let mut transfer = transfer.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?;
+                let to = match transfer.to {
+                    Destination::Shard(to) => to,
+                    Destination::Ledger => shard,
+                };
+                transfer.to_epoch = epochs.get(usize::from(to)).copied().unwrap_or(0);
+                transfers.push((shard, transfer));
             }
         }
         Ok(transfers)

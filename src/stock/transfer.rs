@@ -32,6 +32,9 @@ pub struct Transfer {
     pub sent_at: Millis,
     /// The lender's epoch when they left.
     pub epoch: i64,
+    /// The epoch of the shard that they go to (the lender's own, if they leave the sale) before they were seen; 0 when
+    /// nobody looked.
+    pub to_epoch: i64,
     /// Of which item.
     pub sku: Sku,
 }
@@ -50,6 +53,7 @@ impl Transfer {
             units: words.next()?.parse().ok()?,
             sent_at: words.next()?.parse().ok()?,
             epoch: words.next()?.parse().ok()?,
+            to_epoch: 0,
             sku: words.next()?.parse().ok()?,
         })
     }
@@ -127,10 +131,12 @@ impl Stock {
         call.arg(transfer.id.to_string())
             .arg(transfer.units)
             .arg(lender)
-            .arg(transfer.epoch);
+            .arg(transfer.epoch)
+            .arg(transfer.to_epoch);
         match outcome(self.run(&call).await?)?.0.as_str() {
             // What is fenced off is the lender's own again, which has forgotten the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
+            "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "STOPPED" => Err(stopped(to)),
             other => Err(unknown("transfer_in", other)),
         }

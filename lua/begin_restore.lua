@@ -1,0 +1,41 @@
+#!lua flags=allow-oom
+-- Begin restore: begin a shard's next life, which the ledger has claimed for writing it anew.
+-- Invariant: nothing that the ledger has not taken in is forgotten; a shard of another life than the one that was
+--   looked at is left as it is.
+-- allow-oom: a damaged shard must be restored also when memory is short.
+--
+-- KEYS[1] {sale:shard}:shard      string  rewritten; never expires
+-- KEYS[2] {sale:shard}:events     stream  created empty, if it was empty or not there; never expires
+-- KEYS[3] {sale:shard}:transfers  hash    forgotten: their units are counted as this shard's, or have arrived
+-- KEYS[4] {sale:shard}:fences     hash    forgotten, and set anew
+-- ARGV[1] epoch   the one that was looked at; 0 when the shard had none
+-- ARGV[2] next    a later one
+-- ARGV[3] record  the shard's, loading and without a permit
+-- ARGV[4..] lender, epoch for each other shard of the sale
+-- Returns {'BEGUN'}    the shard is loading
+--         {'CHANGED'}  it is of another epoch, or has events: look again
+-- Retry:  the second run finds another epoch.
+-- Caller: src/stock/restore.rs
+
+local shard_key, events_key, transfers_key, fences_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local epoch, next_epoch, record = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+if not (epoch and next_epoch) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 1 or #ARGV > 515 then
+  return redis.error_reply('BADARG begin_restore')
+end
+local shard, its_epoch = redis.call('GET', shard_key), 0
+if shard and #shard >= 45 then
+  its_epoch = struct.unpack('>I6', shard, 37)
+end
+if its_epoch ~= epoch or redis.call('XLEN', events_key) > 0 then
+  return { 'CHANGED' }
+end
+
+redis.call('DEL', events_key, transfers_key, fences_key)
+redis.call('SET', shard_key, record)
+-- As in preload.lua: a stream that is empty and exists.
+redis.call('XADD', events_key, ARGV[2] .. '-0', 'created', '')
+redis.call('XTRIM', events_key, 'MAXLEN', 0)
+for at = 4, #ARGV, 2 do
+  redis.call('HSET', fences_key, ARGV[at], ARGV[at + 1])
+end
+return { 'BEGUN' }

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- End restore: write the units of a shard that is being restored, and let it follow the sale's state.
+-- Invariant: nothing is written on a shard that sells, or in another life of it; it has no permit yet.
+-- allow-oom: a damaged shard must be restored also when memory is short.
+--
+-- KEYS[1]   {sale:shard}:shard       string  the shard, loading
+-- KEYS[2]   {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[3..] {sale:shard}:item:<sku>  string  the items' units on this shard, rewritten; at most 1000
+-- ARGV[1]   epoch   the life that is being restored
+-- ARGV[2]   record  the shard's, with the sale's state
+-- ARGV[3..] units of each item, in the order of the keys, then ids whose units are counted among them
+-- Returns {'RESTORED'}  the shard is whole
+--         {'CHANGED'}   it is in another life, or sells
+-- Retry:  the second run finds a shard that does not load, and changes nothing.
+-- Caller: src/stock/restore.rs
+
+local shard_key, applied_key, epoch, record = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]
+if not epoch or #record < 45 or #KEYS < 3 or #KEYS > 1002 or #ARGV < #KEYS or #ARGV > 100000 then
+  return redis.error_reply('BADARG end_restore')
+end
+for at = 3, #KEYS do
+  if #ARGV[at] ~= 60 then
+    return redis.error_reply('BADARG end_restore')
+  end
+end
+local shard = redis.call('GET', shard_key)
+redis.call('SISMEMBER', applied_key, '')
+if not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
+  return { 'CHANGED' }
+end
+for at = 3, #KEYS do
+  redis.call('SET', KEYS[at], ARGV[at])
+end
+for at = #KEYS + 1, #ARGV do
+  redis.call('SADD', applied_key, ARGV[at])
+end
+redis.call('SET', shard_key, record)
+return { 'RESTORED' }

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- Restore buyers: write shoppers of a shard that is being restored.
+-- Invariant: nothing is written on a shard that sells, or in another life of it.
+-- allow-oom: a damaged shard must be restored also when memory is short.
+--
+-- KEYS[1]   {sale:shard}:shard         string  the shard, loading
+-- KEYS[2..] {sale:shard}:buyer:<user>  string  shoppers, rewritten; at most 1000
+-- ARGV[1]   epoch  the life that is being restored
+-- ARGV[2..] row for each shopper, in the order of the keys
+-- Returns {'WRITTEN'}  the shoppers have these rows
+--         {'CHANGED'}  the shard is in another life, or sells
+-- Retry:  the second run writes the same.
+-- Caller: src/stock/restore.rs
+
+local shard_key, epoch = KEYS[1], tonumber(ARGV[1])
+if not epoch or #KEYS ~= #ARGV or #KEYS < 2 or #KEYS > 1001 then
+  return redis.error_reply('BADARG restore_buyers')
+end
+local shard = redis.call('GET', shard_key)
+if not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
+  return { 'CHANGED' }
+end
+for at = 2, #KEYS do
+  redis.call('SET', KEYS[at], ARGV[at])
+end
+return { 'WRITTEN' }
