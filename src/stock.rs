@@ -11,6 +11,7 @@ pub mod preload;
 pub mod purchase;
 pub mod read_shard;
 pub mod record;
+pub mod replicate;
 pub mod resolve;
 pub mod restock;
 pub mod retire;
@@ -21,15 +22,22 @@ pub mod transfer;
 
 use crate::domain::fault::Fault;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use replicate::Replicas;
 use std::time::Duration;
 
 /// The longest that one call may take. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
+/// The longest that connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
 /// A handle on the stock: one connection, which all callers share; each write carries what is waiting. Its driver
 /// runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP worker
-/// connects by itself.
+/// connects by itself. What has to wait for a replica has a second connection ([`replicate`]).
 #[derive(Clone)]
-pub struct Stock(ConnectionManager);
+pub struct Stock {
+    connection: ConnectionManager,
+    replicas: Replicas,
+}
 
 impl Stock {
     /// Connects, and fails if nobody answers.
@@ -44,28 +52,30 @@ impl Stock {
         let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
         let config = ConnectionManagerConfig::new()
             .set_response_timeout(Some(CALL_MAX))
-            .set_connection_timeout(Some(Duration::from_secs(1)))
+            .set_connection_timeout(Some(CONNECT_MAX))
             .set_number_of_retries(1)
             .set_pipeline_buffer_size(4096);
         let place = info.addr().to_string();
         let unreachable = |error| unreachable(&place, &error);
         let client = redis::Client::open(info).map_err(unreachable)?;
-        Ok(Self(
-            ConnectionManager::new_with_config(client, config)
+        let replicas = Replicas::of(client.clone());
+        Ok(Self {
+            connection: ConnectionManager::new_with_config(client, config)
                 .await
                 .map_err(unreachable)?,
-        ))
+            replicas,
+        })
     }
 
     /// Runs one command within the time limit.
     async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Fault> {
-        let mut connection = self.0.clone();
+        let mut connection = self.connection.clone();
         bounded(command.query_async(&mut connection)).await
     }
 
     /// Runs several commands in one round trip, within the time limit; they need not be one transaction.
     async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
-        let mut connection = self.0.clone();
+        let mut connection = self.connection.clone();
         bounded(pipeline.query_async(&mut connection)).await
     }
 }

@@ -15,6 +15,18 @@ impl Stock {
         Ok(seconds * 1000 + micros / 1000)
     }
 
+    /// How many replicas follow this Redis.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn replicas(&self) -> Result<usize, Fault> {
+        let mut command = redis::cmd("INFO");
+        command.arg("replication");
+        let info: String = self.command(&command).await?;
+        let replicas = info.lines().filter(|line| line.starts_with("slave"));
+        Ok(replicas.filter(|line| line.contains("state=online")).count())
+    }
+
     /// What forbids this Redis to hold stock, if anything: it must never evict a key.
     ///
     /// # Errors

@@ -9,8 +9,9 @@
 //! | `{sale:shard}:events` | stream | what the ledger has yet to take in |
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
+//! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
 //!
-//! Nothing expires but a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
+//! Nothing expires but a barrier and a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 
@@ -64,6 +65,12 @@ impl ShardKey {
         self.key("applied")
     }
 
+    /// What is written before a `WAIT`.
+    #[must_use]
+    pub fn barrier(&self) -> String {
+        self.key("barrier")
+    }
+
     /// A pattern for every key of the sale, on any shard.
     #[must_use]
     pub fn pattern(sale: SaleId) -> String {
@@ -96,6 +103,7 @@ mod tests {
         assert_eq!(SHARD.events(), format!("{{{TAG}}}:events"));
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
         assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
+        assert_eq!(SHARD.barrier(), format!("{{{TAG}}}:barrier"));
     }
 
     proptest! {

@@ -15,6 +15,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    BARRIER "barrier"
     PRELOAD "preload"
     PURCHASE "purchase"
     READ_SHARD "read_shard"
@@ -30,7 +31,7 @@ scripts! {
 impl Stock {
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
-        let mut connection = self.0.clone();
+        let mut connection = self.connection.clone();
         bounded(call.invoke_async(&mut connection)).await
     }
 }
