@@ -5,6 +5,7 @@ pub mod audit;
 pub mod borrow;
 pub mod cancel;
 pub mod drain;
+pub mod durable;
 pub mod expire;
 pub mod inspect;
 pub mod order;
@@ -65,6 +66,8 @@ pub struct App {
     pub glances: Arc<stats::Glances>,
     /// What this process has seen of each shard's events.
     pub drains: Arc<drain::Drains>,
+    /// Orders whose shoppers wait for the ledger.
+    pub arrivals: Arc<durable::Arrivals>,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Arc<Notify>,
 }
@@ -78,6 +81,7 @@ impl App {
             shortages: Arc::default(),
             glances: Arc::default(),
             drains: Arc::default(),
+            arrivals: Arc::default(),
             drain_wanted: Arc::default(),
             stock,
             ledger,
@@ -94,6 +98,7 @@ impl App {
             shortages: Arc::clone(&self.shortages),
             glances: Arc::clone(&self.glances),
             drains: Arc::clone(&self.drains),
+            arrivals: Arc::clone(&self.arrivals),
             drain_wanted: Arc::clone(&self.drain_wanted),
         }
     }
