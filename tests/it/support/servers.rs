@@ -1,9 +1,12 @@
 //! The servers of this process: each is started when the first test asks for it and ends with the process, however
 //! it ends.
 
+use super::poll::eventually;
+use super::raw::Raw;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 use tokio::sync::OnceCell;
 
@@ -34,7 +37,7 @@ static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
     (folder, lock)
 });
 
-static REDIS: LazyLock<RedisServer> = LazyLock::new(|| start_redis(&FOLDER.0));
+static REDIS: LazyLock<RedisServer> = LazyLock::new(|| start_redis(&FOLDER.0, Vec::new()));
 
 static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     let options = PostgresOptions {
@@ -44,10 +47,10 @@ static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     PostgresServer::start(&FOLDER.0, &options).unwrap()
 });
 
-fn start_redis(folder: &Path) -> RedisServer {
+fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
         durable: false,
-        settings: Vec::new(),
+        settings,
     };
     RedisServer::start(folder, &options).unwrap()
 }
@@ -64,9 +67,126 @@ pub struct FreshRedis {
 }
 
 pub fn fresh_redis() -> FreshRedis {
+    redis_with(Vec::new())
+}
+
+fn redis_with(settings: Vec<(String, String)>) -> FreshRedis {
     let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
     FreshRedis {
-        server: start_redis(folder.path()),
+        server: start_redis(folder.path(), settings),
+        _folder: folder,
+    }
+}
+
+/// A primary and its replicas, of the test's own.
+pub struct ReplicatedRedis {
+    pub primary: FreshRedis,
+    pub replicas: Vec<FreshRedis>,
+    port: u16,
+}
+
+impl ReplicatedRedis {
+    /// Starts a primary, which replicas reach by TCP, and so many of them.
+    pub fn start(replicas: usize) -> Self {
+        // Nobody else is given it in the moment until the server takes it.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let settings = [
+            ("port", port.to_string().as_str()),
+            ("bind", "127.0.0.1"),
+            // A replica is served at once, instead of waiting five seconds for others.
+            ("repl-diskless-sync-delay", "0"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut redis = Self {
+            primary: redis_with(settings.into()),
+            replicas: Vec::new(),
+            port,
+        };
+        for _ in 0..replicas {
+            redis.add_replica();
+        }
+        redis
+    }
+
+    /// Starts one more replica and waits until it follows.
+    pub fn add_replica(&mut self) {
+        let replica = fresh_redis();
+        let mut follow = redis::cmd("REPLICAOF");
+        let _ok: String = Raw::connect(&replica.server.url()).call(follow.arg("127.0.0.1").arg(self.port));
+        self.replicas.push(replica);
+        let (primary, expected) = (Raw::connect(&self.primary.server.url()), self.replicas.len());
+        eventually("the replica follows", || {
+            let info: String = primary.call(redis::cmd("INFO").arg("replication"));
+            info.matches("state=online").count() == expected
+        });
+    }
+
+    /// Lets the first replica take over.
+    pub fn promote(&self) -> &RedisServer {
+        let server = &self.replicas[0].server;
+        let _ok: String = Raw::connect(&server.url()).call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+        server
+    }
+}
+
+/// Processes that are stopped in the middle of whatever they do, as if the machine hung, until this is dropped.
+pub struct Frozen(Vec<u32>);
+
+impl Frozen {
+    /// A server without children.
+    pub fn one(pid: u32) -> Self {
+        signal("STOP", &[pid]);
+        Self(vec![pid])
+    }
+
+    /// A Postgres: no new session begins, and those that there are stand still.
+    pub fn postgres(server: &PostgresServer) -> Self {
+        signal("STOP", &[server.pid()]);
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+        let children: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        signal("STOP", &children);
+        Self([vec![server.pid()], children].concat())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("CONT", &self.0);
+    }
+}
+
+/// Ends a server without warning, as `kill -9` does.
+pub fn kill(pid: u32) {
+    signal("KILL", &[pid]);
+}
+
+fn signal(name: &str, pids: &[u32]) {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let script = format!("kill -s {name} {}", pids.join(" "));
+    // One of them may have ended by itself.
+    let _sent = Command::new("sh").args(["-c", &script]).status().unwrap();
+}
+
+/// A Postgres of the test's own with one migrated database, to freeze and stop.
+pub struct FreshPostgres {
+    pub server: PostgresServer,
+    _folder: tempfile::TempDir,
+}
+
+pub async fn fresh_postgres() -> FreshPostgres {
+    let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+    // Postgres runs as another user if we are root.
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let options = PostgresOptions {
+        durable: false,
+        settings: Vec::new(),
+    };
+    let server = PostgresServer::start(folder.path(), &options).unwrap();
+    flashsale::ledger::migrate(&server.url()).await.unwrap();
+    FreshPostgres {
+        server,
         _folder: folder,
     }
 }
