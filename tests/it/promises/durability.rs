@@ -7,7 +7,10 @@ use crate::support::raw::Raw;
 use crate::support::servers::{self, Frozen, ReplicatedRedis};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
 
 /// The longest that a shopper may wait for any answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -100,14 +103,15 @@ async fn a_sale_is_refused_what_its_redis_cannot_give() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_replica_acknowledged_outlives_the_primary() {
-    let redis = ReplicatedRedis::start(1);
+    let mut redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "api").await;
     let sale = app.load_sale(&terms("replica", 100)).await;
     let orders = throng(&app, &sale, 40).await;
     servers::kill(redis.primary.server.pid());
 
     let database = &app.environment["FLASHSALE_DATABASE_URL"];
-    let heir = Instance::start(&environment(&redis.promote().url(), database), "api");
+    let new = redis.promote();
+    let heir = Instance::start(&environment(&new.primary.server.url(), database), "api");
     for (user, order) in orders {
         let order = order.ok(201);
         let found = heir.order(&user, &order.id()).await.ok(200);
@@ -116,6 +120,39 @@ async fn what_a_replica_acknowledged_outlives_the_primary() {
         unknown(&heir, &user, &sale).await;
     }
     assert_eq!(heir.units(&sale).await, [60, 40, 0]);
+}
+
+/// Forwards each new connection to the server that `target` names at that moment.
+async fn forward(from: TcpListener, target: Arc<AtomicU16>) {
+    loop {
+        let (mut client, _) = from.accept().await.unwrap();
+        let port = target.load(Ordering::SeqCst);
+        tokio::spawn(async move {
+            let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            // It ends when either side does.
+            let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_word_of_another_primary_than_the_one_that_sold_counts_for_nothing() {
+    let mut old = ReplicatedRedis::start(1);
+    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", front.local_addr().unwrap());
+    let target = Arc::new(AtomicU16::new(old.primary.port));
+    tokio::spawn(forward(front, Arc::clone(&target)));
+    let app = TestApp::with("api", &[("FLASHSALE_REDIS_URL", &url)]).await;
+    let sale = app.load_sale(&terms("replica", 10)).await;
+
+    old.in_step();
+    // The replica takes over, with one of its own, while the old primary still serves the connections that it has.
+    let mut new = old.promote();
+    new.add_replica();
+    target.store(new.primary.port, Ordering::SeqCst);
+    unknown(&app, "ada", &sale).await;
+    servers::kill(old.primary.server.pid());
+    repeated(&app, "ada", &sale).await.ok(201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,27 +67,28 @@ pub struct FreshRedis {
 }
 
 pub fn fresh_redis() -> FreshRedis {
-    redis_with(Vec::new())
-}
-
-fn redis_with(settings: Vec<(String, String)>) -> FreshRedis {
     let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
     FreshRedis {
-        server: start_redis(folder.path(), settings),
+        server: start_redis(folder.path(), Vec::new()),
         _folder: folder,
     }
 }
 
-/// A primary and its replicas, of the test's own.
+/// A primary and its replicas, of the test's own; they reach each other by TCP.
 pub struct ReplicatedRedis {
-    pub primary: FreshRedis,
-    pub replicas: Vec<FreshRedis>,
-    port: u16,
+    pub primary: TcpRedis,
+    pub replicas: Vec<TcpRedis>,
 }
 
-impl ReplicatedRedis {
-    /// Starts a primary, which replicas reach by TCP, and so many of them.
-    pub fn start(replicas: usize) -> Self {
+/// One of them; it ends when it is dropped.
+pub struct TcpRedis {
+    pub server: RedisServer,
+    pub port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl TcpRedis {
+    fn start() -> Self {
         // Nobody else is given it in the moment until the server takes it.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -99,10 +100,21 @@ impl ReplicatedRedis {
             ("repl-diskless-sync-delay", "0"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let mut redis = Self {
-            primary: redis_with(settings.into()),
-            replicas: Vec::new(),
+        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        Self {
+            server: start_redis(folder.path(), settings.into()),
             port,
+            _folder: folder,
+        }
+    }
+}
+
+impl ReplicatedRedis {
+    /// Starts a primary and so many replicas.
+    pub fn start(replicas: usize) -> Self {
+        let mut redis = Self {
+            primary: TcpRedis::start(),
+            replicas: Vec::new(),
         };
         for _ in 0..replicas {
             redis.add_replica();
@@ -112,9 +124,10 @@ impl ReplicatedRedis {
 
     /// Starts one more replica and waits until it follows.
     pub fn add_replica(&mut self) {
-        let replica = fresh_redis();
+        let replica = TcpRedis::start();
         let mut follow = redis::cmd("REPLICAOF");
-        let _ok: String = Raw::connect(&replica.server.url()).call(follow.arg("127.0.0.1").arg(self.port));
+        follow.arg("127.0.0.1").arg(self.primary.port);
+        let _ok: String = Raw::connect(&replica.server.url()).call(&mut follow);
         self.replicas.push(replica);
         let (primary, expected) = (Raw::connect(&self.primary.server.url()), self.replicas.len());
         eventually("the replica follows", || {
@@ -123,11 +136,28 @@ impl ReplicatedRedis {
         });
     }
 
-    /// Lets the first replica take over.
-    pub fn promote(&self) -> &RedisServer {
-        let server = &self.replicas[0].server;
-        let _ok: String = Raw::connect(&server.url()).call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
-        server
+    /// Waits until every replica has all that the primary has.
+    pub fn in_step(&self) {
+        let offset = |redis: &TcpRedis, name: &str| -> String {
+            let info: String = Raw::connect(&redis.server.url()).call(redis::cmd("INFO").arg("replication"));
+            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.to_owned()
+        };
+        eventually("the replicas are in step", || {
+            let expected = offset(&self.primary, "master_repl_offset:");
+            let mut replicas = self.replicas.iter();
+            replicas.all(|replica| offset(replica, "slave_repl_offset:") == expected)
+        });
+    }
+
+    /// Makes a replica a primary of its own, whatever the old one does.
+    pub fn promote(&mut self) -> Self {
+        let primary = self.replicas.remove(0);
+        let _ok: String = Raw::connect(&primary.server.url()).call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+        Self {
+            primary,
+            replicas: Vec::new(),
+        }
     }
 }
 
