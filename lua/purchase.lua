@@ -10,12 +10,12 @@
 -- ARGV[1] order     16 bytes, derived from sale, user and idempotency key: the same key is the same order
 -- ARGV[2] quantity  1..100000 units
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
--- ARGV[4] looked    'looked': the ledger does not have the order; anything else: nobody has looked there
+-- ARGV[4] looked    the number of a LOOK, since when the ledger was asked and does not have the order; or empty
 -- ARGV[5] now_ms    absent: ask TIME; stands in for it in tests
 -- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
---         {'LOOK'}                       the shopper's older orders are in the ledger alone: look there first
+--         {'LOOK', number}               some of the shopper's orders are in the ledger alone: look there first
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the window is full for that long
 --         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while it is being loaded
@@ -65,8 +65,8 @@ if buyer then
     end
     local id = unpack('>Bc0', orders, at + 20)
     return { 'REPLAYED', orders:sub(at + 1, at + 19) .. id, #call('XRANGE', events_key, id, id) == 0 and 1 or 0 }
-  elseif elsewhere == 1 and ARGV[4] ~= 'looked' then
-    return { 'LOOK' }
+  elseif elsewhere ~= 0 and tonumber(ARGV[4]) ~= elsewhere then
+    return { 'LOOK', elsewhere }
   elseif now < banned_until then
     return { 'BANNED' }
   end

@@ -33,7 +33,7 @@ end
 local banned_until, elsewhere, items, entries = unpack('>I6BI2I2', buyer)
 local first, at = buyer:find(order, 12 + items * 6 + entries * 12, true)
 if not at then
-  return { elsewhere == 1 and 'ALREADY' or 'UNKNOWN' }
+  return { elsewhere ~= 0 and 'ALREADY' or 'UNKNOWN' }
 end
 local state, item, quantity, created_at = unpack('>BI2I4I6', buyer, at + 1)
 if state == target then
@@ -71,7 +71,8 @@ local decided = order .. pack('>BI2I4I6I6', target, item, quantity, created_at, 
 local length = unpack('>B', buyer, at + 20)
 local kept = decided .. buyer:sub(at + 20, at + 20 + length)
 if #buyer > ROW_MAX then
-  kept, elsewhere = '', 1
+  -- Another number each time: who has looked in the ledger before this must look again.
+  kept, elsewhere = '', elsewhere % 255 + 1
 end
 redis.call('MSET', item_key, pack('>I6I6', available, held) .. units:sub(13, 18) .. pack('>I6I6', sold, revoked)
   .. units:sub(31, 48) .. pack('>I6', version) .. units:sub(55), buyer_key,

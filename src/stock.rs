@@ -103,6 +103,10 @@ fn fault(error: &redis::RedisError) -> Fault {
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
         Some("MISCONF" | "BUSY") => return Fault::Unavailable(format!("Redis refuses writes: {error}")),
         Some("BADARG" | "INVARIANT" | "WRONGTYPE") => return Fault::Bug(format!("{error}")),
+        // A script has stopped at something that it cannot work with.
+        Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script")) => {
+            return Fault::Bug(format!("{error}"));
+        }
         _ => {}
     }
     // Anything else may be over when it is tried again, also what this code does not know: a password that is being

@@ -41,7 +41,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     };
     let heard = app.arrivals.commits();
     crash::point("purchase.before_script");
-    let mut looked = false;
+    let mut looked = None;
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, looked, None).await {
             // The shard is not missing: its sale ended long ago.
@@ -79,10 +79,10 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 }
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
-            ShardAnswer::Look => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
+            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
-                    looked = true;
+                    looked = Some(number);
                     continue;
                 }
             },

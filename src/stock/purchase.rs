@@ -25,8 +25,12 @@ pub enum ShardAnswer {
     },
     /// The key is known with another item or quantity.
     KeyReused,
-    /// The key is not known here, but the shopper's older orders are in the ledger alone: it must be looked for there.
-    Look,
+    /// The key is not known here, but some of the shopper's orders are in the ledger alone: it must be looked for
+    /// there.
+    Look {
+        /// What the next try says to have looked since.
+        number: i64,
+    },
     /// The account is banned.
     Banned,
     /// The window is full.
@@ -46,8 +50,8 @@ pub enum ShardAnswer {
 }
 
 impl Stock {
-    /// Asks a shopper's home shard for units. `looked` says that the ledger does not have the order; `now` stands in
-    /// for Redis's clock in tests.
+    /// Asks a shopper's home shard for units. `looked` is the number of a [`ShardAnswer::Look`] since which the
+    /// ledger was found not to have the order; `now` stands in for Redis's clock in tests.
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call finds it.
@@ -56,7 +60,7 @@ impl Stock {
         shard: ShardKey,
         order: OrderId,
         request: &PurchaseRequest,
-        looked: bool,
+        looked: Option<i64>,
         now: Option<Millis>,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
@@ -66,8 +70,8 @@ impl Stock {
             .key(shard.buyer(&request.user))
             .key(shard.events());
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
-        if looked || now.is_some() {
-            call.arg(if looked { "looked" } else { "" });
+        if looked.is_some() || now.is_some() {
+            call.arg(looked.map(|number| number.to_string()).unwrap_or_default());
         }
         if let Some(now) = now {
             call.arg(now);
@@ -91,7 +95,9 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             })
         }
         "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
-        "LOOK" => Ok(ShardAnswer::Look),
+        "LOOK" => Ok(ShardAnswer::Look {
+            number: number(&mut fields)?,
+        }),
         "BANNED" => Ok(ShardAnswer::Banned),
         "RATE_LIMITED" => Ok(ShardAnswer::RateLimited {
             wait_ms: number(&mut fields)?,

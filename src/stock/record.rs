@@ -28,7 +28,7 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 6 | banned until, milliseconds; 0 when never |
-//! | 1 | 1 when the oldest decided orders are in the ledger alone |
+//! | 1 | 0 while every order is here; else 1 to 255, and another number whenever one more is left to the ledger |
 //! | 2 | number of items |
 //! | 2 | number of entries in the window |
 //! | 6 an item | 2 position, 4 units that are reserved and paid |
@@ -36,7 +36,7 @@
 //! | 36 and more an order | 16 id, 1 state, 2 item, 4 quantity, 6 created at, 6 resolved at, 1 length of the event's id, the event's id as text; oldest first |
 //!
 //! A shopper is one string because a script pays more for each field of a hash than for the bytes of a string. So
-//! that it stays short, a decided order is left to the ledger once the whole is longer than 4 KiB.
+//! that it stays short, an order that is decided while the whole is longer than 4 KiB is left to the ledger.
 //!
 //! An event's value, under the field `reserved`: an order's record from its state up to *resolved at*, the order's
 //! id, the idempotency key, a newline, the user.
@@ -219,7 +219,7 @@ impl OrderRecord {
 /// A shopper, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuyerRecord {
-    /// Whether the oldest decided orders are in the ledger alone.
+    /// Whether some decided orders are in the ledger alone.
     pub elsewhere: bool,
     /// The units of each item, by its position, that are reserved and paid.
     pub units: Vec<(u16, u32)>,
@@ -241,7 +241,7 @@ impl BuyerRecord {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Unpack(bytes);
         let _banned_until = bytes.number(6)?;
-        let elsewhere = bytes.number(1)? == 1;
+        let elsewhere = bytes.number(1)? != 0;
         let (items, entries) = (bytes.number(2)?, bytes.number(2)?);
         let mut buyer = Self {
             elsewhere,

@@ -60,6 +60,7 @@ fn the_random_steps_come_to_every_answer() {
         "purchase RESERVED",
         "purchase REPLAYED",
         "purchase KEY_REUSED",
+        "purchase LOOK",
         "purchase RATE_LIMITED",
         "purchase NOT_OPEN scheduled",
         "purchase NOT_OPEN paused",
@@ -82,6 +83,8 @@ fn the_random_steps_come_to_every_answer() {
         "set_state SET",
         "set_state STALE",
         "preload ALREADY",
+        "preload ERR MISSING keys",
+        "withdraw_done ERR INVARIANT withdraw_done",
     ];
     for answer in expected {
         assert!(seen.contains(answer), "never {answer}; only {seen:?}");

@@ -340,17 +340,52 @@ impl Lua {
         .collect()
     }
 
-    /// The key's name by its number, from lines like `KEYS[1] {sale:shard}:stock  hash …`.
-    fn keys(&self) -> Vec<String> {
-        let keys = self.header.iter().filter(|line| line.starts_with("KEYS["));
-        keys.map(|line| {
-            let key = line.split_whitespace().nth(1).unwrap();
+    /// The names of the keys, from lines like `KEYS[1] {sale:shard}:shard  string  …`, and the number of the first of
+    /// those that are counted, from a line like `KEYS[3..] {sale:shard}:item:<sku>  string  …`.
+    fn keys(&self) -> (Vec<String>, Option<usize>) {
+        let (mut names, mut counted) = (Vec::new(), None);
+        for line in self.header.iter().filter(|line| line.starts_with("KEYS[")) {
+            let (index, key) = line["KEYS[".len()..].split_once(']').unwrap();
+            let key = key.split_whitespace().next().unwrap();
             let rest = key
                 .strip_prefix("{sale:shard}:")
                 .unwrap_or_else(|| panic!("{}: {line}", self.name));
-            rest.split(':').next().unwrap().to_owned()
-        })
-        .collect()
+            assert_eq!(counted, None, "{}: {line} after the counted keys", self.name);
+            let number = index.trim_end_matches("..").parse::<usize>().unwrap();
+            assert_eq!(number, names.len() + 1, "{}: {line}", self.name);
+            if index.ends_with("..") {
+                counted = Some(number);
+            } else {
+                names.push(rest.split(':').next().unwrap().to_owned());
+            }
+        }
+        (names, counted)
+    }
+
+    /// The commands that the code calls, with all that is given to them, as it is written.
+    fn calls(code: &str) -> Vec<Vec<&str>> {
+        let calls = code.match_indices("call(").map(|(at, start)| {
+            let rest = &code[at + start.len()..];
+            let (mut arguments, mut begin, mut depth, mut is_text) = (Vec::new(), 0, 0, false);
+            for (at, it) in rest.char_indices() {
+                match it {
+                    '\'' => is_text = !is_text,
+                    _ if is_text => {}
+                    '(' | '[' | '{' => depth += 1,
+                    ',' | ')' if depth == 0 => {
+                        arguments.push(rest[begin..at].trim());
+                        begin = at + 1;
+                        if it == ')' {
+                            return arguments;
+                        }
+                    }
+                    ')' | ']' | '}' => depth -= 1,
+                    _ => {}
+                }
+            }
+            panic!("a call has no end: {rest}")
+        });
+        calls.collect()
     }
 }
 
@@ -428,39 +463,89 @@ fn a_script_touches_only_the_keys_that_it_was_given() {
     for lua in scripts() {
         let name = &lua.name;
         let code = lua.code.join("\n");
+        let (names, counted) = lua.keys();
         // Each key is bound once, to the name that the header gives it.
         let mut bound = BTreeMap::new();
-        for line in lua.code.iter().filter(|line| line.contains("KEYS[")) {
-            let (names, values) = line.strip_prefix("local ").and_then(|it| it.split_once(" = ")).unwrap();
-            for (local, value) in names.split(", ").zip(values.split(", ")) {
-                bound.insert(value.to_owned(), local.to_owned());
+        let mut other_lines = Vec::new();
+        for line in &lua.code {
+            let binding = line.strip_prefix("local ").and_then(|it| it.split_once(" = "));
+            let binding = binding.filter(|(_, values)| values.starts_with("KEYS["));
+            let Some((locals, values)) = binding else {
+                other_lines.push(line);
+                continue;
+            };
+            for (local, value) in locals.split(", ").zip(values.split(", ")) {
+                if value.starts_with("KEYS[") {
+                    assert_eq!(bound.insert(value, local), None, "{name}.lua binds {value} twice");
+                }
             }
         }
-        for (key, number) in lua.keys().iter().zip(1..) {
-            let local = bound.get(&format!("KEYS[{number}]"));
-            assert_eq!(local, Some(&format!("{key}_key")), "{name}.lua: KEYS[{number}]");
+        let expected: Vec<_> = names
+            .iter()
+            .zip(1..)
+            .map(|(key, at)| (format!("KEYS[{at}]"), format!("{key}_key")))
+            .collect();
+        let found: Vec<_> = bound
+            .iter()
+            .map(|(value, local)| ((*value).to_owned(), (*local).to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{name}.lua: what its keys are called");
+
+        // Keys that are counted are given to a command at once, and none of them lies outside of `KEYS`.
+        let is_counted = |key: &str| {
+            let index = key.strip_prefix("KEYS[").and_then(|it| it.strip_suffix(']'));
+            let (Some(index), Some(first)) = (index, counted) else {
+                return false;
+            };
+            let from_first = code.contains(&format!("for {index} = {first}, #KEYS do"));
+            let from_one = code.contains(&format!("for {index} = 1, #KEYS do"));
+            let item = index.strip_prefix(&format!("{first} + "));
+            let by_item = item.is_some_and(|it| code.contains(&format!("for {it} = 0, {it}s - 1 do")))
+                && code.contains(&format!("local items = #KEYS - {}", first - 1));
+            from_first || from_one || by_item
+        };
+        let mut uses_of_counted = 0;
+        for call in Lua::calls(&code) {
+            let (command, rest) = call.split_first().unwrap();
+            assert!(
+                command.len() > 2 && command.starts_with('\'') && command.ends_with('\''),
+                "{name}.lua calls {command}"
+            );
+            let keys: Vec<&str> = match *command {
+                "'TIME'" => {
+                    assert!(rest.is_empty(), "{name}.lua: TIME of {rest:?}");
+                    continue;
+                }
+                "'MGET'" | "'EXISTS'" | "'DEL'" | "'UNLINK'" => rest.to_vec(),
+                "'MSET'" => {
+                    assert!(rest.len() % 2 == 0, "{name}.lua: MSET of {rest:?}");
+                    rest.iter().step_by(2).copied().collect()
+                }
+                // What this test does not know may have more keys than the first.
+                "'GET'" | "'SET'" | "'HGET'" | "'HGETALL'" | "'HEXISTS'" | "'HSET'" | "'HDEL'" | "'SADD'"
+                | "'SISMEMBER'" | "'XADD'" | "'XLEN'" | "'XRANGE'" | "'XTRIM'" => rest[..1].to_vec(),
+                other => panic!("{name}.lua: say in this test which arguments of {other} are keys"),
+            };
+            assert!(!keys.is_empty(), "{name}.lua: {command} on nothing");
+            for key in keys {
+                let is_bound = bound.values().any(|local| *local == key);
+                assert!(
+                    is_bound || is_counted(key),
+                    "{name}.lua: {command} on {key}, which is none of its keys"
+                );
+                uses_of_counted += usize::from(!is_bound);
+            }
+        }
+        for line in other_lines {
+            let left = line.split_once(" = ").map_or("", |(left, _)| left).trim();
+            let mut changed = left.trim_start_matches("local ").split(", ");
+            let changes_key = changed.any(|left| bound.values().any(|local| *local == left));
+            assert!(!changes_key, "{name}.lua changes a key: {line}");
         }
         assert_eq!(
-            code.matches("KEYS").count(),
-            lua.keys().len(),
+            code.matches("KEYS[").count(),
+            names.len() + uses_of_counted,
             "{name}.lua names a key twice"
         );
-
-        for call in code.split("call(").skip(1) {
-            let mut arguments = call.split([',', ')']);
-            let command = arguments.next().unwrap();
-            if command == "'TIME'" {
-                continue;
-            }
-            let key = arguments.next().unwrap().trim();
-            assert!(command.starts_with('\''), "{name}.lua calls {command}");
-            assert!(
-                bound
-                    .iter()
-                    .any(|(value, local)| value.starts_with("KEYS[") && local == key),
-                "{name}.lua: {command} on {key}, which is none of its keys"
-            );
-            assert!(!code.contains(&format!("\n{key} =")), "{name}.lua changes {key}");
-        }
     }
 }

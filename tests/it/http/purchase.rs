@@ -209,8 +209,8 @@ async fn each_check_comes_in_its_place() {
     // Ada has an order under a key, and everything else is against her: the key comes first.
     let first = app.buy("ada", &id, "first", 1).await.ok(201);
     let ban = |until: i64| {
-        let buyer = format!("{{{id}:0}}:buyer:ada");
-        let _fields: i64 = redis.call(redis::cmd("HSET").arg(buyer).arg("b").arg(until));
+        let (buyer, until) = (format!("{{{id}:0}}:buyer:ada"), &until.to_be_bytes()[2..]);
+        let _length: i64 = redis.call(redis::cmd("SETRANGE").arg(buyer).arg(0).arg(until));
     };
     app.buy("bob", &id, "k", 2).await.ok(201);
     // Per-user limit before stock: there is none left, and she may not have two more.
@@ -350,7 +350,7 @@ async fn user_ids_of_any_bytes_are_told_apart() {
         "Ada".to_owned(),
         "ada ".to_owned(),
         "{ada}".to_owned(),
-        "}:stock".to_owned(),
+        "}:shard".to_owned(),
         "a\nb".to_owned(),
         "a\r\nb".to_owned(),
         "é".to_owned(),
@@ -377,5 +377,115 @@ async fn user_ids_of_any_bytes_are_told_apart() {
         app.cancel(user, order).await.ok(200);
     }
     app.wait_for_units(&id, [50, 0, 0]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn keys_of_a_shopper_with_more_orders_than_redis_keeps_find_their_orders_in_the_ledger() {
+    const ORDERS: usize = 180;
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 500, "per_user_limit": 400})))
+        .await;
+    // All of them are reserved at first, so her row is long: what is decided then is left to the ledger.
+    let mut bought = Vec::new();
+    for number in 0..ORDERS {
+        bought.push(app.buy("ada", &id, &format!("k{number}"), 1).await.ok(201));
+    }
+    assert_eq!(app.pay("pay_1", &bought[1].body).await, "applied");
+    for order in bought.iter().skip(2).step_by(2).chain([&bought[0]]) {
+        app.cancel("ada", &order.id()).await.ok(200);
+    }
+    let held = i64::try_from(ORDERS / 2 - 1).unwrap();
+    app.wait_for_units(&id, [500 - held - 1, held, 1]).await;
+    let redis = Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]);
+    let row = || -> usize {
+        let lengths = [0, 1].map(|shard| {
+            let buyer = format!("{{{id}:{shard}}}:buyer:ada");
+            redis.call::<usize>(redis::cmd("STRLEN").arg(buyer))
+        });
+        lengths.into_iter().sum()
+    };
+    // More than ninety orders of at least 38 bytes are not in it.
+    let rest = 11 + 6 + 12 * ORDERS;
+    assert!(row().saturating_sub(rest) / 38 < ORDERS - 60, "{}", row());
+
+    for (number, first) in bought.iter().enumerate() {
+        let (key, state) = (
+            format!("k{number}"),
+            match number {
+                1 => "paid",
+                _ if number % 2 == 0 => "cancelled",
+                _ => "reserved",
+            },
+        );
+        let client = if number % 3 == 0 { &*other } else { &*app.instance };
+        let again = client.buy("ada", &id, &key, 1).await;
+        is_replay(&again, first);
+        assert_eq!(again.body["state"], state, "{key}");
+        client.buy("ada", &id, &key, 2).await.no(422, "idempotency_key_reused");
+        let found = client.order("ada", &first.id()).await.ok(200);
+        assert_eq!(found.body["state"], state, "{key}");
+        client.order("bob", &first.id()).await.no(404, "not_found");
+    }
+    let listed = app.orders("ada", &id).await.ok(200);
+    let ids = |answers: &[Value]| -> Vec<String> {
+        let ids = answers.iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        ids.collect()
+    };
+    let all: Vec<Value> = bought.iter().map(|it| it.body.clone()).collect();
+    assert_eq!(ids(listed.body["data"].as_array().unwrap()), ids(&all));
+
+    // A cancelled order is not cancelled into anything else, and a new key is a new order.
+    app.cancel("ada", &bought[0].id()).await.ok(200);
+    let new = app.buy("ada", &id, "new", 3).await.ok(201);
+    is_replay(&other.buy("ada", &id, "new", 3).await, &new);
+    other.buy("ada", &id, "new", 1).await.no(422, "idempotency_key_reused");
+    assert_eq!(app.pay("pay_2", &new.body).await, "applied");
+    app.wait_for_units(&id, [500 - held - 4, held, 4]).await;
+    is_replay(&app.buy("ada", &id, "new", 3).await, &new);
+    // What she has counts as before: one and three are paid.
+    let left = 400 - held - 4;
+    app.buy("ada", &id, "one more", left + 1)
+        .await
+        .no(409, "purchase_limit_reached");
+    app.buy("ada", &id, "the rest", left).await.ok(201);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn copies_of_one_request_of_a_shopper_with_orders_in_the_ledger_alone_make_one_order() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 500, "per_user_limit": 400})))
+        .await;
+    for number in 0..150 {
+        app.buy("ada", &id, &format!("k{number}"), 1).await.ok(201);
+    }
+    let orders = app.orders("ada", &id).await.ok(200);
+    let orders = orders.body["data"].as_array().unwrap();
+    let cancelled = orders[..40]
+        .iter()
+        .map(|order| app.cancel("ada", order["id"].as_str().unwrap()));
+    for answer in futures_util::future::join_all(cancelled).await {
+        answer.ok(200);
+    }
+    // While orders are being left to the ledger, as long as it takes.
+    for round in 0..20 {
+        let key = format!("round {round}");
+        let copies = (0..6).map(|n| {
+            let client = if n % 2 == 0 { &*app.instance } else { &*other };
+            client.buy("ada", &id, &key, 1)
+        });
+        let answers = futures_util::future::join_all(copies).await;
+        let ids: std::collections::BTreeSet<String> = answers.iter().map(Answer::id).collect();
+        assert_eq!(ids.len(), 1, "{answers:?}");
+        let new = answers.iter().filter(|answer| answer.status == 201).count();
+        assert_eq!(new, 1, "{answers:?}");
+        app.cancel("ada", ids.first().unwrap()).await.ok(200);
+    }
+    app.wait_for_units(&id, [500 - 110, 110, 0]).await;
     app.assert_balanced(&id).await;
 }

@@ -12,6 +12,8 @@ pub const EPOCH: i64 = 3;
 pub const RATE_LIMIT: usize = 3;
 pub const WINDOW_MS: Millis = 1000;
 pub const UNIT_LIMITS: [u32; 2] = [5, 3];
+/// The longest row of a shopper that keeps a decided order; so short that orders are left to the ledger.
+pub const ROW_MAX: usize = 119;
 
 /// An order and the event that announced it.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +44,41 @@ impl Order {
 pub struct Shopper {
     /// Requests that were let through, oldest first; those that have left the window may still be there.
     pub window: Vec<(Millis, OrderId)>,
+    /// Every order there ever was.
     pub orders: BTreeMap<OrderId, Order>,
+    /// Items that there were orders for, by the first of them.
+    pub items: Vec<usize>,
+    /// Orders that the ledger alone has.
+    pub left: BTreeSet<OrderId>,
 }
 
 impl Shopper {
-    /// Units of an item that the shopper has, and whether there ever was an order for it.
-    pub fn units(&self, item: usize) -> Option<u32> {
-        let mut of_item = self.orders.values().filter(|order| order.item == item).peekable();
-        of_item.peek()?;
-        Some(of_item.filter(|order| order.counts()).map(|order| order.quantity).sum())
+    /// The orders that are here, oldest first.
+    pub fn here(&self) -> Vec<(OrderId, Order)> {
+        let orders = self.orders.iter().filter(|(id, _)| !self.left.contains(id));
+        let mut orders: Vec<_> = orders.map(|(id, order)| (*id, *order)).collect();
+        orders.sort_by_key(|(_, order)| order.seq);
+        orders
+    }
+
+    /// The number that tells how many orders were left; 0 for none.
+    pub fn number(&self) -> u8 {
+        // From 1 to 255, and round again.
+        let left = self.left.len();
+        u8::try_from(if left == 0 { 0 } else { (left - 1) % 255 + 1 }).unwrap()
+    }
+
+    /// How long the row is, as `src/stock/record.rs` writes it down.
+    fn row(&self) -> usize {
+        let order = |order: &Order| 36 + format!("{EPOCH}-{}", order.seq).len();
+        let orders: usize = self.here().iter().map(|(_, it)| order(it)).sum();
+        11 + 6 * self.items.len() + 12 * self.window.len() + orders
+    }
+
+    /// Units of an item that the shopper has.
+    pub fn units(&self, item: usize) -> u32 {
+        let of_item = self.orders.values().filter(|order| order.item == item);
+        of_item.filter(|order| order.counts()).map(|order| order.quantity).sum()
     }
 }
 
@@ -98,15 +126,34 @@ impl Shard {
         }
     }
 
-    pub fn purchase(&mut self, user: usize, order: OrderId, item: usize, quantity: u32, now: Millis) -> String {
+    /// Whether the ledger alone has an order of this shopper.
+    pub fn is_left(&self, user: usize, order: OrderId) -> bool {
+        self.shoppers
+            .get(&user)
+            .is_some_and(|shopper| shopper.left.contains(&order))
+    }
+
+    pub fn purchase(
+        &mut self,
+        user: usize,
+        order: OrderId,
+        (item, quantity): (usize, u32),
+        looked: Option<u8>,
+        now: Millis,
+    ) -> String {
         let mut shopper = self.shoppers.get(&user).cloned().unwrap_or_default();
-        if let Some(known) = shopper.orders.get(&order) {
+        let known = shopper.orders.get(&order).filter(|_| !shopper.left.contains(&order));
+        if let Some(known) = known {
             return if (known.item, known.quantity) == (item, quantity) {
                 let drained = u8::from(known.seq <= self.drained);
                 format!("REPLAYED {} {drained}", known.written())
             } else {
                 "KEY_REUSED".to_owned()
             };
+        }
+        let number = shopper.number();
+        if number != 0 && looked != Some(number) {
+            return format!("LOOK {number}");
         }
         shopper.window.retain(|(at, _)| *at > now - WINDOW_MS);
         let counted = shopper.window.iter().any(|(_, counted)| *counted == order);
@@ -131,6 +178,9 @@ impl Shard {
             resolved_at: 0,
             seq: self.seq,
         };
+        if !shopper.items.contains(&item) {
+            shopper.items.push(item);
+        }
         shopper.orders.insert(order, new);
         self.shoppers.insert(user, shopper);
         self.events.push((user, order));
@@ -148,19 +198,20 @@ impl Shard {
             _ if now >= ends_at => "NOT_OPEN closed".to_owned(),
             2 => "NOT_OPEN paused".to_owned(),
             _ if now < starts_at => "NOT_OPEN scheduled".to_owned(),
-            _ if shopper.units(item).unwrap_or(0) + quantity > UNIT_LIMITS[item] => "LIMIT_REACHED".to_owned(),
+            _ if shopper.units(item) + quantity > UNIT_LIMITS[item] => "LIMIT_REACHED".to_owned(),
             _ if available < i64::from(quantity) => format!("SHORT {available}"),
             _ => return None,
         })
     }
 
-    pub fn resolve(&mut self, user: usize, order: OrderId, state: OrderState, now: Millis) -> String {
-        let order = self
-            .shoppers
-            .get_mut(&user)
-            .and_then(|shopper| shopper.orders.get_mut(&order));
-        let Some(order) = order else {
+    pub fn resolve(&mut self, user: usize, id: OrderId, state: OrderState, now: Millis) -> String {
+        let Some(shopper) = self.shoppers.get_mut(&user) else {
             return "UNKNOWN".to_owned();
+        };
+        let is_long = shopper.row() > ROW_MAX;
+        let order = shopper.orders.get_mut(&id).filter(|_| !shopper.left.contains(&id));
+        let Some(order) = order else {
+            return if shopper.left.is_empty() { "UNKNOWN" } else { "ALREADY" }.to_owned();
         };
         if order.state == state {
             return "ALREADY".to_owned();
@@ -176,6 +227,9 @@ impl Shard {
             _ => item.available += units,
         }
         item.version += i64::from(state != OrderState::Paid);
+        if is_long {
+            shopper.left.insert(id);
+        }
         "RESOLVED".to_owned()
     }
 
@@ -216,11 +270,11 @@ impl Shard {
         "DONE".to_owned()
     }
 
-    pub fn withdraw_done(&mut self, id: Uuid) -> String {
+    pub fn withdraw_done(&mut self, id: Uuid, item: usize) -> String {
         match self.transfers.get(&id) {
             Some(sent) if !self.applied.contains(&id) => {
-                if sent.to.is_some() {
-                    return "ERR MISSING stock".to_owned();
+                if sent.to.is_some() || sent.item != item {
+                    return "ERR INVARIANT withdraw_done".to_owned();
                 }
                 let counters = &mut self.items[sent.item];
                 counters.withdrawn += sent.units;
@@ -272,7 +326,7 @@ impl Shard {
         }
         for (user, shopper) in &self.shoppers {
             for (item, limit) in UNIT_LIMITS.iter().enumerate() {
-                let has = shopper.units(item).unwrap_or(0);
+                let has = shopper.units(item);
                 if has > *limit {
                     return Err(format!("shopper {user} has {has} of item {item}"));
                 }

@@ -8,7 +8,7 @@ pub const SHARDS: u16 = 3;
 /// Shoppers by number; `n % SHARDS` is the home shard. Their names try to be something else.
 pub const USERS: [&str; 6] = [
     "ada",
-    "}:stock{",
+    "}:shard{",
     "a:b\nc",
     "{0}:buyer:ada",
     "\u{1f980} é\r\n",
@@ -62,8 +62,10 @@ pub enum Step {
     GiveBack {
         transfer: usize,
     },
+    /// Of the item that was sent, or in error of the other one.
     WithdrawDone {
         transfer: usize,
+        astray: bool,
     },
     Restock {
         restock: usize,
@@ -79,6 +81,11 @@ pub enum Step {
     },
     Preload {
         shard: u16,
+    },
+    /// The same while one of the keys is lost.
+    PreloadPart {
+        shard: u16,
+        lost: usize,
     },
     /// The drain takes in up to so many events.
     Drain {
@@ -103,13 +110,15 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..TRANSFERS).prop_map(|transfer| Step::In { transfer }),
         2 => (0..TRANSFERS).prop_map(|transfer| Step::Done { transfer }),
         3 => (0..TRANSFERS).prop_map(|transfer| Step::GiveBack { transfer }),
-        3 => (0..TRANSFERS).prop_map(|transfer| Step::WithdrawDone { transfer }),
+        3 => (0..TRANSFERS, prop_oneof![4 => Just(false), 1 => Just(true)])
+            .prop_map(|(transfer, astray)| Step::WithdrawDone { transfer, astray }),
         2 => (0..RESTOCKS, 1..8_i64).prop_map(|(restock, units)| Step::Restock { restock, units }),
         4 => (0..SHARDS, -1..3_i64, prop_oneof![5 => Just(1_u8), 1 => Just(2), 1 => Just(3)], edge(-3000), edge(20_000))
             .prop_map(|(shard, version, state, starts_in, ends_in)| {
                 Step::SetState { shard, version, state, starts_in, ends_in }
             }),
         1 => (0..SHARDS).prop_map(|shard| Step::Preload { shard }),
+        1 => (0..SHARDS, any::<usize>()).prop_map(|(shard, lost)| Step::PreloadPart { shard, lost }),
         2 => (0..SHARDS, 0..6_i64).prop_map(|(shard, events)| Step::Drain { shard, events }),
     ]
 }

@@ -1,18 +1,19 @@
 //! The subject: the scripts in a Redis, run side by side with the reference.
 
-use super::reference::{EPOCH, RATE_LIMIT, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
+use super::reference::{EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
 use crate::support::raw::{Raw, arg};
 use flashsale::domain::event::Position;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
-use flashsale::domain::sale::Lifecycle;
+use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
 use flashsale::domain::shard::part;
-use flashsale::domain::time::Millis;
+use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::read_shard::ShardReading;
+use flashsale::stock::record::ShardRecord;
 use flashsale::stock::transfer::Destination;
 use redis::Script;
 use std::cell::RefCell;
@@ -30,17 +31,26 @@ const SECRET: [u8; 32] = [5; 32];
 pub struct Scripts(pub BTreeMap<&'static str, String>);
 
 impl Scripts {
-    /// The scripts as they are.
+    /// The scripts as they are, but for the length of a shopper's row.
     pub fn real() -> Self {
         macro_rules! texts {
             ($($name:literal)*) => {
                 BTreeMap::from([$(($name, include_str!(concat!("../../../lua/", $name, ".lua")).to_owned()),)*])
             };
         }
-        Self(texts! {
+        let mut texts = texts! {
             "preload" "purchase" "resolve" "restock" "set_state" "transfer_done" "transfer_in" "transfer_out"
             "withdraw_done"
-        })
+        };
+        let resolve = texts.get_mut("resolve").unwrap();
+        let (usual, short) = ("local ROW_MAX = 4096\n", format!("local ROW_MAX = {ROW_MAX}\n"));
+        assert_eq!(
+            resolve.matches(usual).count(),
+            1,
+            "{usual:?} stands in resolve.lua once"
+        );
+        *resolve = resolve.replace(usual, &short);
+        Self(texts)
     }
 }
 
@@ -74,7 +84,7 @@ impl Subject {
     pub fn begin(&self) -> Run<'_> {
         let run = Run {
             subject: self,
-            sale: SaleId(Uuid::new_v4()),
+            sale: sale(),
             now: START,
             shards: Vec::new(),
             sent: vec![0; TRANSFERS],
@@ -87,13 +97,51 @@ impl Subject {
 /// One sale on both sides.
 pub struct Run<'a> {
     subject: &'a Subject,
-    sale: SaleId,
+    sale: Sale,
     now: Millis,
     shards: Vec<Shard>,
     /// How many units the lender said to have sent, for each transfer; this is what the borrower is told.
     sent: Vec<i64>,
     /// Which scripts have answered what.
     answers: RefCell<BTreeSet<String>>,
+}
+
+/// As much of a sale as reading a shard needs.
+fn sale() -> Sale {
+    let item = |item| Item {
+        sku: sku(item),
+        name: String::new(),
+        price_minor: 1,
+        currency: "EUR".to_owned(),
+        stock: STOCK[item],
+        per_user_limit: UNIT_LIMITS[item],
+    };
+    Sale {
+        id: SaleId(Uuid::new_v4()),
+        number: 1,
+        name: String::new(),
+        lifecycle: Lifecycle::Active,
+        state_version: 1,
+        starts_at: from_millis(START),
+        ends_at: from_millis(START),
+        shards: SHARDS,
+        payment_window_seconds: 1,
+        purchase_rate: PurchaseRate {
+            limit: 1,
+            window_ms: WINDOW_MS,
+        },
+        durability: Durability::Redis,
+        items: (0..SKUS.len()).map(item).collect(),
+        secret: SaleSecret(SECRET),
+        created_at: from_millis(START),
+        retired: false,
+    }
+}
+
+/// The keys that a shard has from its first moment.
+fn preloaded(key: ShardKey) -> Vec<String> {
+    let items = (0..SKUS.len()).map(|item| key.item(&sku(item)));
+    [key.shard(), key.events()].into_iter().chain(items).collect()
 }
 
 /// Lender, borrower (none: the ledger) and item of a transfer.
@@ -111,6 +159,10 @@ fn restock_id(restock: usize) -> Uuid {
     Uuid::from_u128(0x4000_8000_0000_0000_0000 + u128::try_from(restock).unwrap())
 }
 
+fn sku(item: usize) -> Sku {
+    SKUS[item].parse().unwrap()
+}
+
 fn user(number: usize) -> UserId {
     USERS[number].parse().unwrap()
 }
@@ -123,8 +175,19 @@ fn home(user: usize) -> usize {
     user % usize::from(SHARDS)
 }
 
+/// The order's id. What the window writes of it, its end, is so made that some look like the end of another followed
+/// by the time of the next entry: the first bytes of that are always the same here.
 fn order_id(user_number: usize, key_number: usize) -> OrderId {
-    OrderId::derive(1, &SECRET, &user(user_number), &key(key_number))
+    let derived = OrderId::derive(1, &SECRET, &user(user_number), &key(key_number));
+    let mut bytes = *derived.0.as_bytes();
+    let own = u8::try_from(key_number).unwrap();
+    let [_, _, t0, t1, t2, ..] = START.to_be_bytes();
+    bytes[10..].copy_from_slice(&match own {
+        0 => [b'c', b'd', b'e', t0, t1, t2],
+        1 => [b'b', b'c', b'd', b'e', t0, t1],
+        _ => [own, b'a', b'b', b'c', b'd', b'e'],
+    });
+    OrderId(Uuid::from_bytes(bytes))
 }
 
 fn same<T: PartialEq + Debug>(what: &str, redis: &T, model: &T) -> Result<(), String> {
@@ -167,22 +230,40 @@ impl Run<'_> {
     }
 
     const fn key(&self, shard: u16) -> ShardKey {
-        ShardKey { sale: self.sale, shard }
+        ShardKey {
+            sale: self.sale.id,
+            shard,
+        }
     }
 
     fn preload(&self, shard: u16) -> String {
         let key = self.key(shard);
         let mut args = [EPOCH, START, START + 60_000].map(arg).to_vec();
         args.extend([arg(RATE_LIMIT), arg(WINDOW_MS)]);
-        for (item, sku) in SKUS.iter().enumerate() {
-            args.extend([arg(sku), arg(part(STOCK[item], SHARDS, shard)), arg(UNIT_LIMITS[item])]);
+        for item in 0..SKUS.len() {
+            args.extend([arg(part(STOCK[item], SHARDS, shard)), arg(UNIT_LIMITS[item])]);
         }
-        self.script("preload", &[key.stock(), key.events()], &args)
+        self.script("preload", &preloaded(key), &args)
+    }
+
+    /// Preloads a shard while one of its keys is lost.
+    fn preload_part(&self, shard: u16, lost: usize) -> String {
+        let keys = preloaded(self.key(shard));
+        let lost = &keys[lost % keys.len()];
+        let away = format!("{lost} away");
+        let rename = |from: &str, to: &str| {
+            let () = self.subject.raw.call(redis::cmd("RENAME").arg(from).arg(to));
+        };
+        rename(lost, &away);
+        let answer = self.preload(shard);
+        let there: i64 = self.subject.raw.call(redis::cmd("EXISTS").arg(lost));
+        rename(&away, lost);
+        format!("{answer}, {there} written")
     }
 
     fn set_state(&self, shard: u16, version: i64, (state, starts_at, ends_at): (u8, Millis, Millis)) -> String {
         let args = [arg(version), arg(state), arg(starts_at), arg(ends_at)];
-        self.script("set_state", &[self.key(shard).stock()], &args)
+        self.script("set_state", &[self.key(shard).shard()], &args)
     }
 
     /// Every order there is: its shopper, its key's number, its item and quantity.
@@ -252,7 +333,7 @@ impl Run<'_> {
                 let (from, to, item) = route(transfer);
                 let (key, id) = (self.key(from), transfer_id(transfer));
                 let destination = to.map_or_else(|| "ledger".to_owned(), |shard| shard.to_string());
-                let keys = [key.stock(), key.transfers(), key.applied()];
+                let keys = [key.item(&sku(item)), key.transfers(), key.applied()];
                 let args = [
                     arg(id.to_string()),
                     arg(SKUS[item]),
@@ -287,18 +368,19 @@ impl Run<'_> {
                 let redis = self.script("transfer_done", &keys, &[arg(id.to_string())]);
                 (redis, self.shards[usize::from(from)].transfer_done(id))
             }
-            Step::WithdrawDone { transfer } => {
-                let (from, ..) = route(transfer);
+            Step::WithdrawDone { transfer, astray } => {
+                let (from, _, item) = route(transfer);
+                let item = if astray { 1 - item } else { item };
                 let (key, id) = (self.key(from), transfer_id(transfer));
-                let keys = [key.stock(), key.transfers(), key.applied()];
-                let redis = self.script("withdraw_done", &keys, &[arg(id.to_string())]);
-                (redis, self.shards[usize::from(from)].withdraw_done(id))
+                let keys = [key.item(&sku(item)), key.transfers(), key.applied()];
+                let redis = self.script("withdraw_done", &keys, &[arg(id.to_string()), arg(SKUS[item])]);
+                (redis, self.shards[usize::from(from)].withdraw_done(id, item))
             }
             Step::Restock { restock, units } => {
                 let shard = u16::try_from(restock).ok()? % SHARDS;
                 let (key, id, item) = (self.key(shard), restock_id(restock), restock / 3 % 2);
-                let args = [arg(id.to_string()), arg(SKUS[item]), arg(units)];
-                let redis = self.script("restock", &[key.stock(), key.applied()], &args);
+                let args = [arg(id.to_string()), arg(units)];
+                let redis = self.script("restock", &[key.item(&sku(item)), key.applied()], &args);
                 (redis, self.shards[usize::from(shard)].restock(id, item, units))
             }
             Step::SetState {
@@ -314,6 +396,9 @@ impl Run<'_> {
                 (redis, self.shards[usize::from(shard)].set_state(version, state))
             }
             Step::Preload { shard } => (self.preload(shard), "ALREADY".to_owned()),
+            Step::PreloadPart { shard, lost } => {
+                (self.preload_part(shard, lost), "ERR MISSING keys, 0 written".to_owned())
+            }
             Step::Drain { shard, events } => {
                 let (key, model) = (self.key(shard), &mut self.shards[usize::from(shard)]);
                 model.drained = model.seq.min(model.drained + events);
@@ -332,28 +417,43 @@ impl Run<'_> {
         let shard = self.key(u16::try_from(home(user_number)).unwrap());
         let (user, key, order) = (user(user_number), key(key_number), order_id(user_number, key_number));
         let identity = format!("{}\n{}", key.as_str(), user.as_str());
-        let args = [
-            arg(order.0.as_bytes()),
-            arg(SKUS[item]),
-            arg(quantity),
-            arg(identity),
-            arg(self.now),
+        let keys = [
+            shard.shard(),
+            shard.item(&sku(item)),
+            shard.buyer(&user),
+            shard.events(),
         ];
-        let keys = [shard.stock(), shard.buyer(&user), shard.events()];
-        let redis = self.script("purchase", &keys, &args);
-        let model = &mut self.shards[home(user_number)];
-        (redis, model.purchase(user_number, order, item, quantity, self.now))
+        let is_left = self.shards[home(user_number)].is_left(user_number, order);
+        let (mut redis, mut modelled) = (Vec::new(), Vec::new());
+        let mut ask = |looked: Option<u8>| {
+            let number = looked.map(|number| number.to_string()).unwrap_or_default();
+            let args = [
+                arg(order.0.as_bytes()),
+                arg(quantity),
+                arg(&identity),
+                arg(number),
+                arg(self.now),
+            ];
+            redis.push(self.script("purchase", &keys, &args));
+            let model = &mut self.shards[home(user_number)];
+            modelled.push(model.purchase(user_number, order, (item, quantity), looked, self.now));
+            let number = modelled.last()?.strip_prefix("LOOK ")?;
+            number.parse::<u8>().ok()
+        };
+        // Whoever is told to look in the ledger, looks there; to have looked too early is worth nothing.
+        if let Some(number) = ask(None) {
+            ask(Some(number.wrapping_sub(1)));
+            if !is_left {
+                ask(Some(number));
+            }
+        }
+        (redis.join(", "), modelled.join(", "))
     }
 
     fn resolve(&mut self, user_number: usize, order: OrderId, item: usize, state: OrderState) -> (String, String) {
         let shard = self.key(u16::try_from(home(user_number)).unwrap());
-        let args = [
-            arg(order.0.as_bytes()),
-            arg(SKUS[item]),
-            arg(state.code()),
-            arg(self.now),
-        ];
-        let keys = [shard.stock(), shard.buyer(&user(user_number))];
+        let args = [arg(order.0.as_bytes()), arg(state.code()), arg(self.now)];
+        let keys = [shard.item(&sku(item)), shard.buyer(&user(user_number))];
         let redis = self.script("resolve", &keys, &args);
         (
             redis,
@@ -367,13 +467,13 @@ impl Run<'_> {
         if units == 0 {
             return None;
         }
-        let args = [arg(id.to_string()), arg(SKUS[item]), arg(units)];
-        let redis = self.script("transfer_in", &[key.stock(), key.applied()], &args);
+        let args = [arg(id.to_string()), arg(units)];
+        let redis = self.script("transfer_in", &[key.item(&sku(item)), key.applied()], &args);
         Some((redis, self.shards[usize::from(to)].transfer_in(id, item, units)))
     }
 
     fn read(&self, shard: u16) -> Result<ShardReading, String> {
-        let reading = self.subject.stock.read_shard(self.key(shard), 1000);
+        let reading = self.subject.stock.read_shard(&self.sale, shard, 1000);
         self.subject
             .runtime
             .block_on(reading)
@@ -389,13 +489,14 @@ impl Run<'_> {
             same(&format!("the units of {sku}"), &counters, &model.items[item])?;
         }
         let (state, starts_at, ends_at) = model.state;
-        let state = (Lifecycle::from_code(state).unwrap(), starts_at, ends_at);
-        same("the state", &reading.state, &state)?;
-        same(
-            "the epoch and version",
-            &(reading.epoch, reading.state_version),
-            &(EPOCH, model.version),
-        )?;
+        let record = ShardRecord {
+            lifecycle: Lifecycle::from_code(state).unwrap(),
+            starts_at,
+            ends_at,
+            state_version: model.version,
+            epoch: EPOCH,
+        };
+        same("the shard", &reading.record, &record)?;
 
         let mut sent: Vec<_> = reading
             .transfers
@@ -436,11 +537,10 @@ impl Run<'_> {
             let reserved = event.reserved?;
             let (item, quantity) = (reserved.item, reserved.quantity);
             let key = reserved.key.clone();
-            same(
-                "an event's order",
-                &OrderId::derive(1, &SECRET, &reserved.user, &key),
-                &reserved.order,
-            )?;
+            let made = (0..USERS.len()).flat_map(|user| (0..KEYS).map(move |key| (user, key)));
+            let mut of_this = made.filter(|(user, key)| order_id(*user, *key) == reserved.order);
+            let made = of_this.next().map(|(made, by)| (user(made), self::key(by)));
+            same("an event's order", &made, &Some((reserved.user.clone(), key)))?;
             events.push((
                 event.position,
                 reserved.order,
@@ -464,30 +564,38 @@ impl Run<'_> {
 
     /// Compares a shopper byte for byte with the layout that `src/stock/record.rs` writes down.
     fn compare_shopper(&self, shard: u16, user_number: usize, shopper: &Shopper) -> Result<(), String> {
-        let packed = |number: i64, width: usize| number.to_be_bytes()[8 - width..].to_vec();
-        let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        for (id, order) in &shopper.orders {
-            let mut record = vec![order.state.code()];
-            record.extend(packed(i64::try_from(order.item).unwrap(), 2));
-            record.extend(packed(order.quantity.into(), 4));
-            record.extend(packed(order.created_at, 6));
-            record.extend(packed(order.resolved_at, 6));
-            record.extend(format!("{EPOCH}-{}", order.seq).into_bytes());
-            expected.insert(id.0.as_bytes().to_vec(), record);
+        let packed = |number: usize, width: usize| number.to_be_bytes()[8 - width..].to_vec();
+        let time = |at: Millis| packed(usize::try_from(at).unwrap(), 6);
+        let orders = shopper.here();
+        let mut expected = Vec::new();
+        if !shopper.window.is_empty() || !orders.is_empty() {
+            expected.extend(time(0));
+            expected.push(shopper.number());
+            expected.extend(packed(shopper.items.len(), 2));
+            expected.extend(packed(shopper.window.len(), 2));
         }
-        for item in 0..SKUS.len() {
-            if let Some(units) = shopper.units(item) {
-                let field = [b"u".to_vec(), packed(i64::try_from(item).unwrap(), 2)].concat();
-                expected.insert(field, packed(units.into(), 4));
-            }
+        for item in &shopper.items {
+            expected.extend(packed(*item, 2));
+            expected.extend(shopper.units(*item).to_be_bytes());
         }
-        if !shopper.window.is_empty() {
-            let entry = |(at, order): &(Millis, OrderId)| [packed(*at, 6), order.0.as_bytes()[10..].to_vec()].concat();
-            expected.insert(b"w".to_vec(), shopper.window.iter().flat_map(entry).collect());
+        for (at, order) in &shopper.window {
+            expected.extend(time(*at));
+            expected.extend(&order.0.as_bytes()[10..]);
+        }
+        for (id, order) in &orders {
+            expected.extend(id.0.as_bytes());
+            expected.push(order.state.code());
+            expected.extend(packed(order.item, 2));
+            expected.extend(order.quantity.to_be_bytes());
+            expected.extend(time(order.created_at));
+            expected.extend(time(order.resolved_at));
+            let event = format!("{EPOCH}-{}", order.seq);
+            expected.extend(packed(event.len(), 1));
+            expected.extend(event.into_bytes());
         }
         let key = self.key(shard).buyer(&user(user_number));
-        let fields: BTreeMap<Vec<u8>, Vec<u8>> = self.subject.raw.call(redis::cmd("HGETALL").arg(&key));
-        same("the fields", &fields, &expected)?;
+        let row: Option<Vec<u8>> = self.subject.raw.call(redis::cmd("GET").arg(&key));
+        same("the row", &row.unwrap_or_default(), &expected)?;
         let expires: bool = self.subject.raw.call::<i64>(redis::cmd("PTTL").arg(&key)) >= 0;
         same(
             "whether it expires",
@@ -523,7 +631,7 @@ impl Drop for Run<'_> {
         for shard in 0..SHARDS {
             let key = self.key(shard);
             let mut unlink = redis::cmd("UNLINK");
-            unlink.arg(&[key.stock(), key.events(), key.transfers(), key.applied()]);
+            unlink.arg(preloaded(key)).arg(&[key.transfers(), key.applied()]);
             for user_number in 0..USERS.len() {
                 unlink.arg(key.buyer(&user(user_number)));
             }

@@ -245,7 +245,7 @@ async fn what_must_not_be_stored_cannot_be() {
 async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(5, 1)).await;
-    let key = first_shard(&sale).stock();
+    let key = first_shard(&sale).item(&SKU.parse().unwrap());
     let before: Vec<u8> = Raw::connect(&world.redis).call(redis::cmd("DUMP").arg(&key));
     for user in ["a", "b", "c"] {
         bought(&world.app, &sale, user, "k", 1).await;
@@ -295,6 +295,10 @@ fn contents(world: &World, sale: SaleId) -> BTreeMap<String, BTreeSet<Vec<Vec<u8
         let (command, width) = match kind.as_str() {
             "hash" => ("HGETALL", 2),
             "set" => ("SMEMBERS", 1),
+            "string" => {
+                let bytes: Vec<u8> = raw.call(redis::cmd("GET").arg(&key));
+                return (key, BTreeSet::from([vec![bytes]]));
+            }
             _ => {
                 let events: u32 = raw.call(redis::cmd("XLEN").arg(&key));
                 return (key, BTreeSet::from([vec![events.to_string().into_bytes()]]));

@@ -144,7 +144,7 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
     let sale = world.sale(&Terms::of(1, 8)).await;
     for step in 0..2 {
         // The unit is on its way from where it is to another shard, and whoever sent it is gone.
-        let readings = world.app.stock.read_shards(sale.id, sale.shards).await.unwrap();
+        let readings = world.app.stock.read_shards(&sale).await.unwrap();
         let from = readings
             .iter()
             .find(|it| it.counters(&sku()).available == 1)

@@ -1,6 +1,7 @@
 //! Each Lua script by itself, through its caller: every outcome, every guard just inside and just outside, every
 //! repetition, and what a missing or a foreign key does.
 
+mod look;
 mod preload;
 mod purchase;
 mod read_shard;
@@ -24,7 +25,7 @@ use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::read_shard::ShardReading;
-use flashsale::stock::record::OrderRecord;
+use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::resolve::Resolved;
 
 /// When the sales of these tests start, and how long they last. The scripts take their clock from the test.
@@ -47,6 +48,16 @@ fn sku(name: &str) -> Sku {
 
 fn user(name: &str) -> UserId {
     name.parse().unwrap()
+}
+
+/// A request for item A.
+fn asking(who: &str, key: &str, quantity: u32) -> PurchaseRequest {
+    PurchaseRequest {
+        user: user(who),
+        key: key.parse().unwrap(),
+        sku: sku("A"),
+        quantity,
+    }
 }
 
 /// One item with ten units, five for each shopper, and a window that no test fills by accident.
@@ -152,13 +163,21 @@ impl Shop {
         now: Millis,
     ) -> Result<ShardAnswer, Fault> {
         let request = PurchaseRequest {
-            user: user(who),
-            key: key.parse().unwrap(),
             sku: sku(item),
-            quantity,
+            ..asking(who, key, quantity)
         };
         let order = self.order(who, key);
-        self.stock.purchase(self.key, order, &request, Some(now)).await
+        self.stock.purchase(self.key, order, &request, None, Some(now)).await
+    }
+
+    /// A purchase of item A after a look into the ledger, which does not have it.
+    async fn buy_after_look(&self, who: &str, key: &str, quantity: u32, looked: i64) -> ShardAnswer {
+        let (order, request) = (self.order(who, key), asking(who, key, quantity));
+        let answer = self
+            .stock
+            .purchase(self.key, order, &request, Some(looked), Some(NOW))
+            .await;
+        answer.unwrap()
     }
 
     async fn buy(&self, who: &str, key: &str, quantity: u32, now: Millis) -> ShardAnswer {
@@ -186,7 +205,7 @@ impl Shop {
     }
 
     async fn read(&self) -> ShardReading {
-        let reading = self.stock.read_shard(self.key, 1000).await.unwrap();
+        let reading = self.stock.read_shard(&self.sale, 0, 1000).await.unwrap();
         for (sku, counters) in &reading.items {
             assert!(counters.balance(), "{sku}: {counters:?}");
         }
@@ -203,13 +222,44 @@ impl Shop {
         self.raw.dump(&ShardKey::pattern(self.sale.id))
     }
 
+    /// What the home shard has of a shopper.
+    async fn buyer(&self, who: &str) -> BuyerRecord {
+        self.stock.read_buyer(self.key, &user(who)).await.unwrap()
+    }
+
     fn remove(&self, key: &str) {
         let _there: i64 = self.raw.call(redis::cmd("DEL").arg(key));
     }
 
-    /// Puts a value of a foreign type in a key's place.
+    /// A string's bytes.
+    fn bytes(&self, key: &str) -> Vec<u8> {
+        self.raw.call(redis::cmd("GET").arg(key))
+    }
+
+    /// Puts a string in a key's place.
+    fn put(&self, key: &str, bytes: &[u8]) {
+        let () = self.raw.call(redis::cmd("SET").arg(key).arg(bytes));
+    }
+
+    /// Changes some bytes of a string, from this offset on.
+    fn damage(&self, key: &str, offset: usize, bytes: &[u8]) {
+        let _length: i64 = self.raw.call(redis::cmd("SETRANGE").arg(key).arg(offset).arg(bytes));
+    }
+
+    /// Puts a value of a type in a key's place that none of the keys has.
     fn plant(&self, key: &str) {
-        let () = self.raw.call(redis::cmd("SET").arg(key).arg("planted"));
+        self.remove(key);
+        let _length: i64 = self.raw.call(redis::cmd("LPUSH").arg(key).arg("planted"));
+    }
+
+    /// Bans a shopper until then.
+    fn ban(&self, who: &str, until: Millis) {
+        let key = self.key.buyer(&user(who));
+        let there: i64 = self.raw.call(redis::cmd("EXISTS").arg(&key));
+        if there == 0 {
+            self.put(&key, &[0; 11]);
+        }
+        self.damage(&key, 0, &until.to_be_bytes()[2..]);
     }
 
     /// Milliseconds until a shopper is forgotten; -1 when never, -2 when there is none.
@@ -218,16 +268,19 @@ impl Shop {
     }
 }
 
-/// Makes a call fail on each of these keys in turn, once with a foreign type in its place; the call must say that
-/// this is a defect, and change nothing.
+/// Makes a call meet, on each of these keys in turn, a value of a foreign type; the call must say that this is a
+/// defect, or fail in this other way, and change nothing.
 macro_rules! each_foreign_key_is_refused {
-    ($make:expr, |$shop:ident| [$($key:expr),+ $(,)?], $call:expr) => {$({
+    ($make:expr, |$shop:ident| $keys:tt, $call:expr) => {
+        each_foreign_key_is_refused!($make, |$shop| $keys, $call, Bug, "WRONGTYPE")
+    };
+    ($make:expr, |$shop:ident| [$($key:expr),+ $(,)?], $call:expr, $fault:ident, $word:literal) => {$({
         let $shop = $make;
         $shop.plant(&$key);
         let before = $shop.dump();
         let answer = $call;
         assert!(
-            matches!(&answer, Err(Fault::Bug(text)) if text.contains("WRONGTYPE")),
+            matches!(&answer, Err(Fault::$fault(text)) if text.contains($word)),
             "{}: {answer:?}",
             stringify!($key)
         );
@@ -235,7 +288,23 @@ macro_rules! each_foreign_key_is_refused {
     })+};
 }
 
-/// The same with the key gone: the call must say that the shard is not complete.
+/// Makes a call meet, on each of these keys in turn, a string of each of these lengths. The call must say that the shard is not complete, and change nothing.
+macro_rules! each_cut_off_key_is_noticed {
+    ($make:expr, |$shop:ident| [$(($key:expr, $lengths:expr)),+ $(,)?], $call:expr) => {$(
+        for length in $lengths {
+            let $shop = $make;
+            let mut bytes = $shop.bytes(&$key);
+            bytes.resize(length, b'-');
+            $shop.put(&$key, &bytes);
+            let before = $shop.dump();
+            let answer = $call;
+            assert!(matches!(answer, Err(Fault::Incomplete(_))), "{} {length}: {answer:?}", stringify!($key));
+            assert_eq!($shop.dump(), before, "{} {length}", stringify!($key));
+        }
+    )+};
+}
+
+/// The same with the key gone.
 macro_rules! each_missing_key_is_noticed {
     ($make:expr, |$shop:ident| [$($key:expr),+ $(,)?], $call:expr) => {$({
         let $shop = $make;
@@ -247,7 +316,12 @@ macro_rules! each_missing_key_is_noticed {
     })+};
 }
 
-use {each_foreign_key_is_refused, each_missing_key_is_noticed};
+/// Lengths that no shard's record has.
+const SHARD_CUT: [usize; 3] = [0, 1, 37];
+/// Lengths that no item's record has.
+const ITEM_CUT: [usize; 4] = [0, 1, 59, 61];
+
+use {each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed};
 
 /// Every script refuses arguments that its header does not allow, and changes nothing.
 fn assert_refused(shop: &Shop, script: &redis::Script, keys: &[String], table: &[&[&str]]) {

@@ -1,18 +1,18 @@
 use super::{
-    END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
+    END, ITEM_CUT, NOW, SHARD_CUT, START, Shop, asking, assert_refused, each_cut_off_key_is_noticed,
+    each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::poll::eventually;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::OrderState;
-use flashsale::domain::purchase::PurchaseRequest;
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::stock::purchase::ShardAnswer::{
     self, Banned, KeyReused, LimitReached, NotOpen, RateLimited, Replayed, Reserved, Short,
 };
-use flashsale::stock::record::OrderRecord;
+use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::script::PURCHASE;
 use futures_util::future::join_all;
 use std::collections::HashSet;
@@ -57,8 +57,13 @@ async fn a_purchase_holds_units_writes_the_order_and_one_event() {
     );
     assert_eq!((event.item, event.quantity, event.created_at), (0, 3, NOW));
 
-    let orders = shop.stock.read_orders(shop.key, &user("ada"), None).await.unwrap();
-    assert_eq!(orders, [(shop.order("ada", "k"), expected)]);
+    let ada = BuyerRecord {
+        elsewhere: false,
+        units: vec![(0, 3)],
+        window: vec![NOW],
+        orders: vec![(shop.order("ada", "k"), expected)],
+    };
+    assert_eq!(shop.buyer("ada").await, ada);
     assert_eq!(shop.forgotten_in("ada"), -1);
 }
 
@@ -83,6 +88,12 @@ async fn every_item_is_sold_from_its_own_units_and_under_its_own_limit() {
         .map(|event| event.reserved.clone().unwrap().item)
         .collect();
     assert_eq!(items, [0, 1]);
+    assert_eq!(shop.buyer("ada").await.units, [(0, 5), (1, 2)]);
+    shop.resolve("ada", "a", OrderState::Cancelled).await;
+    assert_eq!(shop.buyer("ada").await.units, [(0, 0), (1, 2)]);
+    shop.reserve("ada", "a3", 4).await;
+    assert_eq!(shop.buyer("ada").await.units, [(0, 4), (1, 2)]);
+    assert_eq!(shop.try_buy_item("B", "ada", "b3", 1, NOW).await.unwrap(), LimitReached);
 }
 
 #[tokio::test]
@@ -157,23 +168,28 @@ async fn quantities_are_whole_and_within_bounds() {
         sale.items[0].per_user_limit = 200_000;
     })
     .await;
-    let keys = [shop.key.stock(), shop.key.buyer(&user("ada")), shop.key.events()];
+    let keys = [
+        shop.key.shard(),
+        shop.key.item(&sku("A")),
+        shop.key.buyer(&user("ada")),
+        shop.key.events(),
+    ];
     let order = "0123456789abcdef";
     assert_refused(
         &shop,
         &PURCHASE,
         &keys,
         &[
-            &[order, "A", "0", "k\nada"],
-            &[order, "A", "100001", "k\nada"],
-            &[order, "A", "-1", "k\nada"],
-            &[order, "A", "1.5", "k\nada"],
-            &[order, "A", "nan", "k\nada"],
-            &[order, "A", "inf", "k\nada"],
-            &[order, "A", "", "k\nada"],
-            &[order, "A", "one", "k\nada"],
-            &["0123456789abcde", "A", "1", "k\nada"],
-            &["0123456789abcdefg", "A", "1", "k\nada"],
+            &[order, "0", "k\nada"],
+            &[order, "100001", "k\nada"],
+            &[order, "-1", "k\nada"],
+            &[order, "1.5", "k\nada"],
+            &[order, "nan", "k\nada"],
+            &[order, "inf", "k\nada"],
+            &[order, "", "k\nada"],
+            &[order, "one", "k\nada"],
+            &["0123456789abcde", "1", "k\nada"],
+            &["0123456789abcdefg", "1", "k\nada"],
         ],
     );
     assert!(is_reserved(&shop.buy("ada", "most", 100_000, NOW).await));
@@ -293,16 +309,11 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
         [t3, t4, t5, b'a', b'b', b'c'],
         [t0, t1, t2, t3, t4, t5],
     ];
-    let request = PurchaseRequest {
-        user: user("ada"),
-        key: "k".parse().unwrap(),
-        sku: sku("A"),
-        quantity: 1,
-    };
+    let request = asking("ada", "k", 1);
     for order in [first, *b"ghijkl"] {
         let answer = shop
             .stock
-            .purchase(shop.key, ending(order), &request, Some(NOW))
+            .purchase(shop.key, ending(order), &request, None, Some(NOW))
             .await
             .unwrap();
         assert_eq!(answer, NotOpen(SaleState::Paused));
@@ -310,14 +321,14 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
     for order in across {
         let answer = shop
             .stock
-            .purchase(shop.key, ending(order), &request, Some(NOW))
+            .purchase(shop.key, ending(order), &request, None, Some(NOW))
             .await
             .unwrap();
         assert_eq!(answer, RateLimited { wait_ms: 1000 }, "{order:?}");
     }
     let known = shop
         .stock
-        .purchase(shop.key, ending(*b"ghijkl"), &request, Some(NOW))
+        .purchase(shop.key, ending(*b"ghijkl"), &request, None, Some(NOW))
         .await
         .unwrap();
     assert_eq!(known, NotOpen(SaleState::Paused));
@@ -358,8 +369,7 @@ async fn a_repeated_request_has_its_first_answer_again_whatever_has_happened_sin
                 assert!(matches!(shop.buy("ada", "third", 1, NOW).await, RateLimited { .. }));
             }
             "banned" => {
-                let buyer = shop.key.buyer(&user("ada"));
-                let _new: i64 = shop.raw.call(redis::cmd("HSET").arg(buyer).arg("b").arg(END));
+                shop.ban("ada", END);
                 assert_eq!(shop.buy("ada", "other", 1, NOW).await, Banned);
             }
             other => {
@@ -434,12 +444,20 @@ async fn a_key_belongs_to_its_first_request() {
 #[tokio::test]
 async fn a_ban_holds_until_its_last_millisecond_and_costs_no_window() {
     let shop = Shop::open(|_| {}).await;
-    let buyer = shop.key.buyer(&user("ada"));
-    let _new: i64 = shop.raw.call(redis::cmd("HSET").arg(buyer).arg("b").arg(NOW + 10));
+    shop.ban("ada", NOW + 10);
     let before = shop.dump();
     assert_eq!(shop.buy("ada", "k", 1, NOW + 9).await, Banned);
     assert_eq!(shop.dump(), before);
     assert!(is_reserved(&shop.buy("ada", "k", 1, NOW + 10).await));
+    shop.ban("ada", NOW + 12);
+    assert_eq!(shop.buy("ada", "other", 1, NOW + 11).await, Banned);
+    assert_eq!(shop.buy("ada", "other", 6, NOW + 12).await, LimitReached);
+    assert!(is_reserved(&shop.buy("ada", "other", 1, NOW + 12).await));
+    assert_eq!(
+        shop.buy("ada", "third", 1, NOW + 11).await,
+        Banned,
+        "whatever was written since, the ban stands"
+    );
 }
 
 #[tokio::test]
@@ -463,7 +481,7 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
 
     shop.reserve("bob", "k", 1).await;
     assert_eq!(shop.forgotten_in("bob"), -1);
-    for key in [shop.key.stock(), shop.key.events()] {
+    for key in [shop.key.shard(), shop.key.item(&sku("A")), shop.key.events()] {
         assert_eq!(shop.raw.call::<i64>(redis::cmd("PTTL").arg(key)), -1);
     }
 }
@@ -471,10 +489,11 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
 #[tokio::test]
 async fn a_banned_shopper_is_not_forgotten_before_the_ban_ends() {
     let shop = Shop::open(|_| {}).await;
-    let buyer = shop.key.buyer(&user("ada"));
-    let _new: i64 = shop.raw.call(redis::cmd("HSET").arg(buyer).arg("b").arg(NOW));
-    assert_eq!(shop.buy("ada", "too many", 6, NOW).await, LimitReached);
+    shop.ban("ada", NOW);
+    assert_eq!(shop.buy("ada", "too many", 6, NOW - 1).await, Banned);
     assert_eq!(shop.forgotten_in("ada"), -1);
+    assert_eq!(shop.buy("ada", "too many", 6, NOW).await, LimitReached);
+    assert!(shop.forgotten_in("ada") > 0, "the ban is over");
 }
 
 #[tokio::test]
@@ -485,42 +504,67 @@ async fn a_shopper_with_an_old_window_is_gone() {
     eventually("the shopper is forgotten", || shop.forgotten_in("ada") == -2);
 }
 
+/// A sale in which ada has bought a unit under `k`.
+async fn bought() -> Shop {
+    let shop = Shop::open(|_| {}).await;
+    shop.reserve("ada", "k", 1).await;
+    shop
+}
+
 #[tokio::test]
-async fn a_foreign_type_in_any_key_is_a_defect_and_changes_nothing() {
-    let ada = user("ada");
-    each_foreign_key_is_refused!(
-        Shop::open(|_| {}).await,
-        |shop| [shop.key.stock(), shop.key.buyer(&ada), shop.key.events()],
-        shop.try_buy("ada", "k", 1, NOW).await
+async fn a_foreign_type_in_any_key_is_noticed_and_changes_nothing() {
+    // Also for a replay, which reads them all.
+    for replay in [false, true] {
+        let shop = || async {
+            if replay {
+                bought().await
+            } else {
+                Shop::open(|_| {}).await
+            }
+        };
+        each_foreign_key_is_refused!(
+            shop().await,
+            |shop| [shop.key.events()],
+            shop.try_buy("ada", "k", 1, NOW).await
+        );
+        // One command reads several keys, and finds none where there is no string.
+        each_foreign_key_is_refused!(
+            shop().await,
+            |shop| [shop.key.shard(), shop.key.item(&sku("A"))],
+            shop.try_buy("ada", "k", 1, NOW).await,
+            Incomplete,
+            ""
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_string_that_is_no_shopper_is_a_defect_and_changes_nothing() {
+    // Nothing, too little for a head, an item that is cut off, a window that is cut off.
+    let (item, window) = (
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 9],
     );
-    // The same for a replay, which reads all three.
-    let bought = || async {
+    for bytes in [&b""[..], b"planted", &[0; 10], &item, &window] {
         let shop = Shop::open(|_| {}).await;
-        shop.reserve("ada", "k", 1).await;
-        shop
-    };
-    each_foreign_key_is_refused!(
-        bought().await,
-        |shop| [shop.key.stock(), shop.key.buyer(&ada), shop.key.events()],
-        shop.try_buy("ada", "k", 1, NOW).await
-    );
+        shop.put(&shop.key.buyer(&user("ada")), bytes);
+        let before = shop.dump();
+        let answer = shop.try_buy("ada", "k", 1, NOW).await;
+        assert!(matches!(answer, Err(Fault::Bug(_))), "{bytes:?}: {answer:?}");
+        assert_eq!(shop.dump(), before, "{bytes:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_missing_key_is_never_created_by_selling() {
     each_missing_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.stock(), shop.key.events()],
+        |shop| [shop.key.shard(), shop.key.item(&sku("A")), shop.key.events()],
         shop.try_buy("ada", "k", 1, NOW).await
     );
-    let bought = || async {
-        let shop = Shop::open(|_| {}).await;
-        shop.reserve("ada", "k", 1).await;
-        shop
-    };
     each_missing_key_is_noticed!(
         bought().await,
-        |shop| [shop.key.stock(), shop.key.events()],
+        |shop| [shop.key.shard(), shop.key.item(&sku("A")), shop.key.events()],
         shop.try_buy("ada", "k", 1, NOW).await
     );
     let shop = Shop::open(|_| {}).await;
@@ -531,17 +575,12 @@ async fn a_missing_key_is_never_created_by_selling() {
 }
 
 #[tokio::test]
-async fn a_cut_off_item_is_not_sold_from() {
-    let shop = Shop::open(|_| {}).await;
-    let item: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg("A"));
-    let cut = &item[..80];
-    let _old: i64 = shop
-        .raw
-        .call(redis::cmd("HSET").arg(shop.key.stock()).arg("A").arg(cut));
-    let before = shop.dump();
-    let answer = shop.try_buy("ada", "k", 1, NOW).await;
-    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
-    assert_eq!(shop.dump(), before);
+async fn a_cut_off_record_is_not_sold_from() {
+    each_cut_off_key_is_noticed!(
+        Shop::open(|_| {}).await,
+        |shop| [(shop.key.shard(), SHARD_CUT), (shop.key.item(&sku("A")), ITEM_CUT)],
+        shop.try_buy("ada", "k", 1, NOW).await
+    );
 }
 
 #[tokio::test]
@@ -590,16 +629,11 @@ async fn of_a_thousand_copies_of_one_request_one_is_the_order_and_the_others_are
 #[tokio::test]
 async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
     let shop = Shop::open(|sale| sale.starts_at = flashsale::domain::time::from_millis(0)).await;
-    let request = PurchaseRequest {
-        user: user("ada"),
-        key: "k".parse().unwrap(),
-        sku: sku("A"),
-        quantity: 1,
-    };
+    let request = asking("ada", "k", 1);
     let before = shop.stock.now().await.unwrap();
     let answer = shop
         .stock
-        .purchase(shop.key, shop.order("ada", "k"), &request, None)
+        .purchase(shop.key, shop.order("ada", "k"), &request, None, None)
         .await
         .unwrap();
     let after = shop.stock.now().await.unwrap();
@@ -613,12 +647,13 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
 #[tokio::test]
 async fn names_that_look_like_keys_are_only_names() {
     let shop = Shop::open(|_| {}).await;
-    let tag = format!("{{{}:0}}:stock", shop.sale.id);
+    let tag = format!("{{{}:0}}:shard", shop.sale.id);
     let names = [
         "{}",
         "}{",
         "a:b",
-        ":stock",
+        ":shard",
+        ":item:A",
         "a\nb",
         "\n",
         "w",
@@ -637,7 +672,6 @@ async fn names_that_look_like_keys_are_only_names() {
         let event = reading.events[0].reserved.clone().unwrap();
         assert_eq!((event.user.as_str(), event.key.as_str()), (*name, "w"), "{n}");
         assert_eq!(reading.counters(&sku("A")).held, 1);
-        let orders = shop.stock.read_orders(shop.key, &user(name), None).await.unwrap();
-        assert_eq!(orders.len(), 1);
+        assert_eq!(shop.buyer(name).await.orders.len(), 1);
     }
 }

@@ -1,9 +1,12 @@
 use super::{
-    END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
+    END, ITEM_CUT, NOW, START, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, sku, user,
 };
+use crate::support::raw::arg;
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::Lifecycle;
+use flashsale::stock::record::{BuyerRecord, ShardRecord};
 use flashsale::stock::script::READ_SHARD;
 use flashsale::stock::transfer::Destination;
 use uuid::Uuid;
@@ -22,24 +25,30 @@ async fn a_reading_has_everything_that_the_shard_knows() {
         .unwrap();
     let before = shop.dump();
     let clock = shop.stock.now().await.unwrap();
-    let reading = shop.stock.read_shard(shop.key, 3).await.unwrap();
+    let reading = shop.stock.read_shard(&shop.sale, 0, 3).await.unwrap();
     assert!(reading.now >= clock && reading.now <= shop.stock.now().await.unwrap());
-    assert_eq!((reading.shard, reading.epoch, reading.state_version), (0, 1, 3));
-    assert_eq!(reading.state, (Lifecycle::Active, START, END));
+    let record = ShardRecord {
+        lifecycle: Lifecycle::Active,
+        starts_at: START,
+        ends_at: END,
+        state_version: 3,
+        epoch: 1,
+    };
+    assert_eq!((reading.shard, &reading.record), (0, &record));
     assert_eq!(reading.counters(&sku("A")).held, 5);
     assert_eq!(reading.counters(&sku("B")).out, 1);
     assert_eq!((reading.transfers[0].id, reading.transfers[0].to), (id, to));
     assert_eq!(reading.undrained, 5);
     let seqs: Vec<i64> = reading.events.iter().map(|event| event.position.seq).collect();
     assert_eq!(seqs, [1, 2, 3], "the oldest, as many as were asked for");
-    assert!(shop.stock.read_shard(shop.key, 0).await.unwrap().events.is_empty());
+    assert!(shop.stock.read_shard(&shop.sale, 0, 0).await.unwrap().events.is_empty());
     assert_eq!(shop.dump(), before);
 }
 
 #[tokio::test]
 async fn a_shard_that_is_not_there_is_not_empty_but_missing() {
     let shop = Shop::unloaded(&servers::redis(), |_| {}).await;
-    let answer = shop.stock.read_shard(shop.key, 0).await;
+    let answer = shop.stock.read_shard(&shop.sale, 0, 0).await;
     assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
     assert!(shop.dump().is_empty());
 }
@@ -47,46 +56,95 @@ async fn a_shard_that_is_not_there_is_not_empty_but_missing() {
 #[tokio::test]
 async fn arguments_out_of_bounds_are_refused() {
     let shop = Shop::open(|_| {}).await;
-    let keys = [shop.key.stock(), shop.key.transfers(), shop.key.events()];
+    let key = shop.key;
+    let mut keys = vec![key.shard(), key.transfers(), key.events(), key.item(&sku("A"))];
     assert_refused(&shop, &READ_SHARD, &keys, &[&["-1"], &["1001"], &["all"], &[]]);
     for allowed in ["0", "1000"] {
         let answer = shop.raw.call::<redis::Value>(
             redis::cmd("EVAL")
                 .arg(include_str!("../../../lua/read_shard.lua"))
-                .arg(3)
+                .arg(4)
                 .arg(&keys)
                 .arg(allowed),
         );
         assert!(
-            matches!(&answer, redis::Value::Array(fields) if fields.len() == 5),
+            matches!(&answer, redis::Value::Array(fields) if fields.len() == 6),
             "{answer:?}"
         );
     }
+    keys.resize(1003, key.item(&sku("B")));
+    assert!(!shop.raw.script(&READ_SHARD, &keys, &[arg("0")]).starts_with("ERR"));
+    keys.push(key.item(&sku("B")));
+    assert_refused(&shop, &READ_SHARD, &keys, &[&["0"]]);
 }
 
 #[tokio::test]
-async fn a_foreign_or_missing_key_is_noticed() {
+async fn a_foreign_missing_or_cut_off_key_is_noticed() {
     each_foreign_key_is_refused!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.stock(), shop.key.transfers(), shop.key.events()],
-        shop.stock.read_shard(shop.key, 5).await
+        |shop| [
+            shop.key.shard(),
+            shop.key.transfers(),
+            shop.key.events(),
+            shop.key.item(&sku("B"))
+        ],
+        shop.stock.read_shard(&shop.sale, 0, 5).await
     );
     each_missing_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.stock(), shop.key.events()],
-        shop.stock.read_shard(shop.key, 5).await
+        |shop| [
+            shop.key.shard(),
+            shop.key.events(),
+            shop.key.item(&sku("A")),
+            shop.key.item(&sku("B"))
+        ],
+        shop.stock.read_shard(&shop.sale, 0, 5).await
+    );
+    each_cut_off_key_is_noticed!(
+        Shop::open(|_| {}).await,
+        |shop| [
+            (shop.key.shard(), [0, 1, 35]),
+            (shop.key.item(&sku("A")), ITEM_CUT),
+            (shop.key.item(&sku("B")), ITEM_CUT)
+        ],
+        shop.stock.read_shard(&shop.sale, 0, 5).await
     );
 }
 
 #[tokio::test]
-async fn a_shoppers_window_is_read_oldest_first() {
+async fn what_a_shopper_has_is_read_oldest_first() {
     let shop = Shop::open(|_| {}).await;
-    assert!(shop.stock.read_window(shop.key, &user("ada")).await.unwrap().is_empty());
-    for (n, key) in ["a", "b", "c"].iter().enumerate() {
+    assert_eq!(shop.buyer("ada").await, BuyerRecord::default());
+    let keys = ["a", "b", "c"];
+    for (n, key) in keys.iter().enumerate() {
         let now = NOW + i64::try_from(n).unwrap();
         shop.buy("ada", key, 1, now).await;
     }
-    let window = shop.stock.read_window(shop.key, &user("ada")).await.unwrap();
-    assert_eq!(window, [NOW, NOW + 1, NOW + 2]);
-    assert!(shop.stock.read_window(shop.key, &user("bob")).await.unwrap().is_empty());
+    let ada = shop.buyer("ada").await;
+    assert_eq!(ada.window, [NOW, NOW + 1, NOW + 2]);
+    assert_eq!(ada.units, [(0, 3)]);
+    let orders: Vec<_> = ada.orders.iter().map(|(id, _)| *id).collect();
+    assert_eq!(orders, keys.map(|key| shop.order("ada", key)));
+    assert_eq!(shop.buyer("bob").await, BuyerRecord::default());
+}
+
+#[tokio::test]
+async fn a_shopper_that_is_cut_off_is_a_defect_and_not_half_a_shopper() {
+    let shop = Shop::open(|_| {}).await;
+    shop.reserve("ada", "a", 1).await;
+    shop.try_buy_item("B", "ada", "b", 1, NOW).await.unwrap();
+    let (key, ada) = (shop.key.buyer(&user("ada")), shop.buyer("ada").await);
+    let bytes = shop.bytes(&key);
+    // Where the row may end: before its orders, and after each.
+    let whole = [11 + 12 + 24, 11 + 12 + 24 + 39, bytes.len()];
+    assert_eq!(bytes.len(), 11 + 12 + 24 + 39 + 39);
+    for length in 0..=bytes.len() {
+        shop.put(&key, &bytes[..length]);
+        let answer = shop.stock.read_buyer(shop.key, &user("ada")).await;
+        if let Some(orders) = whole.iter().position(|whole| *whole == length) {
+            assert_eq!(answer.unwrap().orders, ada.orders[..orders]);
+        } else {
+            assert!(matches!(answer, Err(Fault::Bug(_))), "{length}: {answer:?}");
+        }
+    }
 }

@@ -1,4 +1,7 @@
-use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user};
+use super::{
+    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, sku, user,
+};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
 use flashsale::domain::report::Counters;
@@ -41,8 +44,7 @@ async fn each_decision_moves_the_held_units_where_it_says() {
         };
         assert_eq!(shop.counters().await, expected, "{state}");
         assert_eq!(shop.read().await.undrained, events, "{state}");
-        let orders = shop.stock.read_orders(shop.key, &user("ada"), None).await.unwrap();
-        let (_, record) = &orders[0];
+        let (_, record) = &shop.buyer("ada").await.orders[0];
         assert_eq!((record.state, record.quantity), (state, 3));
         assert_eq!((record.created_at, record.resolved_at), (NOW, NOW + 5));
     }
@@ -136,38 +138,30 @@ async fn what_cannot_be_is_a_defect_and_changes_nothing() {
     assert!(matches!(no_item, Err(Fault::Incomplete(_))), "{no_item:?}");
     assert_eq!(shop.dump(), before);
 
-    // Fewer units are held than the order says, or the shopper has fewer: somebody wrote here who must not.
-    let item: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg("A"));
-    let mut damaged = item.clone();
-    damaged[11] = 2;
-    let _old: i64 = shop
-        .raw
-        .call(redis::cmd("HSET").arg(shop.key.stock()).arg("A").arg(damaged));
-    let before = shop.dump();
-    for state in DECISIONS {
-        let answer = shop.try_resolve("ada", "k", state).await;
-        assert!(
-            matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
-            "{answer:?}"
-        );
-    }
+    // Fewer units are held than the order says, or the shopper has fewer, or none of the item: somebody wrote here
+    // who must not.
+    let cannot_be = async |states: &[OrderState]| {
+        let before = shop.dump();
+        for state in states {
+            let answer = shop.try_resolve("ada", "k", *state).await;
+            assert!(
+                matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
+                "{state}: {answer:?}"
+            );
+        }
+        assert_eq!(shop.dump(), before);
+    };
+    let (item, buyer) = (shop.key.item(&sku("A")), shop.key.buyer(&user("ada")));
+    shop.damage(&item, 11, &[2]);
+    cannot_be(&DECISIONS).await;
+    shop.damage(&item, 11, &[3]);
+    shop.damage(&buyer, 16, &[2]);
+    cannot_be(&[Cancelled, Expired, Revoked]).await;
+    shop.damage(&buyer, 12, &[1]);
+    cannot_be(&DECISIONS).await;
+    shop.damage(&buyer, 12, &[0, 0, 0, 0, 3]);
     assert_eq!(shop.dump(), before);
-    let _old: i64 = shop
-        .raw
-        .call(redis::cmd("HSET").arg(shop.key.stock()).arg("A").arg(item));
-    let (buyer, units) = (shop.key.buyer(&user("ada")), [0_u8, 0, 0, 2]);
-    let _old: i64 = shop
-        .raw
-        .call(redis::cmd("HSET").arg(buyer).arg(b"u\0\0").arg(&units[..]));
-    let before = shop.dump();
-    for state in [Cancelled, Expired, Revoked] {
-        let answer = shop.try_resolve("ada", "k", state).await;
-        assert!(
-            matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(shop.dump(), before);
+    assert_eq!(shop.resolve("ada", "k", Paid).await, Resolved::Now);
 }
 
 #[tokio::test]
@@ -177,33 +171,45 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &RESOLVE,
-        &[shop.key.stock(), shop.key.buyer(&user("ada"))],
+        &[shop.key.item(&sku("A")), shop.key.buyer(&user("ada"))],
         &[
-            &[order, "A", "0", "1"],
-            &[order, "A", "5", "1"],
-            &[order, "A", "-1", "1"],
-            &[order, "A", "1.5", "1"],
-            &[order, "A", "nan", "1"],
-            &[order, "A", "paid", "1"],
-            &[order, "A", "1", "now"],
-            &["0123456789abcde", "A", "1", "1"],
-            &["0123456789abcdefg", "A", "1", "1"],
+            &[order, "0", "1"],
+            &[order, "5", "1"],
+            &[order, "-1", "1"],
+            &[order, "1.5", "1"],
+            &[order, "nan", "1"],
+            &[order, "paid", "1"],
+            &[order, "1", "now"],
+            &[order, "1"],
+            &["0123456789abcde", "1", "1"],
+            &["0123456789abcdefg", "1", "1"],
         ],
     );
 }
 
 #[tokio::test]
-async fn a_foreign_or_missing_key_changes_nothing() {
+async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
     each_foreign_key_is_refused!(
         bought().await,
-        |shop| [shop.key.stock(), shop.key.buyer(&user("ada"))],
+        |shop| [shop.key.item(&sku("A")), shop.key.buyer(&user("ada"))],
         shop.try_resolve("ada", "k", Cancelled).await
     );
     each_missing_key_is_noticed!(
         bought().await,
-        |shop| [shop.key.stock()],
+        |shop| [shop.key.item(&sku("A"))],
         shop.try_resolve("ada", "k", Cancelled).await
     );
+    each_cut_off_key_is_noticed!(
+        bought().await,
+        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
+        shop.try_resolve("ada", "k", Cancelled).await
+    );
+    let shop = bought().await;
+    shop.put(&shop.key.buyer(&user("ada")), b"planted");
+    let before = shop.dump();
+    let answer = shop.try_resolve("ada", "k", Cancelled).await;
+    assert!(matches!(answer, Err(Fault::Bug(_))), "{answer:?}");
+    assert_eq!(shop.dump(), before);
     let shop = bought().await;
     shop.remove(&shop.key.buyer(&user("ada")));
     let before = shop.dump();

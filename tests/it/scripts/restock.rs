@@ -1,4 +1,7 @@
-use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use super::{
+    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, sku,
+};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
@@ -35,8 +38,8 @@ async fn new_units_are_free_and_granted_once_for_each_id() {
 #[tokio::test]
 async fn the_answer_tells_the_first_time_from_the_others() {
     let shop = Shop::open(|_| {}).await;
-    let keys = [shop.key.stock(), shop.key.applied()];
-    let args = [arg(Uuid::now_v7().to_string()), arg("A"), arg("1000000000")];
+    let keys = [shop.key.item(&sku("A")), shop.key.applied()];
+    let args = [arg(Uuid::now_v7().to_string()), arg("1000000000")];
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ADDED");
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ALREADY");
     assert_eq!(shop.counters().await.granted, 1_000_000_010);
@@ -58,30 +61,35 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &RESTOCK,
-        &[shop.key.stock(), shop.key.applied()],
+        &[shop.key.item(&sku("A")), shop.key.applied()],
         &[
-            &[&id, "A", "0"],
-            &[&id, "A", "-1"],
-            &[&id, "A", "1.5"],
-            &[&id, "A", "nan"],
-            &[&id, "A", "some"],
-            &[&id, "A", "1000000001"],
-            &[&id[1..], "A", "1"],
-            &[&format!("{id}0"), "A", "1"],
+            &[&id, "0"],
+            &[&id, "-1"],
+            &[&id, "1.5"],
+            &[&id, "nan"],
+            &[&id, "some"],
+            &[&id, "1000000001"],
+            &[&id[1..], "1"],
+            &[&format!("{id}0"), "1"],
         ],
     );
 }
 
 #[tokio::test]
-async fn a_foreign_or_missing_key_changes_nothing() {
+async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
     each_foreign_key_is_refused!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.stock(), shop.key.applied()],
+        |shop| [shop.key.item(&sku("A")), shop.key.applied()],
         restock(&shop, Uuid::now_v7(), 1).await
     );
     each_missing_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.stock()],
+        |shop| [shop.key.item(&sku("A"))],
+        restock(&shop, Uuid::now_v7(), 1).await
+    );
+    each_cut_off_key_is_noticed!(
+        Shop::open(|_| {}).await,
+        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
         restock(&shop, Uuid::now_v7(), 1).await
     );
     let shop = Shop::open(|_| {}).await;

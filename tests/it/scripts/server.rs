@@ -70,13 +70,17 @@ async fn without_memory_nothing_is_taken_and_everything_is_given_back() {
         .await
         .unwrap();
     shop.change(Lifecycle::Paused).await;
-    let readings = shop.stock.read_shards(shop.sale.id, 2).await.unwrap();
+    let readings = shop.stock.read_shards(&shop.sale).await.unwrap();
     let free: Vec<i64> = readings
         .iter()
         .map(|reading| reading.counters(&sku("A")).available)
         .collect();
     assert_eq!(free, [7, 6]);
-    assert!(readings.iter().all(|reading| reading.state.0 == Lifecycle::Paused));
+    assert!(
+        readings
+            .iter()
+            .all(|reading| reading.record.lifecycle == Lifecycle::Paused)
+    );
 
     let () = shop.raw.call(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(0));
     shop.change(Lifecycle::Active).await;
@@ -144,6 +148,6 @@ async fn a_redis_that_is_gone_is_unavailable_and_not_a_defect() {
     redis.server.stop();
     let answer = shop.try_buy("bob", "k", 1, NOW).await;
     assert!(matches!(answer, Err(Fault::Unavailable(_))), "{answer:?}");
-    let answer = shop.stock.read_orders(shop.key, &user("ada"), None).await;
+    let answer = shop.stock.read_buyer(shop.key, &user("ada")).await;
     assert!(matches!(answer, Err(Fault::Unavailable(_))), "{answer:?}");
 }

@@ -1,9 +1,14 @@
-use super::{END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use super::{
+    END, NOW, SHARD_CUT, START, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed,
+};
 use crate::support::raw::arg;
+use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::sale::{Lifecycle, SaleState};
+use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::from_millis;
 use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::record::ShardRecord;
 use flashsale::stock::script::SET_STATE;
 
 #[tokio::test]
@@ -20,15 +25,15 @@ async fn a_shard_follows_the_newest_version_and_no_older_one() {
     shop.follow().await;
     let reading = shop.read().await;
     assert_eq!(
-        (reading.state_version, reading.state),
-        (6, (Lifecycle::Closed, START, END))
+        (reading.record.state_version, reading.record.lifecycle),
+        (6, Lifecycle::Closed)
     );
 }
 
 #[tokio::test]
 async fn the_answer_tells_a_new_version_from_an_old_one() {
     let shop = Shop::loaded(|_| {}).await;
-    let keys = [shop.key.stock()];
+    let keys = [shop.key.shard()];
     let answer = |version: i64| {
         let args: Vec<Vec<u8>> = [version, 1, START, END].iter().map(arg).collect();
         shop.raw.script(&SET_STATE, &keys, &args)
@@ -40,7 +45,7 @@ async fn the_answer_tells_a_new_version_from_an_old_one() {
 }
 
 #[tokio::test]
-async fn every_item_has_the_new_state_and_times_and_its_counters_as_they_were() {
+async fn every_item_follows_the_new_state_and_times_and_has_its_counters_as_they_were() {
     let mut shop = Shop::open(|_| {}).await;
     shop.reserve("ada", "k", 3).await;
     let before = shop.read().await;
@@ -49,15 +54,39 @@ async fn every_item_has_the_new_state_and_times_and_its_counters_as_they_were() 
     shop.change(Lifecycle::Paused).await;
     let reading = shop.read().await;
     assert_eq!(reading.items, before.items);
-    assert_eq!((reading.epoch, reading.undrained), (before.epoch, before.undrained));
+    assert_eq!(reading.undrained, before.undrained);
+    let record = ShardRecord {
+        lifecycle: Lifecycle::Paused,
+        starts_at: START - 500,
+        ends_at: END + 500,
+        state_version: 2,
+        ..before.record
+    };
+    assert_eq!(reading.record, record);
     for item in ["A", "B"] {
-        let record: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg(item));
-        let record = flashsale::stock::record::ItemRecord::decode(&record).unwrap();
-        assert_eq!(record.lifecycle, Lifecycle::Paused, "{item}");
-        assert_eq!((record.starts_at, record.ends_at), (START - 500, END + 500), "{item}");
         let answer = shop.try_buy_item(item, "bob", item, 1, NOW).await.unwrap();
         assert_eq!(answer, ShardAnswer::NotOpen(SaleState::Paused));
     }
+}
+
+#[tokio::test]
+async fn the_limits_and_the_number_of_the_next_event_stay_as_they_were() {
+    let mut shop = Shop::open(|sale| {
+        sale.purchase_rate = PurchaseRate {
+            limit: 2,
+            window_ms: 1000,
+        }
+    })
+    .await;
+    shop.reserve("ada", "one", 1).await;
+    shop.change(Lifecycle::Paused).await;
+    shop.change(Lifecycle::Active).await;
+    let record = shop.reserve("ada", "two", 1).await;
+    assert_eq!(record.event, Some(Position { epoch: 1, seq: 2 }));
+    assert_eq!(
+        shop.buy("ada", "three", 1, NOW).await,
+        ShardAnswer::RateLimited { wait_ms: 1000 }
+    );
 }
 
 #[tokio::test]
@@ -79,7 +108,7 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &SET_STATE,
-        &[shop.key.stock()],
+        &[shop.key.shard()],
         &[
             &["1", "0", "5", "9"],
             &["1", "4", "5", "9"],
@@ -98,31 +127,17 @@ async fn arguments_out_of_bounds_are_refused() {
 async fn a_foreign_missing_or_cut_off_shard_is_left_as_it_is() {
     each_foreign_key_is_refused!(
         Shop::loaded(|_| {}).await,
-        |shop| [shop.key.stock()],
+        |shop| [shop.key.shard()],
         shop.stock.set_state(&shop.sale, 0).await
     );
     each_missing_key_is_noticed!(
         Shop::loaded(|_| {}).await,
-        |shop| [shop.key.stock()],
+        |shop| [shop.key.shard()],
         shop.stock.set_state(&shop.sale, 0).await
     );
-    let shop = Shop::loaded(|_| {}).await;
-    let _gone: i64 = shop.raw.call(redis::cmd("HDEL").arg(shop.key.stock()).arg(":shard"));
-    let before = shop.dump();
-    let answer = shop.stock.set_state(&shop.sale, 0).await;
-    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
-    assert_eq!(shop.dump(), before);
-
-    let shop = Shop::loaded(|_| {}).await;
-    let _old: i64 = shop
-        .raw
-        .call(redis::cmd("HSET").arg(shop.key.stock()).arg("B").arg("cut"));
-    let before = shop.dump();
-    let answer = shop.stock.set_state(&shop.sale, 0).await;
-    assert!(
-        matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
-        "{answer:?}"
+    each_cut_off_key_is_noticed!(
+        Shop::loaded(|_| {}).await,
+        |shop| [(shop.key.shard(), SHARD_CUT)],
+        shop.stock.set_state(&shop.sale, 0).await
     );
-    assert_eq!(shop.dump(), before);
-    assert!(shop.stock.survey(shop.sale.id, 1, &sku("B")).await.is_err());
 }

@@ -1,4 +1,7 @@
-use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use super::{
+    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, sku,
+};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
@@ -26,7 +29,7 @@ async fn done(shop: &Shop, id: Uuid) -> Result<(), Fault> {
 }
 
 async fn both(shop: &Shop) -> [Counters; 2] {
-    let readings = shop.stock.read_shards(shop.sale.id, 2).await.unwrap();
+    let readings = shop.stock.read_shards(&shop.sale).await.unwrap();
     let counters = [readings[0].counters(&sku("A")), readings[1].counters(&sku("A"))];
     assert!(counters.iter().all(Counters::balance), "{counters:?}");
     counters
@@ -169,9 +172,9 @@ async fn transfers_do_not_meet_each_other() {
 async fn the_answers_tell_the_first_time_from_the_others() {
     let shop = two_shards().await;
     let (from, to, id) = (shop.shard(0), shop.shard(1), arg(ID.to_string()));
-    let out_keys = [from.stock(), from.transfers(), from.applied()];
+    let out_keys = [from.item(&sku("A")), from.transfers(), from.applied()];
     let out_args = [id.clone(), arg("A"), arg("1"), arg("3"), arg(NOW)];
-    let (in_keys, in_args) = ([to.stock(), to.applied()], [id.clone(), arg("A"), arg("3")]);
+    let (in_keys, in_args) = ([to.item(&sku("A")), to.applied()], [id.clone(), arg("3")]);
     let (done_keys, done_args) = ([from.transfers(), from.applied()], [id]);
     let answers = [
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
@@ -201,7 +204,7 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &TRANSFER_OUT,
-        &[key.stock(), key.transfers(), key.applied()],
+        &[key.item(&sku("A")), key.transfers(), key.applied()],
         &[
             &[&id, "A", "1", "0", "5"],
             &[&id, "A", "1", "-1", "5"],
@@ -218,16 +221,16 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &TRANSFER_IN,
-        &[key.stock(), key.applied()],
+        &[key.item(&sku("A")), key.applied()],
         &[
-            &[&id, "A", "0"],
-            &[&id, "A", "-1"],
-            &[&id, "A", "1.5"],
-            &[&id, "A", "nan"],
-            &[&id, "A", "all"],
-            &[&id, "A", "1000000001"],
-            &[short, "A", "1"],
-            &[&long, "A", "1"],
+            &[&id, "0"],
+            &[&id, "-1"],
+            &[&id, "1.5"],
+            &[&id, "nan"],
+            &[&id, "all"],
+            &[&id, "1000000001"],
+            &[short, "1"],
+            &[&long, "1"],
         ],
     );
     assert_refused(
@@ -242,12 +245,12 @@ async fn arguments_out_of_bounds_are_refused() {
 async fn a_foreign_type_in_any_key_is_a_defect_and_changes_nothing() {
     each_foreign_key_is_refused!(
         two_shards().await,
-        |shop| [shop.key.stock(), shop.key.transfers(), shop.key.applied()],
+        |shop| [shop.key.item(&sku("A")), shop.key.transfers(), shop.key.applied()],
         out(&shop, ID, 1).await
     );
     each_foreign_key_is_refused!(
         two_shards().await,
-        |shop| [shop.shard(1).stock(), shop.shard(1).applied()],
+        |shop| [shop.shard(1).item(&sku("A")), shop.shard(1).applied()],
         come_in(&shop, ID, 1).await
     );
     let sent = || async {
@@ -263,11 +266,25 @@ async fn a_foreign_type_in_any_key_is_a_defect_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_missing_shard_or_item_is_noticed_and_not_created() {
-    each_missing_key_is_noticed!(two_shards().await, |shop| [shop.key.stock()], out(&shop, ID, 1).await);
+async fn a_missing_or_cut_off_item_is_noticed_and_not_created() {
     each_missing_key_is_noticed!(
         two_shards().await,
-        |shop| [shop.shard(1).stock()],
+        |shop| [shop.key.item(&sku("A"))],
+        out(&shop, ID, 1).await
+    );
+    each_missing_key_is_noticed!(
+        two_shards().await,
+        |shop| [shop.shard(1).item(&sku("A"))],
+        come_in(&shop, ID, 1).await
+    );
+    each_cut_off_key_is_noticed!(
+        two_shards().await,
+        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
+        out(&shop, ID, 1).await
+    );
+    each_cut_off_key_is_noticed!(
+        two_shards().await,
+        |shop| [(shop.shard(1).item(&sku("A")), ITEM_CUT)],
         come_in(&shop, ID, 1).await
     );
     let shop = two_shards().await;

@@ -1,4 +1,8 @@
-use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
+use super::{
+    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, sku,
+};
+use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
 use flashsale::stock::script::WITHDRAW_DONE;
@@ -89,20 +93,22 @@ async fn units_on_their_way_to_a_shard_are_not_struck_as_withdrawn() {
     let sent = shop.stock.transfer_out(shop.key, ID, &sku("A"), to, 2, NOW).await;
     assert_eq!(sent.unwrap(), Sent::Out(2));
     let before = shop.dump();
-    assert!(shop.stock.withdraw_done(shop.key, ID).await.is_err());
+    let answer = shop.stock.withdraw_done(shop.key, ID).await;
+    assert!(
+        matches!(&answer, Err(Fault::Bug(text)) if text.contains("INVARIANT")),
+        "{answer:?}"
+    );
     assert_eq!(shop.dump(), before);
 }
 
 #[tokio::test]
 async fn more_than_the_shard_has_sent_is_not_struck() {
     let shop = taken().await;
-    let item: Vec<u8> = shop.raw.call(redis::cmd("HGET").arg(shop.key.stock()).arg("A"));
-    for (offset, damaged) in [(59, 3), (83, 1)] {
-        let mut record = item.clone();
-        record[offset] = damaged;
-        let _old: i64 = shop
-            .raw
-            .call(redis::cmd("HSET").arg(shop.key.stock()).arg("A").arg(record));
+    let (item, whole) = (shop.key.item(&sku("A")), shop.bytes(&shop.key.item(&sku("A"))));
+    // Fewer units in `out`, more in `withdrawn`.
+    for (offset, damaged) in [(35, 3), (59, 1)] {
+        shop.put(&item, &whole);
+        shop.damage(&item, offset, &[damaged]);
         let before = shop.dump();
         let answer = shop.stock.withdraw_done(shop.key, ID).await;
         assert!(
@@ -114,27 +120,48 @@ async fn more_than_the_shard_has_sent_is_not_struck() {
 }
 
 #[tokio::test]
+async fn units_of_one_item_are_not_struck_off_another() {
+    let shop = taken().await;
+    let (id, key) = (ID.to_string(), shop.key);
+    let before = shop.dump();
+    for (of, named) in [("B", "B"), ("A", "B"), ("A", ""), ("A", "A ")] {
+        let keys = [key.item(&sku(of)), key.transfers(), key.applied()];
+        let answer = shop.raw.script(&WITHDRAW_DONE, &keys, &[arg(&id), arg(named)]);
+        assert!(answer.starts_with("ERR INVARIANT"), "{of}, {named}: {answer}");
+    }
+    assert_eq!(shop.dump(), before);
+    let keys = [key.item(&sku("A")), key.transfers(), key.applied()];
+    let answer = shop.raw.script(&WITHDRAW_DONE, &keys, &[arg(&id), arg("A")]);
+    assert_eq!(answer, "DONE");
+}
+
+#[tokio::test]
 async fn arguments_out_of_bounds_are_refused() {
     let shop = taken().await;
     let (id, key) = (ID.to_string(), shop.key);
     assert_refused(
         &shop,
         &WITHDRAW_DONE,
-        &[key.stock(), key.transfers(), key.applied()],
-        &[&[&id[1..]], &[&format!("{id}0")], &[""]],
+        &[key.item(&sku("A")), key.transfers(), key.applied()],
+        &[&[&id[1..], "A"], &[&format!("{id}0"), "A"], &["", "A"]],
     );
 }
 
 #[tokio::test]
-async fn a_foreign_or_missing_key_changes_nothing() {
+async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
     each_foreign_key_is_refused!(
         taken().await,
-        |shop| [shop.key.stock(), shop.key.transfers(), shop.key.applied()],
+        |shop| [shop.key.item(&sku("A")), shop.key.transfers(), shop.key.applied()],
         shop.stock.withdraw_done(shop.key, ID).await
     );
     each_missing_key_is_noticed!(
         taken().await,
-        |shop| [shop.key.stock()],
+        |shop| [shop.key.item(&sku("A"))],
+        shop.stock.withdraw_done(shop.key, ID).await
+    );
+    each_cut_off_key_is_noticed!(
+        taken().await,
+        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
         shop.stock.withdraw_done(shop.key, ID).await
     );
 }

@@ -151,9 +151,9 @@ impl World {
             )
             .await;
         let transfers = self.app.stock.transfers(sale.id, sale.shards).await.unwrap().len();
-        let readings = self.app.stock.read_shards(sale.id, sale.shards).await.unwrap();
+        let readings = self.app.stock.read_shards(sale).await.unwrap();
         let undrained: i64 = readings.iter().map(|reading| reading.undrained).sum();
-        let told = |state_version: i64| readings.iter().all(|reading| reading.state_version == state_version);
+        let told = |state_version: i64| readings.iter().all(|it| it.record.state_version == state_version);
         let version = self
             .number("select state_version from sales where sale_id = $1", sale.id)
             .await;
