@@ -249,6 +249,29 @@ async fn many_purchases_wait_for_a_replica_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_and_a_forgotten_script_are_made_good() {
+    let redis = ReplicatedRedis::start(1);
+    let app = beside(&redis, "api").await;
+    let sale = app.load_sale(&terms("replica", 100)).await;
+    let raw = Raw::connect(&redis.primary.server.url());
+    throng(&app, &sale, 16).await;
+    let clients: String = raw.call(redis::cmd("CLIENT").arg("LIST"));
+    let waiting = clients.lines().filter(|client| client.contains("cmd=wait"));
+    let ids: Vec<&str> = waiting.map(|client| client.split([' ', '=']).nth(1).unwrap()).collect();
+    assert!(!ids.is_empty(), "{clients}");
+    for id in ids {
+        let _killed: i64 = raw.call(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id));
+    }
+    for (_, answer) in throng(&app, &sale, 16).await {
+        answer.ok(200);
+    }
+    let _ok: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
+    for (_, answer) in throng(&app, &sale, 16).await {
+        answer.ok(200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_acknowledged_by_postgres_is_committed_there() {
     for roles in [&["all"][..], &["api", "worker"]] {
         let app = TestApp::with(roles[0], &[]).await;
