@@ -5,6 +5,7 @@ pub mod audit;
 pub mod borrow;
 pub mod cancel;
 pub mod drain;
+pub mod durable;
 pub mod expire;
 pub mod inspect;
 pub mod order;
@@ -70,6 +71,8 @@ pub struct App {
     pub drains: Arc<drain::Drains>,
     /// Which shards this process lets sell.
     pub permits: Arc<permit::Permits>,
+    /// Orders whose shoppers wait for the ledger.
+    pub arrivals: Arc<durable::Arrivals>,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Arc<Notify>,
 }
@@ -84,6 +87,7 @@ impl App {
             glances: Arc::default(),
             drains: Arc::default(),
             permits: Arc::default(),
+            arrivals: Arc::default(),
             drain_wanted: Arc::default(),
             stock,
             ledger,
@@ -101,6 +105,7 @@ impl App {
             glances: Arc::clone(&self.glances),
             drains: Arc::clone(&self.drains),
             permits: Arc::clone(&self.permits),
+            arrivals: Arc::clone(&self.arrivals),
             drain_wanted: Arc::clone(&self.drain_wanted),
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod drain;
+pub mod news;
 pub mod order;
 pub mod outage;
 pub mod outbox;
@@ -27,14 +28,16 @@ const REACH_MAX: Duration = Duration::from_secs(5);
 /// How long anybody waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
-/// A handle on the ledger; clones share its pools. Payments, the API, the jobs and reports have a pool each, so
-/// none can starve another.
+/// A handle on the ledger; clones share its pools. Payments, the API, the jobs, reports and news have a pool
+/// each, so none can starve another.
 #[derive(Clone)]
 pub struct Ledger {
     api: PgPool,
     payments: PgPool,
     jobs: PgPool,
     reports: PgPool,
+    /// For the one connection that listens.
+    news: PgPool,
 }
 
 impl Ledger {
@@ -49,12 +52,13 @@ impl Ledger {
             payments: pool(url, 6, "1500ms").await?,
             jobs: pool(url, 12, "20s").await?,
             reports: pool(url, 4, "10s").await?,
+            news: pool(url, 1, "0").await?,
         })
     }
 
     /// Ends all connections; what runs on them has a moment to finish.
     pub async fn close(&self) {
-        let all = [&self.api, &self.payments, &self.jobs, &self.reports].map(PgPool::close);
+        let all = [&self.api, &self.payments, &self.jobs, &self.reports, &self.news].map(PgPool::close);
         if tokio::time::timeout(CLOSE_MAX, futures_util::future::join_all(all))
             .await
             .is_err()

@@ -152,7 +152,13 @@ async fn run(
         Role::Api => None,
     };
     let outcome = match listener {
-        Some(listener) => serve_http(config, app, metrics, listener, stop, on_ready).await,
+        Some(listener) => {
+            let watched = Arc::clone(&app);
+            let watch = tokio::spawn(async move { flow::durable::watch(&watched).await });
+            let outcome = serve_http(config, app, metrics, listener, stop, on_ready).await;
+            watch.abort();
+            outcome
+        }
         None => {
             tracing::info!("working");
             stop.cancelled().await;

@@ -13,6 +13,7 @@ pub mod preload;
 pub mod purchase;
 pub mod read_shard;
 pub mod record;
+pub mod replicate;
 pub mod resolve;
 pub mod restock;
 pub mod restore;
@@ -24,15 +25,22 @@ pub mod transfer;
 
 use crate::domain::fault::Fault;
 use link::Link;
+use replicate::Replicas;
 use std::time::Duration;
 
 /// The longest that one call may take. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
+/// The longest that connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
 /// A handle on the stock: one connection to each server, which all callers share; each write carries what is waiting.
 /// Its driver runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP
-/// worker connects by itself.
+/// worker connects by itself. What has to wait for a replica has a connection of its own ([`replicate`]).
 #[derive(Clone)]
-pub struct Stock(Link);
+pub struct Stock {
+    link: Link,
+    replicas: Replicas,
+}
 
 impl Stock {
     /// Connects, and fails if nobody answers.
@@ -40,19 +48,17 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when the server cannot be reached in time, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
-        Ok(Self(Link::connect(url).await?))
+        let (link, one) = Link::connect(url).await?;
+        Ok(Self {
+            link,
+            replicas: Replicas::of(one),
+        })
     }
 
     /// Runs one command within the time limit.
     async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Fault> {
-        let mut connection = self.0.clone();
-        bounded(command.query_async(&mut connection)).await
-    }
-
-    /// Runs several commands in one round trip, within the time limit; they need not be one transaction.
-    async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
-        let mut connection = self.0.clone();
-        bounded(pipeline.query_async(&mut connection)).await
+        let mut link = self.link.clone();
+        bounded(command.query_async(&mut link)).await
     }
 }
 

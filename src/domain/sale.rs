@@ -171,11 +171,15 @@ impl Transition {
 }
 
 /// What a sale's acknowledgement of a purchase means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// The script ran; with `appendfsync always` the disk has it.
     Redis,
+    /// A replica of Redis has it too.
+    Replica,
+    /// Postgres has committed it.
+    Postgres,
 }
 
 impl Durability {
@@ -184,7 +188,18 @@ impl Durability {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Redis => "redis",
+            Self::Replica => "replica",
+            Self::Postgres => "postgres",
         }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Redis, Self::Replica, Self::Postgres];
+        let found = all.into_iter().find(|durability| durability.as_str() == text);
+        found.ok_or_else(|| format!("durability must be \"redis\", \"replica\" or \"postgres\", not {text:?}"))
     }
 }
 
@@ -413,12 +428,7 @@ impl SaleRequest {
         if ends_at <= starts_at {
             return Err(InvalidSale("ends_at must be after starts_at".to_owned()));
         }
-        if self.durability != Durability::Redis.as_str() {
-            return Err(InvalidSale(format!(
-                "durability must be \"redis\", not {:?}; the others are not offered yet",
-                self.durability
-            )));
-        }
+        let durability = self.durability.parse().map_err(InvalidSale)?;
         if self.items.is_empty() || self.items.len() > ITEMS_MAX {
             return Err(InvalidSale(format!(
                 "items must be 1 to {ITEMS_MAX}, not {}",
@@ -447,7 +457,7 @@ impl SaleRequest {
                 limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, 100_000)?,
                 window_ms: bounded("purchase_rate.window_ms", self.purchase_rate.window_ms, 1, 86_400_000)?,
             },
-            durability: Durability::Redis,
+            durability,
             items,
         })
     }
@@ -514,6 +524,17 @@ mod tests {
             }
         );
         assert_eq!(time::format(&sale.starts_at), "2026-01-01T00:00:00.123Z");
+    }
+
+    #[test]
+    fn every_durability_has_a_name_and_only_those_are_known() {
+        for durability in [Durability::Redis, Durability::Replica, Durability::Postgres] {
+            let name = durability.as_str();
+            assert_eq!(check(|v| v["durability"] = json!(name)).unwrap().durability, durability);
+            assert_eq!(serde_json::to_value(durability).unwrap(), json!(name));
+        }
+        let error = check(|v| v["durability"] = json!("Replica")).unwrap_err();
+        assert!(error.contains("\"replica\""), "{error}");
     }
 
     #[test]

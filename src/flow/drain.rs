@@ -7,7 +7,7 @@ use super::{App, Tally};
 use crate::crash;
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
 use futures_util::StreamExt;
@@ -77,7 +77,11 @@ async fn drain_claimed(
     // From the start of the stream, not from the position: nothing is trimmed that has not been looked at. What a
     // crash after the commit left is known by its orders; what a Redis wrote that had lost its last events, under
     // numbers that were given before, is not, and must not vanish.
-    let events = app.stock.events(key, BATCH_MAX).await?;
+    let events = match sale.durability {
+        // The ledger must not run ahead of a stock that may be promoted.
+        Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
+        Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
+    };
     let Some(last) = events.last().map(|event| event.position) else {
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
@@ -88,6 +92,9 @@ async fn drain_claimed(
         .apply(sale, &events, chrono::Utc::now().timestamp_millis())
         .await?;
     crash::point("drain.after_commit");
+    if sale.durability == Durability::Postgres {
+        app.arrivals.committed();
+    }
     if events.len() < BATCH_MAX {
         *complete = Some(began);
     }

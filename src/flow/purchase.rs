@@ -1,16 +1,18 @@
 //! Purchase: ask the shopper's home shard, and bring it units from others while it is short.
 //!
-//! A crash after the script leaves an order that its key finds again; a crash while units move leaves them on their
+//! A crash after the script, also while the answer waits for what the sale's durability promises ([`super::durable`]),
+//! leaves an order that its key finds again; a crash while units move leaves them on their
 //! way, and the scheduler brings them in.
 
 use super::App;
 use super::borrow::{Cover, cover};
+use super::durable::{kept, upheld};
 use super::retire::has_left;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
-use crate::domain::sale::{Lifecycle, SaleState};
+use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::ShardAnswer;
@@ -37,6 +39,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         sale: sale.id,
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
+    let heard = app.arrivals.commits();
     crash::point("purchase.before_script");
     let mut looked = None;
     for _ in 0..TRIES_MAX {
@@ -48,13 +51,28 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
                 app.drain_wanted.notify_one();
-                PurchaseOutcome::Reserved(record.into_order(order, &sale, request.user.clone(), false)?)
+                let order = record.into_order(order, &sale, request.user.clone(), false)?;
+                match sale.durability {
+                    Durability::Redis => PurchaseOutcome::Reserved(order),
+                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, Some(heard)))
+                        .await?
+                        .map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Reserved),
+                }
             }
+            // The first answer may have been that the outcome is unknown, so this one waits as that one did.
             ShardAnswer::Replayed { record, drained } => {
-                PurchaseOutcome::Replayed(record.into_order(order, &sale, request.user.clone(), drained)?)
+                let order = record.into_order(order, &sale, request.user.clone(), drained)?;
+                match sale.durability {
+                    Durability::Redis => PurchaseOutcome::Replayed(order),
+                    // The drain took it in when a replica had it.
+                    Durability::Replica if drained => PurchaseOutcome::Replayed(order),
+                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None))
+                        .await?
+                        .map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed),
+                }
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
-            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, order, request)).await? {
+            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
                     looked = Some(number);
@@ -98,13 +116,14 @@ async fn not_selling(app: &App, shard: ShardKey, reason: String) -> Result<Purch
 /// What an order that was decided long ago makes of a request; `None` when there is no such order.
 async fn replay_from_ledger(
     app: &App,
+    sale: &Sale,
     id: OrderId,
     request: &PurchaseRequest,
 ) -> Result<Option<PurchaseOutcome>, Fault> {
     let order = app.ledger.order(id).await?;
     Ok(order.map(|order| {
         if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
-            PurchaseOutcome::Replayed(order)
+            upheld(sale, order).map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed)
         } else {
             PurchaseOutcome::KeyReused
         }

@@ -30,9 +30,13 @@ pub async fn create_sale(
     Json(request): Json<SaleRequest>,
 ) -> Result<HttpResponse, Problem> {
     let new = request.check().map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let sale = api
-        .for_others(|app| async move { flow::sale_book::create(&app, &new).await })
-        .await?;
+    let created = api.for_others(|app| async move {
+        Ok(match flow::durable::lacking(&app, new.durability).await? {
+            Some(lacking) => Err(lacking),
+            None => Ok(flow::sale_book::create(&app, &new).await?),
+        })
+    });
+    let sale = created.await?.map_err(Problem::invalid)?;
     let location = format!("/v1/admin/sales/{}", sale.id);
     Ok(HttpResponse::Created()
         .insert_header((LOCATION, location))
@@ -83,9 +87,13 @@ struct Preloaded {
 /// # Errors
 /// The problem that is answered.
 pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let loaded = api
-        .for_others(move |app| async move { flow::preload::preload(&app, id).await })
-        .await?;
+    let loaded = api.for_others(move |app| async move {
+        Ok(match flow::durable::lacking_for(&app, id).await? {
+            Some(lacking) => Err(lacking),
+            None => Ok(flow::preload::preload(&app, id).await?),
+        })
+    });
+    let loaded = loaded.await?.map_err(Problem::invalid)?;
     let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
     let shards = readings.iter().map(flow::stats::shard_stats).collect();
     let view = view(&api, (*sale).clone()).await;

@@ -1,13 +1,14 @@
 //! Taking events in: each exactly once, because a shard's position moves in the transaction that stores its rows,
 //! and because an order's id, its key and its event are each unique for ever.
 
+use super::news::tell;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::{Millis, from_millis};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
@@ -140,6 +141,9 @@ impl Claim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
+        if sale.durability == Durability::Postgres {
+            tell(&mut self.tx).await?;
+        }
         commit(self.tx).await?;
         Ok(drained)
     }

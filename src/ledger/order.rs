@@ -90,6 +90,19 @@ impl Ledger {
         row.map_err(|error| fault(&error))?.map(Row::into_order).transpose()
     }
 
+    /// Those of these orders that there are.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn orders(&self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+        let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
+        rows.map_err(|error| fault(&error))?
+            .into_iter()
+            .map(Row::into_order)
+            .collect()
+    }
+
     /// A shopper's orders in a sale, oldest first, at most `max`.
     ///
     /// # Errors

@@ -4,9 +4,7 @@ use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::{
-    Durability, Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition,
-};
+use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
@@ -48,6 +46,7 @@ struct Row {
     payment_window_seconds: i32,
     rate_limit: i32,
     rate_window_ms: i64,
+    durability: String,
     secret: Vec<u8>,
     created_at: DateTime<Utc>,
     retired: bool,
@@ -70,7 +69,7 @@ impl Row {
                 limit: unsigned(i64::from(self.rate_limit))?,
                 window_ms: self.rate_window_ms,
             },
-            durability: Durability::Redis,
+            durability: word(&self.durability)?,
             items,
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
@@ -83,7 +82,7 @@ impl Row {
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
-            payment_window_seconds, rate_limit, rate_window_ms, secret, created_at, \
+            payment_window_seconds, rate_limit, rate_window_ms, durability, secret, created_at, \
             retired_at is not null as \"retired!\" from sales where " + $condition,
             $($argument),*)
     };

@@ -28,9 +28,15 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
-        let mut command = redis::cmd("XRANGE");
-        command.arg(shard.events()).arg("-").arg("+").arg("COUNT").arg(max);
-        decode_entries(self.command(&command).await?)
+        decode_entries(self.command(&oldest(shard, max)).await?)
+    }
+
+    /// The same, once a replica has them too.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer, or no replica confirms that it has them.
+    pub async fn replicated_events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
+        decode_entries(self.replicated(shard, oldest(shard, max)).await?)
     }
 
     /// Forgets the events up to and with `position`, which the ledger has committed.
@@ -44,6 +50,13 @@ impl Stock {
         let _trimmed: i64 = self.command(&command).await?;
         Ok(())
     }
+}
+
+/// Reads the first entries of a stream.
+fn oldest(shard: ShardKey, max: usize) -> redis::Cmd {
+    let mut command = redis::cmd("XRANGE");
+    command.arg(shard.events()).arg("-").arg("+").arg("COUNT").arg(max);
+    command
 }
 
 /// Decodes the entries of a stream. An entry that is no event of ours is kept with its bytes.

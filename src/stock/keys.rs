@@ -10,8 +10,9 @@
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
 //! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
+//! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
 //!
-//! Nothing expires but a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
+//! Nothing expires but a barrier and a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 
@@ -71,6 +72,12 @@ impl ShardKey {
         self.key("fences")
     }
 
+    /// What is written before a `WAIT`.
+    #[must_use]
+    pub fn barrier(&self) -> String {
+        self.key("barrier")
+    }
+
     /// A pattern for every key of the sale, on any shard.
     #[must_use]
     pub fn pattern(sale: SaleId) -> String {
@@ -104,6 +111,7 @@ mod tests {
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
         assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
         assert_eq!(SHARD.fences(), format!("{{{TAG}}}:fences"));
+        assert_eq!(SHARD.barrier(), format!("{{{TAG}}}:barrier"));
     }
 
     proptest! {

@@ -1,20 +1,19 @@
 //! The connection to Redis: to one server, or to a cluster. Everything that belongs to one shard goes to the server
 //! that has it; what concerns servers as such is asked of each by itself.
 
-use super::{CALL_MAX, bounded};
+use super::{CALL_MAX, CONNECT_MAX, bounded};
 use crate::domain::fault::Fault;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::io::tcp::TcpSettings;
-use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value};
-use std::time::Duration;
+use redis::{
+    Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
+};
 
 /// What the URL of a cluster begins with.
 const CLUSTER: &str = "redis+cluster://";
-/// How long a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How often a cluster is asked again while a slot moves or a replica takes over; the time limit of a call ends it.
 const RETRIES_MAX: u32 = 8;
 /// The shortest and the longest wait in between, in milliseconds.
@@ -30,14 +29,18 @@ pub(super) enum Link {
 }
 
 impl Link {
-    pub(super) async fn connect(url: &str) -> Result<Self, Fault> {
+    /// Connects; also returns how to connect to the server once more, if it is one.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody answers, or the URL is none.
+    pub(super) async fn connect(url: &str) -> Result<(Self, Option<Client>), Fault> {
         match url.strip_prefix(CLUSTER) {
-            Some(nodes) => Self::connect_cluster(nodes).await,
+            Some(nodes) => Ok((Self::connect_cluster(nodes).await?, None)),
             None => Self::connect_one(url).await,
         }
     }
 
-    async fn connect_one(url: &str) -> Result<Self, Fault> {
+    async fn connect_one(url: &str) -> Result<(Self, Option<Client>), Fault> {
         let info = connection_info(url)?;
         let config = ConnectionManagerConfig::new()
             .set_response_timeout(Some(CALL_MAX))
@@ -46,9 +49,9 @@ impl Link {
             .set_pipeline_buffer_size(4096);
         let place = info.addr().to_string();
         let unreachable = |error| unreachable(&place, &error);
-        let client = redis::Client::open(info).map_err(unreachable)?;
-        let connected = ConnectionManager::new_with_config(client, config).await;
-        Ok(Self::One(connected.map_err(unreachable)?))
+        let client = Client::open(info).map_err(unreachable)?;
+        let connected = ConnectionManager::new_with_config(client.clone(), config).await;
+        Ok((Self::One(connected.map_err(unreachable)?), Some(client)))
     }
 
     /// `nodes` is `[user:password@]host:port,host:port…`: any of them tells the others.
@@ -72,6 +75,10 @@ impl Link {
             .build()
             .map_err(unreachable)?;
         Ok(Self::Cluster(client.get_async_connection().await.map_err(unreachable)?))
+    }
+
+    pub(super) const fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// Asks the server that has this key something that has no key.

@@ -108,7 +108,7 @@ impl Stock {
     pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("server").arg("replication");
-        let info: String = self.0.ask_server_of(&shard.shard(), &command).await?;
+        let info: String = self.link.ask_server_of(&shard.shard(), &command).await?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         match (field("run_id:"), field("master_replid:")) {
             (Some(run_id), Some(replication)) => Ok(format!("{run_id}-{replication}")),

@@ -106,8 +106,25 @@ impl Stock {
     /// `Unavailable` when Redis does not answer.
     pub async fn read_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
         let value: Option<Vec<u8>> = self.command(redis::cmd("GET").arg(shard.buyer(user))).await?;
-        value.map_or_else(|| Ok(BuyerRecord::default()), |value| BuyerRecord::decode(&value))
+        decode_buyer(value)
     }
+
+    /// The same, once a replica knows it too.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer, or no replica confirms that it has it.
+    pub async fn replicated_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
+        let mut reading = redis::cmd("GET");
+        reading.arg(shard.buyer(user));
+        match self.replicated(shard, reading).await? {
+            Value::Nil => decode_buyer(None),
+            value => decode_buyer(Some(bytes(value)?)),
+        }
+    }
+}
+
+fn decode_buyer(value: Option<Vec<u8>>) -> Result<BuyerRecord, Fault> {
+    value.map_or_else(|| Ok(BuyerRecord::default()), |value| BuyerRecord::decode(&value))
 }
 
 /// A flat array of fields and values as pairs.

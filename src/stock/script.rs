@@ -17,6 +17,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    BARRIER "barrier"
     BEGIN_RESTORE "begin_restore"
     END_RESTORE "end_restore"
     FENCE "fence"
@@ -46,7 +47,7 @@ impl Stock {
         for source in [PURCHASE_SOURCE, TRANSFER_OUT_SOURCE] {
             let mut command = redis::cmd("SCRIPT");
             command.arg("LOAD").arg(source);
-            let _hash: String = self.0.ask_server_of(&shard.shard(), &command).await?;
+            let _hash: String = self.link.ask_server_of(&shard.shard(), &command).await?;
         }
         Ok(())
     }
@@ -58,13 +59,13 @@ impl Stock {
     pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut command = redis::cmd("SCRIPT");
         command.arg("FLUSH");
-        self.0.ask_server_of(&shard.shard(), &command).await
+        self.link.ask_server_of(&shard.shard(), &command).await
     }
 
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
-        let mut connection = self.0.clone();
-        bounded(call.invoke_async(&mut connection)).await
+        let mut link = self.link.clone();
+        bounded(call.invoke_async(&mut link)).await
     }
 }
 

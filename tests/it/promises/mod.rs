@@ -2,6 +2,7 @@
 
 mod crash;
 mod crowd;
+mod durability;
 mod expiry;
 mod ledger;
 mod payment_races;

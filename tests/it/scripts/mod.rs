@@ -1,6 +1,7 @@
 //! Each Lua script by itself, through its caller: every outcome, every guard just inside and just outside, every
 //! repetition, and what a missing or a foreign key does.
 
+mod barrier;
 mod look;
 mod preload;
 mod purchase;

@@ -1,9 +1,12 @@
 //! The servers of this process: each is started when the first test asks for it and ends with the process, however
 //! it ends.
 
+use super::poll::eventually;
+use super::raw::Raw;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 use tokio::sync::OnceCell;
 
@@ -34,7 +37,7 @@ static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
     (folder, lock)
 });
 
-static REDIS: LazyLock<RedisServer> = LazyLock::new(|| start_redis(&FOLDER.0));
+static REDIS: LazyLock<RedisServer> = LazyLock::new(|| start_redis(&FOLDER.0, Vec::new()));
 
 static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     let options = PostgresOptions {
@@ -44,10 +47,10 @@ static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     PostgresServer::start(&FOLDER.0, &options).unwrap()
 });
 
-fn start_redis(folder: &Path) -> RedisServer {
+fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
         durable: false,
-        settings: Vec::new(),
+        settings,
     };
     RedisServer::start(folder, &options).unwrap()
 }
@@ -66,7 +69,154 @@ pub struct FreshRedis {
 pub fn fresh_redis() -> FreshRedis {
     let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
     FreshRedis {
-        server: start_redis(folder.path()),
+        server: start_redis(folder.path(), Vec::new()),
+        _folder: folder,
+    }
+}
+
+/// A primary and its replicas, of the test's own; they reach each other by TCP.
+pub struct ReplicatedRedis {
+    pub primary: TcpRedis,
+    pub replicas: Vec<TcpRedis>,
+}
+
+/// One of them; it ends when it is dropped.
+pub struct TcpRedis {
+    pub server: RedisServer,
+    pub port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl TcpRedis {
+    fn start() -> Self {
+        // Nobody else is given it in the moment until the server takes it.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let settings = [
+            ("port", port.to_string().as_str()),
+            ("bind", "127.0.0.1"),
+            // A replica is served at once, instead of waiting five seconds for others.
+            ("repl-diskless-sync-delay", "0"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        Self {
+            server: start_redis(folder.path(), settings.into()),
+            port,
+            _folder: folder,
+        }
+    }
+}
+
+impl ReplicatedRedis {
+    /// Starts a primary and so many replicas.
+    pub fn start(replicas: usize) -> Self {
+        let mut redis = Self {
+            primary: TcpRedis::start(),
+            replicas: Vec::new(),
+        };
+        for _ in 0..replicas {
+            redis.add_replica();
+        }
+        redis
+    }
+
+    /// Starts one more replica and waits until it follows.
+    pub fn add_replica(&mut self) {
+        let replica = TcpRedis::start();
+        let mut follow = redis::cmd("REPLICAOF");
+        follow.arg("127.0.0.1").arg(self.primary.port);
+        let _ok: String = Raw::connect(&replica.server.url()).call(&mut follow);
+        self.replicas.push(replica);
+        let (primary, expected) = (Raw::connect(&self.primary.server.url()), self.replicas.len());
+        eventually("the replica follows", || {
+            let info: String = primary.call(redis::cmd("INFO").arg("replication"));
+            info.matches("state=online").count() == expected
+        });
+    }
+
+    /// Waits until every replica has all that the primary has.
+    pub fn in_step(&self) {
+        let offset = |redis: &TcpRedis, name: &str| -> String {
+            let info: String = Raw::connect(&redis.server.url()).call(redis::cmd("INFO").arg("replication"));
+            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.to_owned()
+        };
+        eventually("the replicas are in step", || {
+            let expected = offset(&self.primary, "master_repl_offset:");
+            let mut replicas = self.replicas.iter();
+            replicas.all(|replica| offset(replica, "slave_repl_offset:") == expected)
+        });
+    }
+
+    /// Makes a replica a primary of its own, whatever the old one does.
+    pub fn promote(&mut self) -> Self {
+        let primary = self.replicas.remove(0);
+        let _ok: String = Raw::connect(&primary.server.url()).call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+        Self {
+            primary,
+            replicas: Vec::new(),
+        }
+    }
+}
+
+/// Processes that are stopped in the middle of whatever they do, as if the machine hung, until this is dropped.
+pub struct Frozen(Vec<u32>);
+
+impl Frozen {
+    /// A server without children.
+    pub fn one(pid: u32) -> Self {
+        signal("STOP", &[pid]);
+        Self(vec![pid])
+    }
+
+    /// A Postgres: no new session begins, and those that there are stand still.
+    pub fn postgres(server: &PostgresServer) -> Self {
+        signal("STOP", &[server.pid()]);
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+        let children: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        signal("STOP", &children);
+        Self([vec![server.pid()], children].concat())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("CONT", &self.0);
+    }
+}
+
+/// Ends a server without warning, as `kill -9` does.
+pub fn kill(pid: u32) {
+    signal("KILL", &[pid]);
+}
+
+fn signal(name: &str, pids: &[u32]) {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let script = format!("kill -s {name} {}", pids.join(" "));
+    // One of them may have ended by itself.
+    let _sent = Command::new("sh").args(["-c", &script]).status().unwrap();
+}
+
+/// A Postgres of the test's own with one migrated database, to freeze and stop.
+pub struct FreshPostgres {
+    pub server: PostgresServer,
+    _folder: tempfile::TempDir,
+}
+
+pub async fn fresh_postgres() -> FreshPostgres {
+    let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+    // Postgres runs as another user if we are root.
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let options = PostgresOptions {
+        durable: false,
+        settings: Vec::new(),
+    };
+    let server = PostgresServer::start(folder.path(), &options).unwrap();
+    flashsale::ledger::migrate(&server.url()).await.unwrap();
+    FreshPostgres {
+        server,
         _folder: folder,
     }
 }
