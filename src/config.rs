@@ -410,7 +410,6 @@ mod tests {
         let wrong = [
             (LISTEN, "localhost"),
             (REDIS_URL, "http://x"),
-            (REDIS_URL, "redis+cluster://a:1,b:2"),
             (DATABASE_URL, "mysql://x"),
             (ADMIN_KEY, "short"),
             (JWT_SECRET, "0123456789abcdef"),

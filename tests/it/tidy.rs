@@ -393,7 +393,7 @@ impl Lua {
 fn every_script_says_what_it_takes_answers_and_who_calls_it() {
     for lua in scripts() {
         let name = &lua.name;
-        for word in ["KEYS[1]", "ARGV[1]", "Returns", "Retry:", "Caller:"] {
+        for word in ["KEYS[1", "ARGV[1", "Returns", "Retry:", "Caller:"] {
             assert!(
                 lua.heading(word).is_some_and(|it| !it.is_empty()),
                 "{name}.lua does not say {word}"
@@ -409,7 +409,10 @@ fn every_script_says_what_it_takes_answers_and_who_calls_it() {
         let caller = lua.heading("Caller:").unwrap().split_whitespace().next().unwrap();
         let caller = fs::read_to_string(root().join(caller)).unwrap_or_else(|_| panic!("{name}.lua: no {caller}"));
         assert!(
-            caller.contains(&format!("{}.prepare_invoke()", name.to_uppercase())),
+            [".prepare_invoke()", ""]
+                .iter()
+                .zip(["", "admitted(&"])
+                .any(|(after, before)| caller.contains(&format!("{before}{}{after}", name.to_uppercase()))),
             "{name}.lua has no such caller"
         );
         let answers = |lines: &[String], start: &str| -> BTreeSet<String> {
@@ -515,6 +518,15 @@ fn a_script_touches_only_the_keys_that_it_was_given() {
                 "'TIME'" => {
                     assert!(rest.is_empty(), "{name}.lua: TIME of {rest:?}");
                     continue;
+                }
+                // About the server, and about no key.
+                "'INFO'" => {
+                    assert_eq!(rest, ["'server'"], "{name}.lua");
+                    continue;
+                }
+                "'XINFO'" => {
+                    assert_eq!((rest.len(), rest[0]), (2, "'STREAM'"), "{name}.lua: XINFO of {rest:?}");
+                    rest[1..].to_vec()
                 }
                 "'MGET'" | "'EXISTS'" | "'DEL'" | "'UNLINK'" => rest.to_vec(),
                 "'MSET'" => {

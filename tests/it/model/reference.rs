@@ -91,17 +91,31 @@ pub struct Sent {
     pub at: Millis,
 }
 
+/// What a permit asks for: epoch, how long, how many events may wait and for how long, and on which server.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    pub epoch: i64,
+    pub for_ms: Millis,
+    pub events_max: i64,
+    pub age_max: Millis,
+    pub is_here: bool,
+}
+
 #[derive(Debug, Clone)]
 pub struct Shard {
     pub items: [Counters; 2],
     /// State, start, end.
     pub state: (u8, Millis, Millis),
     pub version: i64,
+    pub brake: bool,
+    pub permit_until: Millis,
     pub seq: i64,
     pub drained: i64,
     pub shoppers: BTreeMap<usize, Shopper>,
     pub transfers: BTreeMap<Uuid, Sent>,
     pub applied: BTreeSet<Uuid>,
+    /// The earliest epoch that is let in, by lender.
+    pub fences: BTreeMap<u16, i64>,
     /// The order of every event, from the first.
     pub events: Vec<(usize, OrderId)>,
 }
@@ -117,11 +131,14 @@ impl Shard {
             items: units.map(item),
             state: (0, starts_at, ends_at),
             version: 0,
+            brake: false,
+            permit_until: 0,
             seq: 0,
             drained: 0,
             shoppers: BTreeMap::new(),
             transfers: BTreeMap::new(),
             applied: BTreeSet::new(),
+            fences: BTreeMap::new(),
             events: Vec::new(),
         }
     }
@@ -154,6 +171,11 @@ impl Shard {
         let number = shopper.number();
         if number != 0 && looked != Some(number) {
             return format!("LOOK {number}");
+        }
+        if now >= self.permit_until {
+            return "STOPPED".to_owned();
+        } else if self.brake {
+            return "OVERLOADED".to_owned();
         }
         shopper.window.retain(|(at, _)| *at > now - WINDOW_MS);
         let counted = shopper.window.iter().any(|(_, counted)| *counted == order);
@@ -233,12 +255,15 @@ impl Shard {
         "RESOLVED".to_owned()
     }
 
-    pub fn transfer_out(&mut self, id: Uuid, to: Option<u16>, item: usize, wanted: i64, at: Millis) -> String {
+    pub fn transfer_out(&mut self, id: Uuid, to: Option<u16>, item: usize, wanted: i64, now: Millis) -> String {
         if self.applied.contains(&id) {
             return "DONE".to_owned();
         }
         if let Some(sent) = self.transfers.get(&id) {
-            return format!("OUT {}", sent.units);
+            return format!("OUT {} {EPOCH}", sent.units);
+        }
+        if now >= self.permit_until {
+            return "STOPPED".to_owned();
         }
         let counters = &mut self.items[item];
         let units = wanted.min(counters.available);
@@ -248,14 +273,26 @@ impl Shard {
         counters.available -= units;
         counters.out += units;
         counters.version += 1;
+        let at = now;
         self.transfers.insert(id, Sent { to, item, units, at });
-        format!("OUT {units}")
+        format!("OUT {units} {EPOCH}")
     }
 
-    pub fn transfer_in(&mut self, id: Uuid, item: usize, units: i64) -> String {
-        if !self.applied.insert(id) {
+    pub fn transfer_in(
+        &mut self,
+        id: Uuid,
+        (item, units): (usize, i64),
+        (lender, epoch): (u16, i64),
+        now: Millis,
+    ) -> String {
+        if self.applied.contains(&id) {
             return "ALREADY".to_owned();
+        } else if self.fences.get(&lender).is_some_and(|fence| epoch < *fence) {
+            return "FENCED".to_owned();
+        } else if now >= self.permit_until {
+            return "STOPPED".to_owned();
         }
+        self.applied.insert(id);
         let counters = &mut self.items[item];
         counters.available += units;
         counters.r#in += units;
@@ -303,6 +340,37 @@ impl Shard {
         }
         (self.version, self.state) = (version, state);
         "SET".to_owned()
+    }
+
+    pub fn permit(&mut self, asked: Asked, now: Millis) -> String {
+        if asked.for_ms == 0 {
+            self.permit_until = 0;
+            return "TAKEN".to_owned();
+        } else if asked.epoch != EPOCH {
+            return format!("STALE {EPOCH}");
+        } else if !asked.is_here {
+            return "MOVED".to_owned();
+        }
+        let waiting = self.seq - self.drained;
+        let oldest = self.events.get(usize::try_from(self.drained).unwrap());
+        let is_old = oldest.is_some_and(|(user, order)| {
+            let created_at = self.shoppers[user].orders[order].created_at;
+            now - created_at > asked.age_max
+        });
+        let brake = waiting >= asked.events_max || is_old;
+        let left = self.permit_until - now;
+        if brake != self.brake || left * 2 < asked.for_ms {
+            (self.brake, self.permit_until) = (brake, now + asked.for_ms);
+        }
+        format!("PERMITTED {waiting} {EPOCH}-{} {}", self.seq, u8::from(brake))
+    }
+
+    pub fn fence(&mut self, lenders: &[(u16, i64)]) -> String {
+        for (lender, epoch) in lenders {
+            let fence = self.fences.entry(*lender).or_insert(*epoch);
+            *fence = (*fence).max(*epoch);
+        }
+        "FENCED".to_owned()
     }
 
     /// What must hold of a shard at every moment, by the model's own books.

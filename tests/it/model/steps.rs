@@ -79,6 +79,20 @@ pub enum Step {
         starts_in: i64,
         ends_in: i64,
     },
+    /// The epoch relative to the shard's; on this server or in the name of another.
+    Permit {
+        shard: u16,
+        epoch: i64,
+        for_ms: i64,
+        events_max: i64,
+        age_max: i64,
+        is_here: bool,
+    },
+    /// Lenders with their epochs, relative to that of the model.
+    Fence {
+        shard: u16,
+        lenders: Vec<(u16, i64)>,
+    },
     Preload {
         shard: u16,
     },
@@ -95,7 +109,7 @@ pub enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let waits = prop_oneof![Just(0), Just(1), Just(999), Just(1000), 1..3000_i64];
+    let waits = prop_oneof![Just(0), Just(1), Just(999), Just(1000), Just(1001), 1..3000_i64];
     // A window is 1000 ms long: mostly short waits fill it, and the exact ones meet its edge.
     let quantity = prop_oneof![6 => 1..4_u32, 1 => 4..8_u32];
     let nth = || any::<usize>();
@@ -107,7 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (nth(), 1..=4_u8).prop_map(|(nth, state)| Step::Resolve { nth, state }),
         1 => (0..USERS.len(), 0..KEYS).prop_map(|(user, key)| Step::ResolveUnknown { user, key }),
         4 => (0..TRANSFERS, 1..6_i64).prop_map(|(transfer, wanted)| Step::Out { transfer, wanted }),
-        4 => (0..TRANSFERS).prop_map(|transfer| Step::In { transfer }),
+        6 => (0..TRANSFERS).prop_map(|transfer| Step::In { transfer }),
         2 => (0..TRANSFERS).prop_map(|transfer| Step::Done { transfer }),
         3 => (0..TRANSFERS).prop_map(|transfer| Step::GiveBack { transfer }),
         3 => (0..TRANSFERS, prop_oneof![4 => Just(false), 1 => Just(true)])
@@ -117,10 +131,32 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(shard, version, state, starts_in, ends_in)| {
                 Step::SetState { shard, version, state, starts_in, ends_in }
             }),
+        8 => permit(),
+        2 => (0..SHARDS, vec((0..SHARDS, prop_oneof![2 => -2..=0_i64, 3 => Just(0), 1 => Just(1)]), 1..3))
+            .prop_map(|(shard, lenders)| Step::Fence { shard, lenders }),
         1 => (0..SHARDS).prop_map(|shard| Step::Preload { shard }),
         1 => (0..SHARDS, any::<usize>()).prop_map(|(shard, lost)| Step::PreloadPart { shard, lost }),
         2 => (0..SHARDS, 0..6_i64).prop_map(|(shard, events)| Step::Drain { shard, events }),
     ]
+}
+
+/// Mostly one that lets a shard sell for the rest of a case.
+fn permit() -> impl Strategy<Value = Step> {
+    let epoch = prop_oneof![8 => Just(0_i64), 1 => -1..=1_i64];
+    let for_ms = prop_oneof![6 => Just(60_000_i64), 2 => Just(0), 1 => Just(1), 2 => Just(1000), 2 => Just(2000), 1 => 2..2000_i64];
+    let events_max = prop_oneof![6 => Just(1000_i64), 1 => 0..8_i64];
+    let age_max = prop_oneof![6 => Just(60_000_i64), 1 => Just(0), 1 => Just(999), 1 => 0..3000_i64];
+    let is_here = prop_oneof![8 => Just(true), 1 => Just(false)];
+    (0..SHARDS, epoch, for_ms, events_max, age_max, is_here).prop_map(
+        |(shard, epoch, for_ms, events_max, age_max, is_here)| Step::Permit {
+            shard,
+            epoch,
+            for_ms,
+            events_max,
+            age_max,
+            is_here,
+        },
+    )
 }
 
 /// A moment around now, mostly a usual one.

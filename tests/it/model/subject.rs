@@ -1,6 +1,6 @@
 //! The subject: the scripts in a Redis, run side by side with the reference.
 
-use super::reference::{EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
+use super::reference::{Asked, EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
 use crate::support::raw::{Raw, arg};
 use flashsale::domain::event::Position;
@@ -39,7 +39,7 @@ impl Scripts {
             };
         }
         let mut texts = texts! {
-            "preload" "purchase" "resolve" "restock" "set_state" "transfer_done" "transfer_in" "transfer_out"
+            "fence" "permit" "preload" "purchase" "resolve" "restock" "set_state" "transfer_done" "transfer_in" "transfer_out"
             "withdraw_done"
         };
         let resolve = texts.get_mut("resolve").unwrap();
@@ -60,6 +60,7 @@ pub struct Subject {
     stock: Stock,
     runtime: tokio::runtime::Runtime,
     scripts: BTreeMap<&'static str, Script>,
+    run_id: String,
 }
 
 impl Subject {
@@ -68,9 +69,17 @@ impl Subject {
             .enable_all()
             .build()
             .unwrap();
+        let stock = runtime.block_on(Stock::connect(url)).unwrap();
         Self {
             raw: Raw::connect(url),
-            stock: runtime.block_on(Stock::connect(url)).unwrap(),
+            // One server has all shards, of any sale.
+            run_id: runtime
+                .block_on(stock.run_id(ShardKey {
+                    sale: SaleId(Uuid::nil()),
+                    shard: 0,
+                }))
+                .unwrap(),
+            stock,
             runtime,
             scripts: scripts
                 .0
@@ -87,7 +96,7 @@ impl Subject {
             sale: sale(),
             now: START,
             shards: Vec::new(),
-            sent: vec![0; TRANSFERS],
+            sent: vec![(0, 0); TRANSFERS],
             answers: RefCell::default(),
         };
         run.set_up()
@@ -100,8 +109,9 @@ pub struct Run<'a> {
     sale: Sale,
     now: Millis,
     shards: Vec<Shard>,
-    /// How many units the lender said to have sent, for each transfer; this is what the borrower is told.
-    sent: Vec<i64>,
+    /// How many units the lender said to have sent, and in which epoch, for each transfer; this is what the borrower
+    /// is told.
+    sent: Vec<(i64, i64)>,
     /// Which scripts have answered what.
     answers: RefCell<BTreeSet<String>>,
 }
@@ -225,6 +235,15 @@ impl Run<'_> {
             // A script that cannot even set up a sale is found by the first comparison.
             let _answer = self.preload(shard);
             let _answer = self.set_state(shard, 1, (1, START, START + 60_000));
+            let asked = Asked {
+                epoch: EPOCH,
+                for_ms: 60_000,
+                events_max: 1000,
+                age_max: 60_000,
+                is_here: true,
+            };
+            let _answer = self.permit(shard, asked);
+            let _answer = self.shards[usize::from(shard)].permit(asked, START);
         }
         self
     }
@@ -264,6 +283,20 @@ impl Run<'_> {
     fn set_state(&self, shard: u16, version: i64, (state, starts_at, ends_at): (u8, Millis, Millis)) -> String {
         let args = [arg(version), arg(state), arg(starts_at), arg(ends_at)];
         self.script("set_state", &[self.key(shard).shard()], &args)
+    }
+
+    fn permit(&self, shard: u16, asked: Asked) -> String {
+        let run_id = &self.subject.run_id;
+        let run_id = if asked.is_here { run_id } else { &run_id[1..] };
+        let args = [
+            arg(asked.epoch),
+            arg(asked.for_ms),
+            arg(asked.events_max),
+            arg(asked.age_max),
+            arg(run_id),
+            arg(self.now),
+        ];
+        self.script("permit", &preloaded(self.key(shard)), &args)
     }
 
     /// Every order there is: its shopper, its key's number, its item and quantity.
@@ -333,17 +366,19 @@ impl Run<'_> {
                 let (from, to, item) = route(transfer);
                 let (key, id) = (self.key(from), transfer_id(transfer));
                 let destination = to.map_or_else(|| "ledger".to_owned(), |shard| shard.to_string());
-                let keys = [key.item(&sku(item)), key.transfers(), key.applied()];
+                let keys = [key.item(&sku(item)), key.shard(), key.transfers(), key.applied()];
                 let args = [
                     arg(id.to_string()),
                     arg(SKUS[item]),
                     arg(destination),
                     arg(wanted),
                     arg(now),
+                    arg(now),
                 ];
                 let redis = self.script("transfer_out", &keys, &args);
                 if let Some(units) = redis.strip_prefix("OUT ") {
-                    self.sent[transfer] = units.parse().ok()?;
+                    let (units, epoch) = units.split_once(' ')?;
+                    self.sent[transfer] = (units.parse().ok()?, epoch.parse().ok()?);
                 }
                 (
                     redis,
@@ -352,14 +387,15 @@ impl Run<'_> {
             }
             Step::In { transfer } => {
                 let (_, to, _) = route(transfer);
-                self.come_in(transfer, to?)?
+                self.come_in(transfer, to?, None)?
             }
             Step::GiveBack { transfer } => {
                 let (from, to, _) = route(transfer);
                 if to.is_some() {
                     return None;
                 }
-                self.come_in(transfer, from)?
+                // The ledger sends a shard its own units back, whichever life of it sent them.
+                self.come_in(transfer, from, Some(i64::MAX))?
             }
             Step::Done { transfer } => {
                 let (from, ..) = route(transfer);
@@ -379,8 +415,9 @@ impl Run<'_> {
             Step::Restock { restock, units } => {
                 let shard = u16::try_from(restock).ok()? % SHARDS;
                 let (key, id, item) = (self.key(shard), restock_id(restock), restock / 3 % 2);
-                let args = [arg(id.to_string()), arg(units)];
-                let redis = self.script("restock", &[key.item(&sku(item)), key.applied()], &args);
+                let args = [arg(id.to_string()), arg(units), arg(EPOCH)];
+                let keys = [key.item(&sku(item)), key.shard(), key.applied()];
+                let redis = self.script("restock", &keys, &args);
                 (redis, self.shards[usize::from(shard)].restock(id, item, units))
             }
             Step::SetState {
@@ -394,6 +431,30 @@ impl Run<'_> {
                 let state = (state, now + starts_in, now + ends_in);
                 let redis = self.set_state(shard, version, state);
                 (redis, self.shards[usize::from(shard)].set_state(version, state))
+            }
+            Step::Permit {
+                shard,
+                epoch,
+                for_ms,
+                events_max,
+                age_max,
+                is_here,
+            } => {
+                let asked = Asked {
+                    epoch: EPOCH + epoch,
+                    for_ms,
+                    events_max,
+                    age_max,
+                    is_here,
+                };
+                let redis = self.permit(shard, asked);
+                (redis, self.shards[usize::from(shard)].permit(asked, now))
+            }
+            Step::Fence { shard, ref lenders } => {
+                let lenders: Vec<(u16, i64)> = lenders.iter().map(|(of, epoch)| (*of, EPOCH + epoch)).collect();
+                let args: Vec<Vec<u8>> = lenders.iter().flat_map(|(of, epoch)| [arg(*of), arg(*epoch)]).collect();
+                let redis = self.script("fence", &[self.key(shard).fences()], &args);
+                (redis, self.shards[usize::from(shard)].fence(&lenders))
             }
             Step::Preload { shard } => (self.preload(shard), "ALREADY".to_owned()),
             Step::PreloadPart { shard, lost } => {
@@ -461,15 +522,25 @@ impl Run<'_> {
         )
     }
 
-    fn come_in(&mut self, transfer: usize, to: u16) -> Option<(String, String)> {
-        let (_, _, item) = route(transfer);
-        let (key, id, units) = (self.key(to), transfer_id(transfer), self.sent[transfer]);
+    fn come_in(&mut self, transfer: usize, to: u16, epoch: Option<i64>) -> Option<(String, String)> {
+        let (from, _, item) = route(transfer);
+        let (key, id, (units, sent_in)) = (self.key(to), transfer_id(transfer), self.sent[transfer]);
         if units == 0 {
             return None;
         }
-        let args = [arg(id.to_string()), arg(units)];
-        let redis = self.script("transfer_in", &[key.item(&sku(item)), key.applied()], &args);
-        Some((redis, self.shards[usize::from(to)].transfer_in(id, item, units)))
+        let epoch = epoch.unwrap_or(sent_in);
+        let args = [
+            arg(id.to_string()),
+            arg(units),
+            arg(from),
+            arg(epoch),
+            arg(EPOCH),
+            arg(self.now),
+        ];
+        let keys = [key.item(&sku(item)), key.shard(), key.fences(), key.applied()];
+        let redis = self.script("transfer_in", &keys, &args);
+        let model = &mut self.shards[usize::from(to)];
+        Some((redis, model.transfer_in(id, (item, units), (from, epoch), self.now)))
     }
 
     fn read(&self, shard: u16) -> Result<ShardReading, String> {
@@ -491,6 +562,8 @@ impl Run<'_> {
         let (state, starts_at, ends_at) = model.state;
         let record = ShardRecord {
             lifecycle: Lifecycle::from_code(state).unwrap(),
+            brake: model.brake,
+            permit_until: model.permit_until,
             starts_at,
             ends_at,
             state_version: model.version,
@@ -506,13 +579,13 @@ impl Run<'_> {
                     Destination::Shard(shard) => Some(shard),
                     Destination::Ledger => None,
                 };
-                (sent.id, to, sent.sku.to_string(), sent.units, sent.sent_at)
+                (sent.id, to, sent.sku.to_string(), sent.units, sent.sent_at, sent.epoch)
             })
             .collect();
         sent.sort();
         let expected = model.transfers.iter();
         let expected: Vec<_> = expected
-            .map(|(id, sent)| (*id, sent.to, SKUS[sent.item].to_owned(), sent.units, sent.at))
+            .map(|(id, sent)| (*id, sent.to, SKUS[sent.item].to_owned(), sent.units, sent.at, EPOCH))
             .collect();
         same("transfers on their way", &sent, &expected)?;
         let mut applied: Vec<String> = self
@@ -522,6 +595,12 @@ impl Run<'_> {
         applied.sort();
         let expected: Vec<String> = model.applied.iter().map(Uuid::to_string).collect();
         same("finished ids", &applied, &expected)?;
+
+        let fences: BTreeMap<u16, i64> = self
+            .subject
+            .raw
+            .call(redis::cmd("HGETALL").arg(self.key(shard).fences()));
+        same("fences", &fences, &model.fences)?;
 
         // One event for each reserved order, numbered from 1 without a gap, and gone only when it was drained.
         let first = usize::try_from(model.drained).unwrap();
@@ -572,7 +651,7 @@ impl Run<'_> {
             expected.extend(time(0));
             expected.push(shopper.number());
             expected.extend(packed(shopper.items.len(), 2));
-            expected.extend(packed(shopper.window.len(), 2));
+            expected.extend(packed(shopper.window.len(), 3));
         }
         for item in &shopper.items {
             expected.extend(packed(*item, 2));
@@ -631,7 +710,9 @@ impl Drop for Run<'_> {
         for shard in 0..SHARDS {
             let key = self.key(shard);
             let mut unlink = redis::cmd("UNLINK");
-            unlink.arg(preloaded(key)).arg(&[key.transfers(), key.applied()]);
+            unlink
+                .arg(preloaded(key))
+                .arg(&[key.transfers(), key.applied(), key.fences()]);
             for user_number in 0..USERS.len() {
                 unlink.arg(key.buyer(&user(user_number)));
             }

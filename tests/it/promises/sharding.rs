@@ -7,7 +7,7 @@ use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::transfer::{Destination, Sent};
+use flashsale::stock::transfer::{Destination, Sent, Transfer};
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -166,9 +166,18 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
             .stock
             .transfer_out(lender, id, &sku(), Destination::Shard(to), 1, now)
             .await;
-        assert_eq!(sent.unwrap(), Sent::Out(1));
+        assert_eq!(sent.unwrap(), Sent::Out { units: 1, epoch: 1 });
         if step == 1 {
-            world.app.stock.transfer_in(borrower, id, &sku(), 1).await.unwrap();
+            let transfer = Transfer {
+                id,
+                to: Destination::Shard(to),
+                units: 1,
+                sent_at: now,
+                epoch: 1,
+                to_epoch: 1,
+                sku: sku(),
+            };
+            world.app.stock.transfer_in(borrower, from, &transfer).await.unwrap();
         }
         // Many ask at once, through two instances, from every shard: one gets it, the others hear the truth.
         let other = world.another().await;

@@ -36,6 +36,7 @@ async fn with_orders(epoch: i64, orders: i64, together: i64) -> (Shop, Millis) {
     .await;
     shop.stock.preload(&shop.sale, 0, epoch).await.unwrap();
     shop.follow().await;
+    shop.permit().await;
     let at = |n: i64| NOW + 1000 * n.min(orders - together);
     for n in 0..orders {
         buy_at(&shop, &format!("k{n}"), at(n)).await;

@@ -2,7 +2,9 @@
 //! repetition, and what a missing or a foreign key does.
 
 mod barrier;
+mod fence;
 mod look;
+mod permit;
 mod preload;
 mod purchase;
 mod read_shard;
@@ -24,16 +26,22 @@ use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, S
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
+use flashsale::stock::permit::{Permit, Permitted};
 use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::read_shard::ShardReading;
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::resolve::Resolved;
+use flashsale::stock::transfer::{Destination, Sent, Transfer};
+use std::time::Duration;
+use uuid::Uuid;
 
 /// When the sales of these tests start, and how long they last. The scripts take their clock from the test.
 const START: Millis = 1_900_000_000_000;
 const END: Millis = START + 3_600_000;
 /// While they sell.
 const NOW: Millis = START + 1_000;
+/// Later than any moment of these tests: until then the shards may sell.
+const PERMITTED: Millis = END + 40 * 86_400_000;
 
 /// A sale on one shard of a Redis, with what a test needs to look at it.
 struct Shop {
@@ -72,7 +80,7 @@ fn sale() -> Sale {
         per_user_limit,
     };
     Sale {
-        id: SaleId(uuid::Uuid::new_v4()),
+        id: SaleId(Uuid::new_v4()),
         number: 7,
         name: "test".to_owned(),
         lifecycle: Lifecycle::Active,
@@ -93,11 +101,41 @@ fn sale() -> Sale {
     }
 }
 
+/// What the first shard sends to the second.
+fn on_its_way(id: Uuid, units: i64) -> Transfer {
+    Transfer {
+        id,
+        to: Destination::Shard(1),
+        units,
+        sent_at: NOW,
+        to_epoch: 1,
+        epoch: 1,
+        sku: sku("A"),
+    }
+}
+
+/// What a lender in its first life says.
+const fn sent(units: i64) -> Sent {
+    Sent::Out { units, epoch: 1 }
+}
+
+/// A permit that no test's events come to the end of.
+const fn generous(epoch: i64, run_id: &str) -> Permit<'_> {
+    Permit {
+        epoch,
+        run_id,
+        holds: Duration::from_secs(60),
+        events_max: 1_000_000,
+        age_max: Duration::from_secs(86_400 * 365),
+    }
+}
+
 impl Shop {
     /// A sale as `change` makes it, which sells from [`START`] to [`END`].
     async fn open(change: impl FnOnce(&mut Sale)) -> Self {
         let shop = Self::loaded(change).await;
         shop.follow().await;
+        shop.permit().await;
         shop
     }
 
@@ -129,6 +167,18 @@ impl Shop {
     async fn follow(&self) {
         for shard in 0..self.sale.shards {
             self.stock.set_state(&self.sale, shard).await.unwrap();
+        }
+    }
+
+    /// Lets every shard sell, whatever the clock of a test says.
+    async fn permit(&self) {
+        self.stock.admit(self.key).await.unwrap();
+        let run_id = self.stock.run_id(self.key).await.unwrap();
+        for shard in 0..self.sale.shards {
+            let epoch = self.stock.epoch(self.shard(shard)).await.unwrap();
+            let permit = generous(epoch, &run_id);
+            let permitted = self.stock.permit(&self.sale, shard, &permit, Some(PERMITTED)).await;
+            assert!(matches!(permitted.unwrap(), Permitted::Yes { brake: false, .. }));
         }
     }
 
@@ -318,7 +368,7 @@ macro_rules! each_missing_key_is_noticed {
 }
 
 /// Lengths that no shard's record has.
-const SHARD_CUT: [usize; 3] = [0, 1, 37];
+const SHARD_CUT: [usize; 4] = [0, 1, 42, 44];
 /// Lengths that no item's record has.
 const ITEM_CUT: [usize; 4] = [0, 1, 59, 61];
 

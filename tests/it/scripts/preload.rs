@@ -24,6 +24,8 @@ async fn a_new_shard_has_its_part_of_every_item_and_sells_nothing_yet() {
     let reading = shop.read().await;
     let record = ShardRecord {
         lifecycle: Lifecycle::Loading,
+        brake: false,
+        permit_until: 0,
         starts_at: START,
         ends_at: END,
         state_version: 0,
@@ -86,6 +88,7 @@ async fn events_carry_the_shards_epoch() {
     let shop = unloaded().await;
     shop.stock.preload(&shop.sale, 0, 281_474_976).await.unwrap();
     shop.follow().await;
+    shop.permit().await;
     shop.reserve("ada", "k", 1).await;
     shop.reserve("bob", "k", 1).await;
     let reading = shop.read().await;
@@ -147,6 +150,7 @@ async fn a_sale_may_have_a_thousand_items_and_not_one_more() {
         .collect();
     shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
     shop.follow().await;
+    shop.permit().await;
     assert_eq!(shop.read().await.items.len(), 1000);
     let last = shop.try_buy_item("item-999", "ada", "k", 1, NOW).await.unwrap();
     assert!(

@@ -1,5 +1,5 @@
 use super::{
-    END, ITEM_CUT, NOW, SHARD_CUT, START, Shop, asking, assert_refused, each_cut_off_key_is_noticed,
+    END, ITEM_CUT, NOW, PERMITTED, SHARD_CUT, START, Shop, asking, assert_refused, each_cut_off_key_is_noticed,
     each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::poll::eventually;
@@ -10,7 +10,7 @@ use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::stock::purchase::ShardAnswer::{
-    self, Banned, KeyReused, LimitReached, NotOpen, RateLimited, Replayed, Reserved, Short,
+    self, Banned, KeyReused, LimitReached, NotOpen, Overloaded, RateLimited, Replayed, Reserved, Short, Stopped,
 };
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::script::PURCHASE;
@@ -19,6 +19,11 @@ use std::collections::HashSet;
 
 const fn window(limit: u32, window_ms: i64) -> PurchaseRate {
     PurchaseRate { limit, window_ms }
+}
+
+/// What a window keeps of an order.
+fn member(shop: &Shop, who: &str, key: &str) -> [u8; 6] {
+    shop.order(who, key).0.as_bytes()[10..].try_into().unwrap()
 }
 
 fn is_reserved(answer: &ShardAnswer) -> bool {
@@ -60,7 +65,7 @@ async fn a_purchase_holds_units_writes_the_order_and_one_event() {
     let ada = BuyerRecord {
         elsewhere: false,
         units: vec![(0, 3)],
-        window: vec![NOW],
+        window: vec![(NOW, member(&shop, "ada", "k"))],
         orders: vec![(shop.order("ada", "k"), expected)],
     };
     assert_eq!(shop.buyer("ada").await, ada);
@@ -119,6 +124,7 @@ async fn the_sale_sells_from_its_first_to_its_last_millisecond() {
 #[tokio::test]
 async fn a_shard_that_was_not_told_to_sell_does_not() {
     let mut shop = Shop::loaded(|_| {}).await;
+    shop.permit().await;
     assert_eq!(shop.buy("ada", "draft", 1, NOW).await, NotOpen(SaleState::Draft));
     for (lifecycle, at, state) in [
         (Lifecycle::Paused, NOW, SaleState::Paused),
@@ -137,6 +143,72 @@ async fn a_shard_that_was_not_told_to_sell_does_not() {
     }
     shop.change(Lifecycle::Active).await;
     assert!(is_reserved(&shop.buy("ada", "k", 1, NOW).await));
+}
+
+#[tokio::test]
+async fn a_shard_sells_until_the_last_millisecond_of_its_permit_and_answers_repeated_requests_after_it() {
+    let shop = Shop::open(|sale| sale.ends_at += chrono::TimeDelta::days(100)).await;
+    let until = PERMITTED + 60_000;
+    let first = shop.buy("ada", "k", 2, until - 1).await;
+    let Reserved(record) = first else { panic!("{first:?}") };
+    let before = shop.dump();
+    for now in [until, until + 1] {
+        assert_eq!(shop.buy("bob", "k", 1, now).await, Stopped);
+        assert_eq!(shop.buy("ada", "other", 1, now).await, Stopped);
+        let replayed = Replayed {
+            record: record.clone(),
+            drained: false,
+        };
+        assert_eq!(shop.buy("ada", "k", 2, now).await, replayed);
+        assert_eq!(shop.buy("ada", "k", 1, now).await, KeyReused);
+    }
+    assert_eq!(shop.dump(), before);
+    assert!(is_reserved(&shop.buy("bob", "k", 1, until - 1).await));
+}
+
+#[tokio::test]
+async fn a_shard_that_was_never_permitted_or_was_stopped_says_so_before_anything_else() {
+    let mut shop = Shop::loaded(|_| {}).await;
+    shop.stock.admit(shop.key).await.unwrap();
+    shop.ban("ada", END);
+    for lifecycle in [Lifecycle::Active, Lifecycle::Paused, Lifecycle::Closed] {
+        shop.change(lifecycle).await;
+        let before = shop.dump();
+        for (who, quantity) in [("ada", 1), ("bob", 1), ("bob", 6), ("bob", 11)] {
+            assert_eq!(shop.buy(who, "k", quantity, NOW).await, Stopped, "{lifecycle:?}");
+        }
+        assert_eq!(shop.dump(), before, "it costs no window");
+    }
+    shop.change(Lifecycle::Active).await;
+    shop.permit().await;
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Banned);
+    shop.reserve("bob", "k", 1).await;
+    shop.stock.stop(shop.key).await.unwrap();
+    assert_eq!(shop.buy("bob", "more", 1, NOW).await, Stopped);
+    assert!(matches!(shop.buy("bob", "k", 1, NOW).await, Replayed { .. }));
+}
+
+#[tokio::test]
+async fn a_braked_shard_sells_nothing_and_answers_repeated_requests() {
+    let shop = Shop::open(|_| {}).await;
+    let record = shop.reserve("ada", "k", 1).await;
+    shop.ban("cyd", END);
+    shop.damage(&shop.key.shard(), 1, &[1]);
+    let before = shop.dump();
+    for (who, key, quantity) in [("ada", "other", 1), ("bob", "k", 1), ("bob", "k", 6), ("cyd", "k", 1)] {
+        assert_eq!(shop.buy(who, key, quantity, NOW).await, Overloaded, "{who}");
+    }
+    assert_eq!(shop.buy("ada", "k", 2, NOW).await, KeyReused);
+    let replayed = Replayed { record, drained: false };
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, replayed);
+    assert_eq!(shop.dump(), before);
+    assert_eq!(
+        shop.buy("bob", "k", 1, PERMITTED + 60_000).await,
+        Stopped,
+        "without a permit, the brake is no matter"
+    );
+    shop.damage(&shop.key.shard(), 1, &[0]);
+    assert!(is_reserved(&shop.buy("bob", "k", 1, NOW).await));
 }
 
 #[tokio::test]

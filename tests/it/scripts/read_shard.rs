@@ -1,6 +1,6 @@
 use super::{
-    END, ITEM_CUT, NOW, START, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, sku, user,
+    END, ITEM_CUT, NOW, PERMITTED, START, Shop, assert_refused, each_cut_off_key_is_noticed,
+    each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::raw::arg;
 use crate::support::servers;
@@ -29,6 +29,8 @@ async fn a_reading_has_everything_that_the_shard_knows() {
     assert!(reading.now >= clock && reading.now <= shop.stock.now().await.unwrap());
     let record = ShardRecord {
         lifecycle: Lifecycle::Active,
+        brake: false,
+        permit_until: PERMITTED + 60_000,
         starts_at: START,
         ends_at: END,
         state_version: 3,
@@ -103,7 +105,7 @@ async fn a_foreign_missing_or_cut_off_key_is_noticed() {
     each_cut_off_key_is_noticed!(
         Shop::open(|_| {}).await,
         |shop| [
-            (shop.key.shard(), [0, 1, 35]),
+            (shop.key.shard(), [0, 1, 41, 42]),
             (shop.key.item(&sku("A")), ITEM_CUT),
             (shop.key.item(&sku("B")), ITEM_CUT)
         ],
@@ -121,7 +123,11 @@ async fn what_a_shopper_has_is_read_oldest_first() {
         shop.buy("ada", key, 1, now).await;
     }
     let ada = shop.buyer("ada").await;
-    assert_eq!(ada.window, [NOW, NOW + 1, NOW + 2]);
+    let times: Vec<_> = ada.window.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [NOW, NOW + 1, NOW + 2]);
+    for ((_, member), key) in ada.window.iter().zip(keys) {
+        assert_eq!(member, &shop.order("ada", key).0.as_bytes()[10..]);
+    }
     assert_eq!(ada.units, [(0, 3)]);
     let orders: Vec<_> = ada.orders.iter().map(|(id, _)| *id).collect();
     assert_eq!(orders, keys.map(|key| shop.order("ada", key)));

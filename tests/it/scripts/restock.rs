@@ -10,7 +10,7 @@ use flashsale::stock::script::RESTOCK;
 use uuid::Uuid;
 
 async fn restock(shop: &Shop, id: Uuid, units: i64) -> Result<(), Fault> {
-    shop.stock.restock(shop.key, id, &sku("A"), units).await
+    shop.stock.restock(shop.key, id, &sku("A"), units, 1).await
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
     );
     let shop = Shop::open(|_| {}).await;
     let before = shop.dump();
-    let answer = shop.stock.restock(shop.key, Uuid::now_v7(), &sku("C"), 1).await;
+    let answer = shop.stock.restock(shop.key, Uuid::now_v7(), &sku("C"), 1, 1).await;
     assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
     assert_eq!(shop.dump(), before);
 }

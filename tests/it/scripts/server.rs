@@ -1,13 +1,14 @@
 //! What happens to the scripts when Redis itself is short of something.
 
-use super::{NOW, Shop, sku, user};
+use super::{NOW, PERMITTED, Shop, generous, on_its_way, sent, sku, user};
 use crate::support::servers::{FreshRedis, fresh_redis};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::Lifecycle;
+use flashsale::stock::permit::{Permit, Permitted};
 use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::resolve::Resolved;
-use flashsale::stock::transfer::{Destination, Sent};
+use flashsale::stock::transfer::Destination;
 use uuid::Uuid;
 
 /// A sale on a Redis of its own, with one order and one transfer on its way.
@@ -18,13 +19,14 @@ async fn alone() -> (FreshRedis, Shop, Uuid) {
         shop.stock.preload(&shop.sale, shard, 1).await.unwrap();
     }
     shop.follow().await;
+    shop.permit().await;
     shop.reserve("ada", "k", 1).await;
     let id = Uuid::now_v7();
-    let sent = shop
+    let out = shop
         .stock
         .transfer_out(shop.key, id, &sku("A"), Destination::Shard(1), 1, NOW)
         .await;
-    assert_eq!(sent.unwrap(), Sent::Out(1));
+    assert_eq!(out.unwrap(), sent(1));
     (redis, shop, id)
 }
 
@@ -63,12 +65,33 @@ async fn without_memory_nothing_is_taken_and_everything_is_given_back() {
 
     assert_eq!(shop.read().await.undrained, 1);
     assert_eq!(shop.resolve("ada", "k", OrderState::Cancelled).await, Resolved::Now);
-    shop.stock.transfer_in(shop.shard(1), id, &sku("A"), 1).await.unwrap();
-    shop.stock.transfer_done(shop.key, id).await.unwrap();
     shop.stock
-        .restock(shop.key, Uuid::now_v7(), &sku("A"), 3)
+        .transfer_in(shop.shard(1), 0, &on_its_way(id, 1))
         .await
         .unwrap();
+    shop.stock.transfer_done(shop.key, id).await.unwrap();
+    shop.stock
+        .restock(shop.key, Uuid::now_v7(), &sku("A"), 3, 1)
+        .await
+        .unwrap();
+    // Both the brake and the fences have to hold just then.
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    for events_max in [1, 1_000_000] {
+        let permit = Permit {
+            events_max,
+            ..generous(1, &run_id)
+        };
+        let permitted = shop
+            .stock
+            .permit(&shop.sale, 0, &permit, Some(PERMITTED))
+            .await
+            .unwrap();
+        assert!(
+            matches!(permitted, Permitted::Yes { brake, .. } if brake == (events_max == 1)),
+            "{permitted:?}"
+        );
+    }
+    shop.stock.fence(shop.key, &[(1, 2)]).await.unwrap();
     shop.change(Lifecycle::Paused).await;
     let readings = shop.stock.read_shards(&shop.sale).await.unwrap();
     let free: Vec<i64> = readings
@@ -91,55 +114,81 @@ async fn without_memory_nothing_is_taken_and_everything_is_given_back() {
 async fn a_withdrawal_ends_without_memory_too() {
     let (_redis, shop, _) = alone().await;
     let id = Uuid::now_v7();
-    let sent = shop
+    let out = shop
         .stock
         .transfer_out(shop.key, id, &sku("A"), Destination::Ledger, 2, NOW)
         .await;
-    assert_eq!(sent.unwrap(), Sent::Out(2));
+    assert_eq!(out.unwrap(), sent(2));
     run_out_of_memory(&shop);
     shop.stock.withdraw_done(shop.key, id).await.unwrap();
     assert_eq!(shop.counters().await.withdrawn, 2);
 }
 
 #[tokio::test]
-async fn scripts_that_redis_has_forgotten_are_loaded_again() {
-    let (_redis, shop, id) = alone().await;
-    let forget = || {
+async fn scripts_that_redis_has_forgotten_are_loaded_again_but_for_those_that_sell_and_lend() {
+    let (_redis, mut shop, id) = alone().await;
+    let forget = |shop: &Shop| {
         let () = shop.raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
     };
-    forget();
+    let take = async |shop: &Shop, id| {
+        let to = Destination::Ledger;
+        shop.stock.transfer_out(shop.key, id, &sku("A"), to, 1, NOW).await
+    };
+    let withdrawal = Uuid::now_v7();
+    forget(&shop);
+    let before = shop.dump();
+    // Not even a replay: nobody knows whose data these are.
+    for (who, key) in [("ada", "k"), ("bob", "k")] {
+        let answer = shop.try_buy(who, key, 1, NOW).await;
+        assert!(matches!(answer, Err(Fault::Incomplete(_))), "{who}: {answer:?}");
+    }
+    let answer = take(&shop, withdrawal).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+    assert_eq!(shop.dump(), before);
+
+    // Everything else goes on, also giving and taking permits; none of it brings those two back.
+    shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
+    forget(&shop);
+    shop.sale.state_version += 1;
+    shop.stock.set_state(&shop.sale, 0).await.unwrap();
+    forget(&shop);
+    shop.stock
+        .transfer_in(shop.shard(1), 0, &on_its_way(id, 1))
+        .await
+        .unwrap();
+    forget(&shop);
+    shop.stock.transfer_done(shop.key, id).await.unwrap();
+    forget(&shop);
+    shop.stock
+        .restock(shop.key, Uuid::now_v7(), &sku("A"), 1, 1)
+        .await
+        .unwrap();
+    forget(&shop);
+    assert_eq!(shop.resolve("ada", "k", OrderState::Paid).await, Resolved::Now);
+    forget(&shop);
+    shop.stock.fence(shop.key, &[(1, 1)]).await.unwrap();
+    forget(&shop);
+    shop.stock.stop(shop.key).await.unwrap();
+    forget(&shop);
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let permit = generous(1, &run_id);
+    let permitted = shop.stock.permit(&shop.sale, 0, &permit, Some(PERMITTED)).await;
+    assert!(matches!(permitted.unwrap(), Permitted::Yes { .. }));
+    assert_eq!(shop.counters().await.sold, 1);
+    let answer = shop.try_buy("bob", "k", 1, NOW).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+
+    shop.stock.admit(shop.key).await.unwrap();
     assert!(matches!(
         shop.buy("ada", "k", 1, NOW).await,
         ShardAnswer::Replayed { .. }
     ));
-    forget();
     assert!(matches!(shop.buy("bob", "k", 1, NOW).await, ShardAnswer::Reserved(_)));
-    forget();
-    assert_eq!(shop.resolve("bob", "k", OrderState::Paid).await, Resolved::Now);
-    forget();
-    shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
-    forget();
-    shop.stock.set_state(&shop.sale, 0).await.unwrap();
-    forget();
-    shop.stock.transfer_in(shop.shard(1), id, &sku("A"), 1).await.unwrap();
-    forget();
-    shop.stock.transfer_done(shop.key, id).await.unwrap();
-    forget();
-    shop.stock
-        .restock(shop.key, Uuid::now_v7(), &sku("A"), 1)
-        .await
-        .unwrap();
-    forget();
-    let withdrawal = Uuid::now_v7();
-    let sent = shop
-        .stock
-        .transfer_out(shop.key, withdrawal, &sku("A"), Destination::Ledger, 1, NOW)
-        .await;
-    assert_eq!(sent.unwrap(), Sent::Out(1));
-    forget();
+    assert_eq!(take(&shop, withdrawal).await.unwrap(), sent(1));
+    forget(&shop);
     shop.stock.withdraw_done(shop.key, withdrawal).await.unwrap();
-    forget();
-    assert_eq!(shop.counters().await.sold, 1);
+    forget(&shop);
+    assert_eq!(shop.counters().await.withdrawn, 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use super::{
-    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, sku,
+    ITEM_CUT, NOW, PERMITTED, SHARD_CUT, Shop, assert_refused, each_cut_off_key_is_noticed,
+    each_foreign_key_is_refused, each_missing_key_is_noticed, on_its_way, sent, sku,
 };
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
@@ -21,7 +21,7 @@ async fn out(shop: &Shop, id: Uuid, wanted: i64) -> Result<Sent, Fault> {
 }
 
 async fn come_in(shop: &Shop, id: Uuid, units: i64) -> Result<(), Fault> {
-    shop.stock.transfer_in(shop.shard(1), id, &sku("A"), units).await
+    shop.stock.transfer_in(shop.shard(1), 0, &on_its_way(id, units)).await
 }
 
 async fn done(shop: &Shop, id: Uuid) -> Result<(), Fault> {
@@ -38,14 +38,8 @@ async fn both(shop: &Shop) -> [Counters; 2] {
 #[tokio::test]
 async fn units_go_from_one_shard_to_the_other_in_three_steps() {
     let shop = two_shards().await;
-    assert_eq!(out(&shop, ID, 2).await.unwrap(), Sent::Out(2));
-    let on_its_way = Transfer {
-        id: ID,
-        to: Destination::Shard(1),
-        units: 2,
-        sent_at: NOW,
-        sku: sku("A"),
-    };
+    assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
+    let on_its_way = on_its_way(ID, 2);
     assert_eq!(shop.read().await.transfers, std::slice::from_ref(&on_its_way));
     assert_eq!(
         shop.stock.transfers(shop.sale.id, 2).await.unwrap(),
@@ -85,7 +79,7 @@ async fn units_go_from_one_shard_to_the_other_in_three_steps() {
 async fn a_lender_gives_what_is_wanted_or_what_it_has() {
     for (wanted, given, left) in [(1, 1, 4), (4, 4, 1), (5, 5, 0), (6, 5, 0), (1_000_000_000, 5, 0)] {
         let shop = two_shards().await;
-        assert_eq!(out(&shop, ID, wanted).await.unwrap(), Sent::Out(given), "{wanted}");
+        assert_eq!(out(&shop, ID, wanted).await.unwrap(), sent(given), "{wanted}");
         assert_eq!(both(&shop).await[0].available, left, "{wanted}");
     }
 }
@@ -99,16 +93,16 @@ async fn a_lender_without_free_units_gives_none_and_remembers_nothing() {
     assert_eq!(shop.dump(), before);
     shop.resolve("ada", "k", flashsale::domain::order::OrderState::Cancelled)
         .await;
-    assert_eq!(out(&shop, ID, 1).await.unwrap(), Sent::Out(1), "none is no promise");
+    assert_eq!(out(&shop, ID, 1).await.unwrap(), sent(1), "none is no promise");
 }
 
 #[tokio::test]
 async fn a_transfer_takes_units_once_and_never_again_after_it_is_done() {
     let shop = two_shards().await;
-    assert_eq!(out(&shop, ID, 2).await.unwrap(), Sent::Out(2));
+    assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
     let before = shop.dump();
-    assert_eq!(out(&shop, ID, 2).await.unwrap(), Sent::Out(2));
-    assert_eq!(out(&shop, ID, 4).await.unwrap(), Sent::Out(2), "the first answer again");
+    assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
+    assert_eq!(out(&shop, ID, 4).await.unwrap(), sent(2), "the first answer again");
     assert_eq!(shop.dump(), before);
     come_in(&shop, ID, 2).await.unwrap();
     done(&shop, ID).await.unwrap();
@@ -150,19 +144,19 @@ async fn striking_an_unknown_transfer_leaves_no_trace_and_does_not_forbid_it() {
     let before = shop.dump();
     done(&shop, ID).await.unwrap();
     assert_eq!(shop.dump(), before);
-    assert_eq!(out(&shop, ID, 1).await.unwrap(), Sent::Out(1));
+    assert_eq!(out(&shop, ID, 1).await.unwrap(), sent(1));
 }
 
 #[tokio::test]
 async fn transfers_do_not_meet_each_other() {
     let shop = two_shards().await;
     let other = Uuid::now_v7();
-    assert_eq!(out(&shop, ID, 2).await.unwrap(), Sent::Out(2));
+    assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
     let of_b = shop
         .stock
         .transfer_out(shop.key, other, &sku("B"), Destination::Shard(1), 9, NOW)
         .await;
-    assert_eq!(of_b.unwrap(), Sent::Out(2));
+    assert_eq!(of_b.unwrap(), sent(2));
     done(&shop, ID).await.unwrap();
     let left = shop.read().await.transfers;
     assert_eq!((left.len(), left[0].id, left[0].sku.as_str()), (1, other, "B"));
@@ -172,9 +166,10 @@ async fn transfers_do_not_meet_each_other() {
 async fn the_answers_tell_the_first_time_from_the_others() {
     let shop = two_shards().await;
     let (from, to, id) = (shop.shard(0), shop.shard(1), arg(ID.to_string()));
-    let out_keys = [from.item(&sku("A")), from.transfers(), from.applied()];
+    let out_keys = [from.item(&sku("A")), from.shard(), from.transfers(), from.applied()];
     let out_args = [id.clone(), arg("A"), arg("1"), arg("3"), arg(NOW)];
-    let (in_keys, in_args) = ([to.item(&sku("A")), to.applied()], [id.clone(), arg("3")]);
+    let in_keys = [to.item(&sku("A")), to.shard(), to.fences(), to.applied()];
+    let in_args = [id.clone(), arg("3"), arg("0"), arg("1")];
     let (done_keys, done_args) = ([from.transfers(), from.applied()], [id]);
     let answers = [
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
@@ -185,14 +180,14 @@ async fn the_answers_tell_the_first_time_from_the_others() {
         shop.raw.script(&TRANSFER_DONE, &done_keys, &done_args),
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
     ];
-    assert_eq!(answers, ["OUT 3", "OUT 3", "IN", "ALREADY", "DONE", "DONE", "DONE"]);
+    assert_eq!(answers, ["OUT 3 1", "OUT 3 1", "IN", "ALREADY", "DONE", "DONE", "DONE"]);
 }
 
 #[tokio::test]
 async fn a_billion_units_travel_as_a_whole_number() {
     let shop = Shop::open(|sale| sale.items[0].stock = 1_000_000_000).await;
-    assert_eq!(out(&shop, ID, 1_000_000_000).await.unwrap(), Sent::Out(1_000_000_000));
-    assert_eq!(out(&shop, ID, 1_000_000_000).await.unwrap(), Sent::Out(1_000_000_000));
+    assert_eq!(out(&shop, ID, 1_000_000_000).await.unwrap(), sent(1_000_000_000));
+    assert_eq!(out(&shop, ID, 1_000_000_000).await.unwrap(), sent(1_000_000_000));
     assert_eq!(shop.read().await.transfers[0].units, 1_000_000_000);
 }
 
@@ -204,7 +199,7 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &TRANSFER_OUT,
-        &[key.item(&sku("A")), key.transfers(), key.applied()],
+        &[key.item(&sku("A")), key.shard(), key.transfers(), key.applied()],
         &[
             &[&id, "A", "1", "0", "5"],
             &[&id, "A", "1", "-1", "5"],
@@ -221,16 +216,18 @@ async fn arguments_out_of_bounds_are_refused() {
     assert_refused(
         &shop,
         &TRANSFER_IN,
-        &[key.item(&sku("A")), key.applied()],
+        &[key.item(&sku("A")), key.shard(), key.fences(), key.applied()],
         &[
-            &[&id, "0"],
-            &[&id, "-1"],
-            &[&id, "1.5"],
-            &[&id, "nan"],
-            &[&id, "all"],
-            &[&id, "1000000001"],
-            &[short, "1"],
-            &[&long, "1"],
+            &[&id, "0", "0", "1"],
+            &[&id, "-1", "0", "1"],
+            &[&id, "1.5", "0", "1"],
+            &[&id, "nan", "0", "1"],
+            &[&id, "all", "0", "1"],
+            &[&id, "1000000001", "0", "1"],
+            &[&id, "1", "0", "first"],
+            &[&id, "1", "0"],
+            &[short, "1", "0", "1"],
+            &[&long, "1", "0", "1"],
         ],
     );
     assert_refused(
@@ -245,12 +242,22 @@ async fn arguments_out_of_bounds_are_refused() {
 async fn a_foreign_type_in_any_key_is_a_defect_and_changes_nothing() {
     each_foreign_key_is_refused!(
         two_shards().await,
-        |shop| [shop.key.item(&sku("A")), shop.key.transfers(), shop.key.applied()],
+        |shop| [
+            shop.key.item(&sku("A")),
+            shop.key.shard(),
+            shop.key.transfers(),
+            shop.key.applied()
+        ],
         out(&shop, ID, 1).await
     );
     each_foreign_key_is_refused!(
         two_shards().await,
-        |shop| [shop.shard(1).item(&sku("A")), shop.shard(1).applied()],
+        |shop| [
+            shop.shard(1).item(&sku("A")),
+            shop.shard(1).shard(),
+            shop.shard(1).fences(),
+            shop.shard(1).applied()
+        ],
         come_in(&shop, ID, 1).await
     );
     let sent = || async {
@@ -269,22 +276,25 @@ async fn a_foreign_type_in_any_key_is_a_defect_and_changes_nothing() {
 async fn a_missing_or_cut_off_item_is_noticed_and_not_created() {
     each_missing_key_is_noticed!(
         two_shards().await,
-        |shop| [shop.key.item(&sku("A"))],
+        |shop| [shop.key.item(&sku("A")), shop.key.shard()],
         out(&shop, ID, 1).await
     );
     each_missing_key_is_noticed!(
         two_shards().await,
-        |shop| [shop.shard(1).item(&sku("A"))],
+        |shop| [shop.shard(1).item(&sku("A")), shop.shard(1).shard()],
         come_in(&shop, ID, 1).await
     );
     each_cut_off_key_is_noticed!(
         two_shards().await,
-        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
+        |shop| [(shop.key.item(&sku("A")), ITEM_CUT), (shop.key.shard(), SHARD_CUT)],
         out(&shop, ID, 1).await
     );
     each_cut_off_key_is_noticed!(
         two_shards().await,
-        |shop| [(shop.shard(1).item(&sku("A")), ITEM_CUT)],
+        |shop| [
+            (shop.shard(1).item(&sku("A")), ITEM_CUT),
+            (shop.shard(1).shard(), SHARD_CUT)
+        ],
         come_in(&shop, ID, 1).await
     );
     let shop = two_shards().await;
@@ -294,7 +304,73 @@ async fn a_missing_or_cut_off_item_is_noticed_and_not_created() {
         .transfer_out(shop.key, ID, &sku("C"), Destination::Ledger, 1, NOW)
         .await;
     assert!(matches!(taken, Err(Fault::Incomplete(_))), "{taken:?}");
-    let added = shop.stock.transfer_in(shop.key, ID, &sku("C"), 1).await;
+    let unknown = Transfer {
+        sku: sku("C"),
+        ..on_its_way(ID, 1)
+    };
+    let added = shop.stock.transfer_in(shop.key, 1, &unknown).await;
     assert!(matches!(added, Err(Fault::Incomplete(_))), "{added:?}");
     assert_eq!(shop.dump(), before);
+}
+
+#[tokio::test]
+async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
+    let until = PERMITTED + 60_000;
+    let shop = two_shards().await;
+    let (id, other) = (ID.to_string(), Uuid::now_v7().to_string());
+    let out_keys = |of| {
+        let key = shop.shard(of);
+        [key.item(&sku("A")), key.shard(), key.transfers(), key.applied()]
+    };
+    let in_keys = |of| {
+        let key = shop.shard(of);
+        [key.item(&sku("A")), key.shard(), key.fences(), key.applied()]
+    };
+    let out = |id: &str, now| {
+        let args = [arg(id), arg("A"), arg("1"), arg("1"), arg(NOW), arg(now)];
+        shop.raw.script(&TRANSFER_OUT, &out_keys(0), &args)
+    };
+    let come_in = |id: &str, now| {
+        let args = [arg(id), arg("1"), arg("0"), arg("1"), arg(now)];
+        shop.raw.script(&TRANSFER_IN, &in_keys(1), &args)
+    };
+    let before = shop.dump();
+    for late in [until, until + 1] {
+        assert_eq!(
+            (out(&id, late), come_in(&id, late)),
+            ("STOPPED".into(), "STOPPED".into())
+        );
+    }
+    assert_eq!(shop.dump(), before);
+    assert_eq!(
+        (out(&id, until - 1), come_in(&id, until - 1)),
+        ("OUT 1 1".into(), "IN".into())
+    );
+    // What was begun is found and told also by a shard that was stopped.
+    shop.stock.stop(shop.key).await.unwrap();
+    shop.stock.stop(shop.shard(1)).await.unwrap();
+    assert_eq!((out(&id, NOW), come_in(&id, NOW)), ("OUT 1 1".into(), "ALREADY".into()));
+    assert_eq!(
+        (out(&other, NOW), come_in(&other, NOW)),
+        ("STOPPED".into(), "STOPPED".into())
+    );
+    done(&shop, ID).await.unwrap();
+    assert_eq!(out(&id, NOW), "DONE");
+    let stopped = shop
+        .stock
+        .transfer_in(shop.shard(1), 0, &on_its_way(Uuid::now_v7(), 1))
+        .await;
+    assert!(matches!(stopped, Err(Fault::Incomplete(_))), "{stopped:?}");
+}
+
+#[tokio::test]
+async fn a_braked_shard_still_lends_and_borrows() {
+    let shop = two_shards().await;
+    for shard in 0..2 {
+        shop.damage(&shop.shard(shard).shard(), 1, &[1]);
+    }
+    assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
+    come_in(&shop, ID, 2).await.unwrap();
+    done(&shop, ID).await.unwrap();
+    assert_eq!(both(&shop).await[1].available, 7);
 }

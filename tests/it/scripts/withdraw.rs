@@ -1,12 +1,12 @@
 use super::{
     ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, sku,
+    each_missing_key_is_noticed, on_its_way, sent, sku,
 };
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
 use flashsale::stock::script::WITHDRAW_DONE;
-use flashsale::stock::transfer::{Destination, Sent};
+use flashsale::stock::transfer::{Destination, Sent, Transfer};
 use uuid::Uuid;
 
 const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002);
@@ -16,10 +16,18 @@ async fn take(shop: &Shop, wanted: i64) -> Result<Sent, Fault> {
     shop.stock.transfer_out(shop.key, ID, &sku("A"), to, wanted, NOW).await
 }
 
+/// The same units on their way back: whichever life of the shard sent them.
+fn back() -> Transfer {
+    Transfer {
+        epoch: i64::MAX,
+        ..on_its_way(ID, 4)
+    }
+}
+
 /// A sale from whose ten units four are on their way to the ledger.
 async fn taken() -> Shop {
     let shop = Shop::open(|_| {}).await;
-    assert_eq!(take(&shop, 4).await.unwrap(), Sent::Out(4));
+    assert_eq!(take(&shop, 4).await.unwrap(), sent(4));
     shop
 }
 
@@ -49,7 +57,7 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
     assert_eq!(take(&shop, 4).await.unwrap(), Sent::Done);
     shop.stock.transfer_done(shop.key, ID).await.unwrap();
-    shop.stock.transfer_in(shop.key, ID, &sku("A"), 4).await.unwrap();
+    shop.stock.transfer_in(shop.key, 0, &back()).await.unwrap();
     assert_eq!(
         shop.dump(),
         before,
@@ -60,7 +68,7 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
 #[tokio::test]
 async fn units_that_the_ledger_refused_come_back_and_are_not_struck() {
     let shop = taken().await;
-    shop.stock.transfer_in(shop.key, ID, &sku("A"), 4).await.unwrap();
+    shop.stock.transfer_in(shop.key, 0, &back()).await.unwrap();
     let back = Counters {
         available: 10,
         out: 4,
@@ -90,8 +98,8 @@ async fn an_unknown_withdrawal_changes_nothing() {
 async fn units_on_their_way_to_a_shard_are_not_struck_as_withdrawn() {
     let shop = Shop::open(|sale| sale.shards = 2).await;
     let to = Destination::Shard(1);
-    let sent = shop.stock.transfer_out(shop.key, ID, &sku("A"), to, 2, NOW).await;
-    assert_eq!(sent.unwrap(), Sent::Out(2));
+    let out = shop.stock.transfer_out(shop.key, ID, &sku("A"), to, 2, NOW).await;
+    assert_eq!(out.unwrap(), sent(2));
     let before = shop.dump();
     let answer = shop.stock.withdraw_done(shop.key, ID).await;
     assert!(
@@ -170,8 +178,11 @@ async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
 async fn units_that_a_shard_had_borrowed_can_be_withdrawn_too() {
     let shop = Shop::open(|_| {}).await;
     let borrowed = Uuid::now_v7();
-    shop.stock.transfer_in(shop.key, borrowed, &sku("A"), 7).await.unwrap();
-    assert_eq!(take(&shop, 17).await.unwrap(), Sent::Out(17));
+    shop.stock
+        .transfer_in(shop.key, 1, &on_its_way(borrowed, 7))
+        .await
+        .unwrap();
+    assert_eq!(take(&shop, 17).await.unwrap(), sent(17));
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
     let struck = Counters {
         out: 17,

@@ -15,6 +15,7 @@ use flashsale::domain::shard::home_shard;
 use flashsale::domain::webhook;
 use flashsale::flow::{self, App};
 use flashsale::ledger::Ledger;
+use flashsale::scheduler::Keeper;
 use flashsale::stock::Stock;
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -42,6 +43,19 @@ pub struct World {
     pub database: String,
     pub pool: PgPool,
     pub app: Arc<App>,
+    _kept: Kept,
+}
+
+/// Keeps the permits of the shards, as every process does, and lets go of them when it is dropped.
+struct Kept(Option<Keeper>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Without a runtime, what it had begun has ended with that.
+        if let (Some(keeper), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(keeper.end());
+        }
+    }
 }
 
 /// What differs between the sales of the tests.
@@ -81,6 +95,7 @@ impl World {
             redis,
             database,
             pool,
+            _kept: Kept(Some(Keeper::start(&app))),
             app,
         }
     }

@@ -1,0 +1,348 @@
+use super::{
+    END, NOW, PERMITTED, SHARD_CUT, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
+    each_missing_key_is_noticed, generous, sku,
+};
+use crate::support::raw::arg;
+use flashsale::domain::event::Position;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::sale::Lifecycle;
+use flashsale::domain::time::Millis;
+use flashsale::stock::permit::{Permit, Permitted};
+use flashsale::stock::purchase::ShardAnswer::{Overloaded, Replayed, Reserved, Stopped};
+use flashsale::stock::record::ShardRecord;
+use flashsale::stock::script::PERMIT;
+use std::time::Duration;
+
+/// A permit of the first shard's: of epoch 1 and this server, unless it is changed.
+async fn try_permit(shop: &Shop, now: Millis, change: impl FnOnce(&mut Permit<'_>)) -> Result<Permitted, Fault> {
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let mut permit = generous(1, &run_id);
+    change(&mut permit);
+    shop.stock.permit(&shop.sale, 0, &permit, Some(now)).await
+}
+
+async fn permit(shop: &Shop, now: Millis, change: impl FnOnce(&mut Permit<'_>)) -> Permitted {
+    try_permit(shop, now, change).await.unwrap()
+}
+
+async fn record(shop: &Shop) -> ShardRecord {
+    shop.read().await.record
+}
+
+/// What a shard says that sells, with so many events waiting, of all up to this number.
+const fn yes(waiting: i64, seq: i64) -> Permitted {
+    Permitted::Yes {
+        waiting,
+        last: Position { epoch: 1, seq },
+        brake: false,
+    }
+}
+
+/// A sale that follows its state and has no permit.
+async fn stopped() -> Shop {
+    let shop = Shop::loaded(|_| {}).await;
+    shop.follow().await;
+    shop.stock.admit(shop.key).await.unwrap();
+    shop
+}
+
+fn keys(shop: &Shop) -> Vec<String> {
+    let key = shop.key;
+    vec![key.shard(), key.events(), key.item(&sku("A")), key.item(&sku("B"))]
+}
+
+#[tokio::test]
+async fn a_permit_lets_a_shard_sell_for_as_long_as_it_says_and_changes_nothing_else() {
+    for holds in [1, 2, 3_000, 60_000] {
+        let shop = stopped().await;
+        let (units, mut expected) = (shop.read().await.items, record(&shop).await);
+        assert_eq!(shop.buy("ada", "k", 1, NOW).await, Stopped);
+        let holding = Duration::from_millis(holds);
+        assert_eq!(permit(&shop, NOW, |it| it.holds = holding).await, yes(0, 0));
+        expected.permit_until = NOW + Millis::try_from(holds).unwrap();
+        assert_eq!(
+            (record(&shop).await, shop.read().await.items),
+            (expected.clone(), units)
+        );
+        let last = expected.permit_until;
+        assert_eq!(shop.buy("ada", "k", 1, last).await, Stopped);
+        assert!(
+            matches!(shop.buy("ada", "k", 1, last - 1).await, Reserved(_)),
+            "{holds}"
+        );
+        for key in keys(&shop) {
+            assert_eq!(shop.raw.call::<i64>(redis::cmd("PTTL").arg(key)), -1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_permit_of_which_half_is_left_is_not_written_again() {
+    let shop = stopped().await;
+    permit(&shop, NOW, |_| {}).await;
+    let before = shop.dump();
+    for later in [0, 1, 29_999, 30_000] {
+        assert_eq!(permit(&shop, NOW + later, |_| {}).await, yes(0, 0));
+        assert_eq!(shop.dump(), before, "{later}");
+    }
+    permit(&shop, NOW + 30_001, |_| {}).await;
+    assert_eq!(record(&shop).await.permit_until, NOW + 90_001);
+    // A shorter one does not take away what a longer one gave.
+    permit(&shop, NOW + 30_001, |it| it.holds = Duration::from_secs(1)).await;
+    assert_eq!(record(&shop).await.permit_until, NOW + 90_001);
+}
+
+#[tokio::test]
+async fn a_permit_tells_how_many_events_wait_and_which_was_the_last() {
+    let shop = stopped().await;
+    assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 0));
+    for (who, seq) in [("ada", 1), ("bob", 2), ("cyd", 3)] {
+        shop.reserve(who, "k", 1).await;
+        assert_eq!(permit(&shop, NOW, |_| {}).await, yes(seq, seq));
+    }
+    let trim = async |seq| {
+        let position = Position { epoch: 1, seq };
+        shop.stock.trim_events(shop.key, position).await.unwrap();
+    };
+    trim(2).await;
+    assert_eq!(permit(&shop, NOW, |_| {}).await, yes(1, 3));
+    trim(3).await;
+    assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 3));
+    assert_eq!(
+        shop.stock.last_event(shop.key).await.unwrap(),
+        Position { epoch: 1, seq: 3 }
+    );
+}
+
+#[tokio::test]
+async fn only_the_epoch_that_was_reconciled_on_this_very_server_is_permitted() {
+    let shop = stopped().await;
+    let before = shop.dump();
+    for epoch in [0, 2, -1] {
+        assert_eq!(
+            permit(&shop, NOW, |it| it.epoch = epoch).await,
+            Permitted::Not,
+            "{epoch}"
+        );
+    }
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    for other in ["", "0", &run_id[1..], &format!("{run_id}0"), &run_id.to_uppercase()] {
+        let permit = generous(1, other);
+        let answer = shop.stock.permit(&shop.sale, 0, &permit, Some(NOW)).await.unwrap();
+        assert_eq!(answer, Permitted::Not, "{other}");
+    }
+    assert_eq!(shop.dump(), before);
+    // Nor is one renewed that holds.
+    permit(&shop, NOW, |_| {}).await;
+    let before = shop.dump();
+    let late = NOW + 50_000;
+    assert_eq!(permit(&shop, late, |it| it.epoch = 2).await, Permitted::Not);
+    assert_eq!(permit(&shop, late, |it| it.run_id = "another").await, Permitted::Not);
+    assert_eq!(shop.dump(), before);
+}
+
+#[tokio::test]
+async fn the_answers_tell_what_is_wrong() {
+    let shop = stopped().await;
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let ask = |epoch: i64, for_ms: i64, run_id: &str| {
+        let args = [arg(epoch), arg(for_ms), arg(10), arg(1000), arg(run_id), arg(NOW)];
+        shop.raw.script(&PERMIT, &keys(&shop), &args)
+    };
+    assert_eq!(ask(1, 60_000, &run_id), "PERMITTED 0 1-0 0");
+    assert_eq!(ask(7, 60_000, &run_id), "STALE 1");
+    assert_eq!(ask(7, 60_000, "x"), "STALE 1");
+    assert_eq!(ask(1, 60_000, "x"), "MOVED");
+    assert_eq!(ask(1, 0, &run_id), "TAKEN");
+    assert_eq!(ask(7, 0, "x"), "TAKEN");
+}
+
+#[tokio::test]
+async fn a_permit_is_taken_away_at_once_whatever_the_epoch_and_as_often_as_one_likes() {
+    for epoch in [1, 5] {
+        let shop = Shop::unloaded(&crate::support::servers::redis(), |_| {}).await;
+        shop.stock.preload(&shop.sale, 0, epoch).await.unwrap();
+        shop.follow().await;
+        shop.permit().await;
+        shop.reserve("ada", "k", 1).await;
+        shop.damage(&shop.key.shard(), 1, &[1]);
+        let mut expected = record(&shop).await;
+        shop.stock.stop(shop.key).await.unwrap();
+        expected.permit_until = 0;
+        assert_eq!(record(&shop).await, expected);
+        assert_eq!(shop.buy("bob", "k", 1, NOW).await, Stopped);
+        let before = shop.dump();
+        shop.stock.stop(shop.key).await.unwrap();
+        assert_eq!(shop.dump(), before);
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_is_not_there_is_stopped_and_not_created() {
+    let shop = stopped().await;
+    shop.remove(&shop.key.events());
+    shop.stock.stop(shop.key).await.unwrap();
+    shop.remove(&shop.key.shard());
+    let before = shop.dump();
+    shop.stock.stop(shop.key).await.unwrap();
+    assert_eq!(shop.stock.epoch(shop.key).await.unwrap(), 0);
+    assert_eq!(shop.dump(), before);
+}
+
+#[tokio::test]
+async fn the_brake_holds_from_the_bound_on_and_lets_go_below_it() {
+    let shop = stopped().await;
+    permit(&shop, NOW, |_| {}).await;
+    for who in ["ada", "bob", "cyd"] {
+        shop.reserve(who, "k", 1).await;
+    }
+    let events_max = async |events_max| {
+        let answer = permit(&shop, NOW, |it| it.events_max = events_max).await;
+        let Permitted::Yes { waiting, brake, .. } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!((waiting, brake), (3, record(&shop).await.brake));
+        brake
+    };
+    assert!(!events_max(4).await);
+    assert!(events_max(3).await);
+    assert_eq!(shop.buy("dan", "k", 1, NOW).await, Overloaded);
+    assert!(matches!(shop.buy("ada", "k", 1, NOW).await, Replayed { .. }));
+    assert!(events_max(2).await);
+    assert!(events_max(0).await);
+    // It is still permitted: only the brake keeps it.
+    assert_eq!(record(&shop).await.permit_until, NOW + 60_000);
+    assert!(!events_max(4).await);
+    assert!(matches!(shop.buy("dan", "k", 1, NOW).await, Reserved(_)));
+    shop.stock
+        .trim_events(shop.key, Position { epoch: 1, seq: 2 })
+        .await
+        .unwrap();
+    let answer = permit(&shop, NOW, |it| it.events_max = 3).await;
+    assert_eq!(answer, yes(2, 4));
+}
+
+#[tokio::test]
+async fn the_brake_holds_while_the_oldest_event_waits_for_longer_than_it_may() {
+    let shop = stopped().await;
+    permit(&shop, NOW, |_| {}).await;
+    shop.reserve("ada", "k", 1).await;
+    shop.buy("bob", "k", 1, NOW + 500).await;
+    let at = async |now| {
+        let answer = permit(&shop, now, |it| it.age_max = Duration::from_millis(1000)).await;
+        let Permitted::Yes { brake, .. } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(brake, record(&shop).await.brake);
+        brake
+    };
+    assert_eq!(
+        [at(NOW).await, at(NOW + 1000).await, at(NOW + 1001).await],
+        [false, false, true]
+    );
+    assert_eq!(shop.buy("cyd", "k", 1, NOW + 1002).await, Overloaded);
+    assert!(!at(NOW + 1000).await);
+    // The oldest is taken in: the next one counts.
+    at(NOW + 1500).await;
+    shop.stock
+        .trim_events(shop.key, Position { epoch: 1, seq: 1 })
+        .await
+        .unwrap();
+    assert_eq!([at(NOW + 1500).await, at(NOW + 1501).await], [false, true]);
+    shop.stock
+        .trim_events(shop.key, Position { epoch: 1, seq: 2 })
+        .await
+        .unwrap();
+    assert!(!at(NOW + 1_000_000).await);
+}
+
+#[tokio::test]
+async fn events_that_are_none_of_ours_do_not_hold_the_permit_up() {
+    let shop = stopped().await;
+    for (field, value) in [("sold", &[b'x'; 40][..]), ("reserved", b"short")] {
+        let mut add = redis::cmd("XADD");
+        add.arg(shop.key.events()).arg("1-*").arg(field).arg(value);
+        let _id: String = shop.raw.call(&mut add);
+        let answer = permit(&shop, END, |it| it.age_max = Duration::from_millis(1)).await;
+        assert!(matches!(answer, Permitted::Yes { brake: false, .. }), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_is_told_later_leaves_the_permit_and_the_brake_as_they_are() {
+    let mut shop = Shop::open(|_| {}).await;
+    shop.damage(&shop.key.shard(), 1, &[1]);
+    shop.change(Lifecycle::Paused).await;
+    let after = record(&shop).await;
+    assert_eq!((after.brake, after.permit_until), (true, PERMITTED + 60_000));
+    assert_eq!(after.lifecycle, Lifecycle::Paused);
+}
+
+#[tokio::test]
+async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
+    let shop = stopped().await;
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let before = shop.stock.now().await.unwrap();
+    shop.stock
+        .permit(&shop.sale, 0, &generous(1, &run_id), None)
+        .await
+        .unwrap();
+    let after = shop.stock.now().await.unwrap();
+    let until = record(&shop).await.permit_until;
+    assert!(
+        (before + 60_000..=after + 60_000).contains(&until),
+        "{before} {until} {after}"
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_missing_or_cut_off_key_keeps_a_shard_from_selling() {
+    each_foreign_key_is_refused!(
+        stopped().await,
+        |shop| [shop.key.shard(), shop.key.events()],
+        try_permit(&shop, NOW, |_| {}).await
+    );
+    each_missing_key_is_noticed!(
+        stopped().await,
+        |shop| [
+            shop.key.shard(),
+            shop.key.events(),
+            shop.key.item(&sku("A")),
+            shop.key.item(&sku("B"))
+        ],
+        try_permit(&shop, NOW, |_| {}).await
+    );
+    each_cut_off_key_is_noticed!(
+        stopped().await,
+        |shop| [(shop.key.shard(), SHARD_CUT)],
+        try_permit(&shop, NOW, |_| {}).await
+    );
+}
+
+#[tokio::test]
+async fn arguments_out_of_bounds_are_refused() {
+    let shop = stopped().await;
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let mut keys = keys(&shop);
+    assert_refused(
+        &shop,
+        &PERMIT,
+        &keys,
+        &[
+            &["one", "1000", "9", "9", &run_id],
+            &["1", "soon", "9", "9", &run_id],
+            &["1", "1000", "few", "9", &run_id],
+            &["1", "1000", "9", "old", &run_id],
+            &["1", "-1", "9", "9", &run_id],
+            &["1", "60001", "9", "9", &run_id],
+            &["1", "1.5", "9", "9", &run_id],
+            &["1", "nan", "9", "9", &run_id],
+            &["1", "1000"],
+        ],
+    );
+    keys.resize(1002, shop.key.item(&sku("B")));
+    let args = ["1", "1000", "9", "9", &run_id].map(arg);
+    assert_eq!(shop.raw.script(&PERMIT, &keys, &args), "PERMITTED 0 1-0 0");
+    keys.push(shop.key.item(&sku("B")));
+    assert_refused(&shop, &PERMIT, &keys, &[&["1", "1000", "9", "9", &run_id]]);
+}
