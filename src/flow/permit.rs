@@ -16,6 +16,7 @@ use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
+use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,9 @@ const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 const ADMITTED_MAX: usize = 1000;
 /// Sales reconciled at once.
 const SALES_AT_ONCE: usize = 4;
+/// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
+const ATTEND_TRIES_MAX: u32 = 20;
+const ATTEND_AGAIN: Duration = Duration::from_millis(50);
 /// Shards asked at once.
 const AT_ONCE: usize = 64;
 
@@ -43,6 +47,18 @@ pub struct Permits {
     state: Mutex<State>,
     /// Wakes the reconciling of this process: a shard does not sell.
     pub wanted: Notify,
+    /// Wakes those who wait for a shard to sell again.
+    granted: Notify,
+    /// One at a time reconciles a sale in this process.
+    attending: Attending,
+}
+
+struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
+
+impl Default for Attending {
+    fn default() -> Self {
+        Self(Cache::new(10_000))
+    }
 }
 
 #[derive(Default)]
@@ -99,6 +115,23 @@ impl Permits {
         let mut state = self.state();
         state.held.insert(shard, held);
         state.suspects.remove(&shard);
+        drop(state);
+        self.granted.notify_waiters();
+    }
+
+    /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
+    pub async fn sells_again(&self, shard: ShardKey, patience: Duration) -> bool {
+        self.doubt(shard);
+        let wait = async {
+            loop {
+                let granted = self.granted.notified();
+                if self.holds(shard) {
+                    return;
+                }
+                granted.await;
+            }
+        };
+        tokio::time::timeout(patience, wait).await.is_ok()
     }
 
     /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
@@ -214,8 +247,14 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
         return Ok(());
     }
     let live = app.sales.live().await?;
-    attend_on(app, sale, &live).await?;
-    Ok(())
+    let mut tries = 1..=ATTEND_TRIES_MAX;
+    loop {
+        match attend_on(app, sale, &live).await {
+            // Another process is at it; what it finds, the next look takes over.
+            Err(Fault::Unavailable(_)) if tries.next().is_some() => tokio::time::sleep(ATTEND_AGAIN).await,
+            outcome => return outcome.map(|_| ()),
+        }
+    }
 }
 
 /// Rebuilds all shards of a sale, whether they have lost anything or not, while it sells; `None` when there is no such
@@ -307,6 +346,13 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
 }
 
 async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
+    let alone = app
+        .permits
+        .attending
+        .0
+        .get_with(sale.id, async { Arc::default() })
+        .await;
+    let _alone = alone.lock().await;
     let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
     let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
     if missing.is_empty() {

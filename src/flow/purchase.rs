@@ -16,9 +16,12 @@ use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::ShardAnswer;
+use std::time::Duration;
 
 /// How often a purchase asks again after units were brought: others may take them first.
 const TRIES_MAX: u32 = 16;
+/// How long a purchase waits for a shard that is being reconciled: that is mostly over in a moment.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Decides one request for units. What is rare is boxed, so that the future of the common case stays small.
 ///
@@ -41,10 +44,18 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     };
     let heard = app.arrivals.commits();
     crash::point("purchase.before_script");
-    let mut looked = None;
+    let (mut looked, mut waited) = (None, false);
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, looked, None).await {
-            Err(Fault::Incomplete(reason)) => return Box::pin(not_selling(app, home, reason)).await,
+            // The shard is not missing: its sale ended long ago.
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if has_left(&sale) => {
+                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
+            }
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
+                waited = true;
+                Box::pin(app.permits.sells_again(home, PATIENCE)).await;
+                continue;
+            }
             answer => answer?,
         };
         crash::point("purchase.after_script");
@@ -79,10 +90,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                     continue;
                 }
             },
-            ShardAnswer::Stopped => {
-                let reason = "the shard has no permit to sell".to_owned();
-                return Box::pin(not_selling(app, home, reason)).await;
-            }
+            ShardAnswer::Stopped => return Err(Fault::Incomplete("the shard has no permit to sell".to_owned())),
             ShardAnswer::Overloaded => {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
             }
@@ -101,16 +109,6 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
-}
-
-/// What a shard that cannot answer makes of a request: its sale ended long ago, or it has to be reconciled.
-async fn not_selling(app: &App, shard: ShardKey, reason: String) -> Result<PurchaseOutcome, Fault> {
-    let sale = app.sales.fresh(shard.sale).await?;
-    if sale.is_some_and(|sale| has_left(&sale)) {
-        return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
-    }
-    app.permits.doubt(shard);
-    Err(Fault::Incomplete(reason))
 }
 
 /// What an order that was decided long ago makes of a request; `None` when there is no such order.

@@ -72,7 +72,7 @@ impl Shopper {
     fn row(&self) -> usize {
         let order = |order: &Order| 36 + format!("{EPOCH}-{}", order.seq).len();
         let orders: usize = self.here().iter().map(|(_, it)| order(it)).sum();
-        11 + 6 * self.items.len() + 12 * self.window.len() + orders
+        12 + 6 * self.items.len() + 12 * self.window.len() + orders
     }
 
     /// Units of an item that the shopper has.

@@ -21,6 +21,7 @@ fn come_in(shop: &Shop, lender: u16, epoch: i64) -> String {
         arg(1),
         arg(lender),
         arg(epoch),
+        arg(1),
         arg(NOW),
     ];
     shop.raw.script(&TRANSFER_IN, &keys, &args)

@@ -53,8 +53,8 @@ async fn with_a_long_row() -> Shop {
 
 #[tokio::test]
 async fn a_row_of_four_kibibytes_keeps_its_decided_orders_and_one_byte_more_leaves_them_to_the_ledger() {
-    // 11 bytes, 6 an item, 12 an entry of the window, 36 and the event's id an order: one of 4096, one of 4097.
-    for (epoch, orders, together, is_left) in [(1, 98, 14, false), (10, 93, 23, true)] {
+    // 12 bytes, 6 an item, 12 an entry of the window, 36 and the event's id an order: one of 4096, one of 4097.
+    for (epoch, orders, together, is_left) in [(10, 95, 16, false), (1, 98, 14, true)] {
         for state in [Paid, Cancelled, Expired, Revoked] {
             let (shop, _) = with_orders(epoch, orders, together).await;
             assert_eq!(row(&shop).len(), if is_left { ROW_MAX + 1 } else { ROW_MAX });
@@ -199,7 +199,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
 #[tokio::test]
 async fn a_shopper_whose_every_order_is_left_is_remembered() {
     let shop = Shop::open(|_| {}).await;
-    let mut nothing_else = [0; 11];
+    let mut nothing_else = [0; 12];
     nothing_else[6] = 7;
     shop.put(&shop.key.buyer(&user("ada")), &nothing_else);
     assert_eq!(shop.resolve("ada", "k", Paid).await, Resolved::Already);

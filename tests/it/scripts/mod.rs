@@ -308,7 +308,7 @@ impl Shop {
         let key = self.key.buyer(&user(who));
         let there: i64 = self.raw.call(redis::cmd("EXISTS").arg(&key));
         if there == 0 {
-            self.put(&key, &[0; 11]);
+            self.put(&key, &[0; 12]);
         }
         self.damage(&key, 0, &until.to_be_bytes()[2..]);
     }

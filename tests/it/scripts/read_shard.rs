@@ -142,8 +142,8 @@ async fn a_shopper_that_is_cut_off_is_a_defect_and_not_half_a_shopper() {
     let (key, ada) = (shop.key.buyer(&user("ada")), shop.buyer("ada").await);
     let bytes = shop.bytes(&key);
     // Where the row may end: before its orders, and after each.
-    let whole = [11 + 12 + 24, 11 + 12 + 24 + 39, bytes.len()];
-    assert_eq!(bytes.len(), 11 + 12 + 24 + 39 + 39);
+    let whole = [12 + 12 + 24, 12 + 12 + 24 + 39, bytes.len()];
+    assert_eq!(bytes.len(), 12 + 12 + 24 + 39 + 39);
     for length in 0..=bytes.len() {
         shop.put(&key, &bytes[..length]);
         let answer = shop.stock.read_buyer(shop.key, &user("ada")).await;

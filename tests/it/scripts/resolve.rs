@@ -157,9 +157,9 @@ async fn what_cannot_be_is_a_defect_and_changes_nothing() {
     shop.damage(&item, 11, &[3]);
     shop.damage(&buyer, 16, &[2]);
     cannot_be(&[Cancelled, Expired, Revoked]).await;
-    shop.damage(&buyer, 12, &[1]);
+    shop.damage(&buyer, 13, &[1]);
     cannot_be(&DECISIONS).await;
-    shop.damage(&buyer, 12, &[0, 0, 0, 0, 3]);
+    shop.damage(&buyer, 13, &[0, 0, 0, 0, 3]);
     assert_eq!(shop.dump(), before);
     assert_eq!(shop.resolve("ada", "k", Paid).await, Resolved::Now);
 }

@@ -38,8 +38,11 @@ async fn new_units_are_free_and_granted_once_for_each_id() {
 #[tokio::test]
 async fn the_answer_tells_the_first_time_from_the_others() {
     let shop = Shop::open(|_| {}).await;
-    let keys = [shop.key.item(&sku("A")), shop.key.applied()];
-    let args = [arg(Uuid::now_v7().to_string()), arg("1000000000")];
+    let keys = [shop.key.item(&sku("A")), shop.key.shard(), shop.key.applied()];
+    let args = |epoch: &str| [arg(Uuid::from_u128(1).to_string()), arg("1000000000"), arg(epoch)];
+    // Of another life of the shard: it may have counted the units.
+    assert_eq!(shop.raw.script(&RESTOCK, &keys, &args("2")), "STALE");
+    let args = args("1");
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ADDED");
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ALREADY");
     assert_eq!(shop.counters().await.granted, 1_000_000_010);

@@ -40,7 +40,11 @@ async fn units_go_from_one_shard_to_the_other_in_three_steps() {
     let shop = two_shards().await;
     assert_eq!(out(&shop, ID, 2).await.unwrap(), sent(2));
     let on_its_way = on_its_way(ID, 2);
-    assert_eq!(shop.read().await.transfers, std::slice::from_ref(&on_its_way));
+    let unseen = Transfer {
+        to_epoch: 0,
+        ..on_its_way.clone()
+    };
+    assert_eq!(shop.read().await.transfers, [unseen]);
     assert_eq!(
         shop.stock.transfers(shop.sale.id, 2).await.unwrap(),
         [(0, on_its_way.clone())]
@@ -169,18 +173,26 @@ async fn the_answers_tell_the_first_time_from_the_others() {
     let out_keys = [from.item(&sku("A")), from.shard(), from.transfers(), from.applied()];
     let out_args = [id.clone(), arg("A"), arg("1"), arg("3"), arg(NOW)];
     let in_keys = [to.item(&sku("A")), to.shard(), to.fences(), to.applied()];
-    let in_args = [id.clone(), arg("3"), arg("0"), arg("1")];
+    let in_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("1")];
+    let stale_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("2")];
     let (done_keys, done_args) = ([from.transfers(), from.applied()], [id]);
     let answers = [
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
+        shop.raw.script(&TRANSFER_IN, &in_keys, &stale_args),
         shop.raw.script(&TRANSFER_IN, &in_keys, &in_args),
         shop.raw.script(&TRANSFER_IN, &in_keys, &in_args),
+        shop.raw.script(&TRANSFER_IN, &in_keys, &stale_args),
         shop.raw.script(&TRANSFER_DONE, &done_keys, &done_args),
         shop.raw.script(&TRANSFER_DONE, &done_keys, &done_args),
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
     ];
-    assert_eq!(answers, ["OUT 3 1", "OUT 3 1", "IN", "ALREADY", "DONE", "DONE", "DONE"]);
+    assert_eq!(
+        answers,
+        [
+            "OUT 3 1", "OUT 3 1", "STALE", "IN", "ALREADY", "ALREADY", "DONE", "DONE", "DONE"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -331,7 +343,7 @@ async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
         shop.raw.script(&TRANSFER_OUT, &out_keys(0), &args)
     };
     let come_in = |id: &str, now| {
-        let args = [arg(id), arg("1"), arg("0"), arg("1"), arg(now)];
+        let args = [arg(id), arg("1"), arg("0"), arg("1"), arg("1"), arg(now)];
         shop.raw.script(&TRANSFER_IN, &in_keys(1), &args)
     };
     let before = shop.dump();
