@@ -58,7 +58,7 @@ async fn dies_at(point: &str) {
     // A quarter of the units lies on each shard, so this shopper's purchase has to borrow.
     let user = shopper_at(&sale, 2);
     let order = match point.split_once('.').unwrap().0 {
-        "cancel" | "release" | "pay" => Some(bought(&world.app, &sale, &user, "k", QUANTITY).await.id),
+        "cancel" | "release" | "pay" | "rebuild" => Some(bought(&world.app, &sale, &user, "k", QUANTITY).await.id),
         _ => None,
     };
     if point.starts_with("pay.") {
@@ -115,6 +115,7 @@ impl Request<'_> {
                 client.operate(id, "restock", "k", &body).await
             }
             ("transition", _) => client.operate(id, "pause", "k", &json!({})).await,
+            ("rebuild", _) => client.operate(id, "rebuild", "k", &json!({})).await,
             other => panic!("no request is known to reach {other:?}"),
         }
     }
@@ -166,6 +167,14 @@ impl Request<'_> {
                     request.unwrap(),
                     flashsale::domain::purchase::PurchaseOutcome::NotOpen(paused)
                 );
+            }
+            ("rebuild", _) => {
+                assert_eq!(
+                    (answer.status, &answer.body["orders"]),
+                    (200, &1.into()),
+                    "{point}: {answer:?}"
+                );
+                assert_eq!(world.rested(sale).await.stock.held, i64::from(QUANTITY), "{point}");
             }
             other => panic!("nothing is known to be right after {other:?}"),
         }

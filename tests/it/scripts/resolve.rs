@@ -155,7 +155,7 @@ async fn what_cannot_be_is_a_defect_and_changes_nothing() {
     shop.damage(&item, 11, &[2]);
     cannot_be(&DECISIONS).await;
     shop.damage(&item, 11, &[3]);
-    shop.damage(&buyer, 16, &[2]);
+    shop.damage(&buyer, 17, &[2]);
     cannot_be(&[Cancelled, Expired, Revoked]).await;
     shop.damage(&buyer, 13, &[1]);
     cannot_be(&DECISIONS).await;
