@@ -123,8 +123,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..TRANSFERS, 1..6_i64).prop_map(|(transfer, wanted)| Step::Out { transfer, wanted }),
         6 => (0..TRANSFERS).prop_map(|transfer| Step::In { transfer }),
         2 => (0..TRANSFERS).prop_map(|transfer| Step::Done { transfer }),
-        3 => (0..TRANSFERS).prop_map(|transfer| Step::GiveBack { transfer }),
-        3 => (0..TRANSFERS, prop_oneof![4 => Just(false), 1 => Just(true)])
+        4 => (0..TRANSFERS).prop_map(|transfer| Step::GiveBack { transfer }),
+        4 => (0..TRANSFERS, prop_oneof![4 => Just(false), 1 => Just(true)])
             .prop_map(|(transfer, astray)| Step::WithdrawDone { transfer, astray }),
         2 => (0..RESTOCKS, 1..8_i64).prop_map(|(restock, units)| Step::Restock { restock, units }),
         4 => (0..SHARDS, -1..3_i64, prop_oneof![5 => Just(1_u8), 1 => Just(2), 1 => Just(3)], edge(-3000), edge(20_000))
