@@ -25,7 +25,8 @@ local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key = KEYS[1], KEYS[2]
 local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
-if not (epoch and for_ms and events_max and age_max) or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
+if not (epoch and for_ms and events_max and age_max)
+  or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
   return redis.error_reply('BADARG permit')
 end
 local shard = redis.call('GET', shard_key)

@@ -49,6 +49,7 @@ redis.call('SET', shard_key, pack('>BBI6I6I6I4I6I6I6', 0, 0, 0, starts_at, ends_
   .. ARGV[1] .. '-*')
 for item = 0, items - 1 do
   local units, unit_limit = tonumber(ARGV[6 + item * 2]), tonumber(ARGV[7 + item * 2])
-  redis.call('SET', KEYS[3 + item], pack('>I6I6I4I2I6I6I6I6I6I6I6', units, 0, unit_limit, item, 0, 0, 0, 0, units, 0, 0))
+  redis.call('SET', KEYS[3 + item],
+    pack('>I6I6I4I2I6I6I6I6I6I6I6', units, 0, unit_limit, item, 0, 0, 0, 0, units, 0, 0))
 end
 return { 'LOADED' }

@@ -28,7 +28,8 @@ local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, added, lender = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local epoch, own_epoch, now = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0 or not (epoch and own_epoch) then
+if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0
+  or not (epoch and own_epoch) then
   return redis.error_reply('BADARG transfer_in')
 end
 local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
