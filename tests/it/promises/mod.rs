@@ -1,5 +1,6 @@
 //! What always holds, whatever happens: each module is one promise and the ways in which it could be broken.
 
+mod cluster;
 mod crash;
 mod crowd;
 mod durability;

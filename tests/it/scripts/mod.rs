@@ -10,6 +10,7 @@ mod purchase;
 mod read_shard;
 mod resolve;
 mod restock;
+mod restore;
 mod server;
 mod set_state;
 mod transfer;

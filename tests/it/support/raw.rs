@@ -23,6 +23,11 @@ impl Raw {
         command.query(&mut *self.0.borrow_mut()).unwrap()
     }
 
+    /// Runs one command that may be refused.
+    pub fn try_call<T: FromRedisValue>(&self, command: &mut redis::Cmd) -> Result<T, RedisError> {
+        command.query(&mut *self.0.borrow_mut())
+    }
+
     /// Every key that matches, byte for byte.
     pub fn dump(&self, pattern: &str) -> Dump {
         let keys: Vec<Vec<u8>> = self.call(redis::cmd("KEYS").arg(pattern));

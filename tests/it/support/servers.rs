@@ -87,25 +87,187 @@ pub struct TcpRedis {
     _folder: tempfile::TempDir,
 }
 
+/// A port that nobody has, and that nobody else is given in the moment until a server takes it.
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
 impl TcpRedis {
     fn start() -> Self {
-        // Nobody else is given it in the moment until the server takes it.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let settings = [
-            ("port", port.to_string().as_str()),
-            ("bind", "127.0.0.1"),
-            // A replica is served at once, instead of waiting five seconds for others.
-            ("repl-diskless-sync-delay", "0"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        // A replica is served at once, instead of waiting five seconds for others.
+        Self::with(&[("repl-diskless-sync-delay", "0")])
+    }
+
+    fn with(settings: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        let own = [("port", port.to_string()), ("bind", "127.0.0.1".to_owned())];
+        let settings = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let settings = own
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .chain(settings);
         let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
         Self {
-            server: start_redis(folder.path(), settings.into()),
+            server: start_redis(folder.path(), settings.collect()),
             port,
             _folder: folder,
         }
+    }
+
+    /// A connection over TCP: what it says goes to this node.
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.server.url())
+    }
+}
+
+/// Three primaries and a replica of each, as a cluster of the test's own.
+pub struct Cluster {
+    nodes: Vec<TcpRedis>,
+    dead: Vec<u16>,
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        let bus: Vec<u16> = (0..6).map(|_| free_port()).collect();
+        let start = |bus: &u16| {
+            TcpRedis::with(&[
+                ("cluster-enabled", "yes"),
+                ("cluster-port", &bus.to_string()),
+                ("cluster-node-timeout", "1000"),
+                ("cluster-require-full-coverage", "no"),
+                ("repl-diskless-sync-delay", "0"),
+            ])
+        };
+        let nodes: Vec<TcpRedis> = bus.iter().map(start).collect();
+        let cluster = Self {
+            nodes,
+            dead: Vec::new(),
+        };
+        let slots = [(0, 5460), (5461, 10922), (10923, 16383)];
+        for (node, (from, to)) in cluster.nodes.iter().zip(slots) {
+            let _ok: String = node
+                .raw()
+                .call(redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(from).arg(to));
+        }
+        for (node, bus) in cluster.nodes.iter().zip(&bus).skip(1) {
+            let mut meet = redis::cmd("CLUSTER");
+            meet.arg("MEET").arg("127.0.0.1").arg(node.port).arg(*bus);
+            let _ok: String = cluster.nodes[0].raw().call(&mut meet);
+        }
+        let all_say = |what: &str| {
+            eventually(what, || {
+                cluster.nodes.iter().all(|node| {
+                    let info: String = node.raw().call(redis::cmd("CLUSTER").arg("INFO"));
+                    info.contains(what)
+                })
+            });
+        };
+        all_say("cluster_known_nodes:6");
+        for (replica, primary) in cluster.nodes[3..].iter().zip(&cluster.nodes) {
+            let id: String = primary.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+            eventually("a replica knows its primary", || {
+                let answer: Result<String, _> = replica.raw().try_call(redis::cmd("CLUSTER").arg("REPLICATE").arg(&id));
+                answer.is_ok()
+            });
+        }
+        all_say("cluster_state:ok");
+        eventually("the replicas follow", || {
+            cluster.nodes[..3].iter().all(|node| {
+                let info: String = node.raw().call(redis::cmd("INFO").arg("replication"));
+                info.contains("state=online")
+            })
+        });
+        cluster
+    }
+
+    pub fn url(&self) -> String {
+        let ports: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port))
+            .collect();
+        format!("redis+cluster://{}", ports[..3].join(","))
+    }
+
+    fn alive(&self) -> impl Iterator<Item = &TcpRedis> {
+        self.nodes.iter().filter(|node| !self.dead.contains(&node.port))
+    }
+
+    /// The primary that has this slot, as the first node that lives sees it.
+    fn primary_of(&self, slot: u16) -> &TcpRedis {
+        let view: String = self
+            .alive()
+            .next()
+            .unwrap()
+            .raw()
+            .call(redis::cmd("CLUSTER").arg("NODES"));
+        let has = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let ranges = words.get(8..).unwrap_or_default();
+            let is_in = |range: &&str| {
+                let (from, to) = range.split_once('-').unwrap_or((range, range));
+                matches!((from.parse::<u16>(), to.parse::<u16>()), (Ok(from), Ok(to)) if (from..=to).contains(&slot))
+            };
+            words[2].contains("master") && !words[2].contains("fail") && ranges.iter().any(is_in)
+        };
+        let line = view
+            .lines()
+            .find(has)
+            .unwrap_or_else(|| panic!("nobody has slot {slot}:\n{view}"));
+        let address = line.split(' ').nth(1).unwrap().split('@').next().unwrap();
+        let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+        self.nodes.iter().find(|node| node.port == port).unwrap()
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> u16 {
+        self.nodes[3].raw().call(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key))
+    }
+
+    /// Ends the primary that has this slot, as `kill -9` does.
+    pub fn kill_primary_of(&mut self, slot: u16) {
+        let (pid, port) = {
+            let primary = self.primary_of(slot);
+            (primary.server.pid(), primary.port)
+        };
+        kill(pid);
+        self.dead.push(port);
+    }
+
+    /// Moves a slot with its keys to another primary, a few keys at a time, as `redis-cli --cluster reshard` does.
+    pub fn move_slot(&self, slot: u16) {
+        let from = self.primary_of(slot);
+        let to = [0, 6000, 12000].map(|slot| self.primary_of(slot));
+        let to = to.into_iter().find(|node| node.port != from.port).unwrap();
+        let id = |node: &TcpRedis| -> String { node.raw().call(redis::cmd("CLUSTER").arg("MYID")) };
+        let set = |at: &TcpRedis, state: &str, id: &str| {
+            let mut command = redis::cmd("CLUSTER");
+            let _ok: String = at.raw().call(command.arg("SETSLOT").arg(slot).arg(state).arg(id));
+        };
+        set(to, "IMPORTING", &id(from));
+        set(from, "MIGRATING", &id(to));
+        loop {
+            let mut list = redis::cmd("CLUSTER");
+            let keys: Vec<Vec<u8>> = from.raw().call(list.arg("GETKEYSINSLOT").arg(slot).arg(10));
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate
+                .arg("127.0.0.1")
+                .arg(to.port)
+                .arg("")
+                .arg(0)
+                .arg(5000)
+                .arg("KEYS")
+                .arg(keys);
+            let _ok: String = from.raw().call(&mut migrate);
+        }
+        set(to, "NODE", &id(to));
+        set(from, "NODE", &id(to));
     }
 }
 

@@ -1,0 +1,223 @@
+use super::{NOW, Shop, assert_refused, on_its_way, sku, user};
+use flashsale::domain::event::Position;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::Sku;
+use flashsale::domain::order::OrderState::{Cancelled, Paid, Reserved};
+use flashsale::domain::report::Counters;
+use flashsale::domain::sale::Lifecycle;
+use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, RESTORE_BUYERS};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A shard of two shoppers and three orders, one of each fate, whose events were drained.
+async fn drained() -> Shop {
+    let shop = Shop::open(|sale| sale.shards = 2).await;
+    for (who, key, quantity) in [("ada", "k", 2), ("ada", "l", 1), ("bob", "k", 1)] {
+        shop.reserve(who, key, quantity).await;
+    }
+    assert_eq!(
+        shop.resolve("ada", "l", Paid).await,
+        flashsale::stock::resolve::Resolved::Now
+    );
+    assert_eq!(
+        shop.resolve("bob", "k", Cancelled).await,
+        flashsale::stock::resolve::Resolved::Now
+    );
+    shop.stock
+        .trim_events(shop.key, Position { epoch: 1, seq: 3 })
+        .await
+        .unwrap();
+    shop
+}
+
+async fn begin(shop: &Shop, life: (i64, i64)) -> Result<(), Fault> {
+    shop.stock
+        .begin_restore(&shop.sale, 0, life, &[(0, life.1), (1, 1)])
+        .await
+}
+
+async fn end(shop: &Shop, epoch: i64, units: &BTreeMap<Sku, Counters>, applied: &[Uuid]) -> Result<(), Fault> {
+    shop.stock.end_restore(&shop.sale, 0, epoch, units, applied).await
+}
+
+fn refused(answer: &Result<(), Fault>) -> bool {
+    matches!(answer, Err(Fault::Unavailable(text)) if text.contains("has changed"))
+}
+
+#[tokio::test]
+async fn what_is_restored_is_byte_for_byte_what_the_scripts_had_written() {
+    let shop = drained().await;
+    let key = shop.key.buyer(&user("ada"));
+    let (row, item) = (shop.bytes(&key), shop.bytes(&shop.key.item(&sku("A"))));
+    let (ada, units) = (shop.buyer("ada").await, shop.read().await.items);
+    assert_eq!(
+        ada.orders.iter().map(|(_, it)| it.state).collect::<Vec<_>>(),
+        [Reserved, Paid]
+    );
+    begin(&shop, (1, 2)).await.unwrap();
+    shop.remove(&key);
+    shop.remove(&shop.key.item(&sku("A")));
+    let buyers = [(user("ada"), ada)];
+    shop.stock.restore_buyers(shop.key, 2, &buyers).await.unwrap();
+    end(&shop, 2, &units, &[]).await.unwrap();
+    assert_eq!((shop.bytes(&key), shop.bytes(&shop.key.item(&sku("A")))), (row, item));
+    let record = shop.read().await.record;
+    assert_eq!(
+        (
+            record.epoch,
+            record.lifecycle,
+            record.permit_until,
+            record.state_version
+        ),
+        (2, Lifecycle::Active, 0, 1)
+    );
+    // It knows its orders at once, and sells once it is permitted to.
+    assert!(matches!(
+        shop.buy("ada", "k", 2, NOW).await,
+        ShardAnswer::Replayed { drained: true, .. }
+    ));
+    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Stopped);
+    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    shop.stock
+        .permit(&shop.sale, 0, &super::generous(2, &run_id), Some(NOW))
+        .await
+        .unwrap();
+    let ShardAnswer::Reserved(order) = shop.buy("cyd", "k", 1, NOW).await else {
+        panic!("a restored shard sells");
+    };
+    assert_eq!(order.event, Some(Position { epoch: 2, seq: 1 }));
+}
+
+#[tokio::test]
+async fn a_life_begins_only_after_the_one_that_was_looked_at_and_with_nothing_undrained() {
+    let shop = drained().await;
+    let before = shop.dump();
+    for life in [(0, 2), (2, 3)] {
+        assert!(refused(&begin(&shop, life).await), "{life:?}");
+    }
+    assert_eq!(shop.dump(), before);
+    shop.reserve("cyd", "k", 1).await;
+    let before = shop.dump();
+    assert!(
+        refused(&begin(&shop, (1, 2)).await),
+        "an event that nobody has drained is kept"
+    );
+    assert_eq!(shop.dump(), before);
+    let last = Position { epoch: 1, seq: 4 };
+    shop.stock.trim_events(shop.key, last).await.unwrap();
+    begin(&shop, (1, 2)).await.unwrap();
+    let begun = shop.dump();
+    assert!(refused(&begin(&shop, (1, 2)).await), "twice is once");
+    assert_eq!(shop.dump(), begun);
+}
+
+#[tokio::test]
+async fn a_shard_that_is_not_there_begins_from_nothing() {
+    let shop = Shop::loaded(|_| {}).await;
+    let key = shop.key;
+    for key in [key.shard(), key.events(), key.item(&sku("A")), key.item(&sku("B"))] {
+        shop.remove(&key);
+    }
+    assert!(refused(&begin(&shop, (1, 2)).await));
+    begin(&shop, (0, 2)).await.unwrap();
+    let units = BTreeMap::from([(
+        sku("A"),
+        Counters {
+            available: 10,
+            granted: 10,
+            ..Counters::default()
+        },
+    )]);
+    end(&shop, 2, &units, &[]).await.unwrap();
+    assert_eq!(shop.counters().await.available, 10);
+    assert_eq!(shop.read().await.counters(&sku("B")), Counters::default());
+}
+
+#[tokio::test]
+async fn nothing_is_written_on_a_shard_that_sells_or_is_in_another_life() {
+    let shop = drained().await;
+    let (ada, units) = (shop.buyer("ada").await, shop.read().await.items);
+    let buyers = [(user("ada"), ada)];
+    let none = async |epoch: i64| {
+        let before = shop.dump();
+        assert!(
+            refused(&shop.stock.restore_buyers(shop.key, epoch, &buyers).await),
+            "{epoch}"
+        );
+        assert!(refused(&end(&shop, epoch, &units, &[]).await), "{epoch}");
+        assert_eq!(shop.dump(), before);
+    };
+    none(1).await;
+    begin(&shop, (1, 2)).await.unwrap();
+    for epoch in [1, 3] {
+        none(epoch).await;
+    }
+    shop.stock.restore_buyers(shop.key, 2, &buyers).await.unwrap();
+    end(&shop, 2, &units, &[]).await.unwrap();
+    none(2).await;
+}
+
+#[tokio::test]
+async fn what_is_counted_already_does_not_come_in_and_what_was_finished_stays_finished() {
+    let shop = drained().await;
+    let (finished, counted) = (on_its_way(Uuid::now_v7(), 1), on_its_way(Uuid::now_v7(), 1));
+    shop.stock.transfer_in(shop.key, 1, &finished).await.unwrap();
+    let units = shop.read().await.items;
+    begin(&shop, (1, 2)).await.unwrap();
+    end(&shop, 2, &units, &[counted.id]).await.unwrap();
+    let before = shop.dump();
+    for transfer in [finished, counted] {
+        shop.stock.transfer_in(shop.key, 1, &transfer).await.unwrap();
+    }
+    assert_eq!(shop.dump(), before);
+}
+
+#[tokio::test]
+async fn what_was_on_its_way_from_the_ended_life_is_forgotten_and_its_fences_are_set_anew() {
+    let shop = drained().await;
+    shop.stock.fence(shop.key, &[(1, 9)]).await.unwrap();
+    let to = flashsale::stock::transfer::Destination::Shard(1);
+    shop.stock
+        .transfer_out(shop.key, Uuid::now_v7(), &sku("A"), to, 1, NOW)
+        .await
+        .unwrap();
+    begin(&shop, (1, 2)).await.unwrap();
+    assert!(shop.read().await.transfers.is_empty());
+    let fences: BTreeMap<u16, i64> = shop.raw.call(redis::cmd("HGETALL").arg(shop.key.fences()));
+    assert_eq!(fences, BTreeMap::from([(0, 2), (1, 1)]));
+}
+
+#[tokio::test]
+async fn arguments_out_of_bounds_are_refused() {
+    let shop = drained().await;
+    let key = shop.key;
+    let record = "x".repeat(45);
+    let begins: &[&[&str]] = &[
+        &["", "2", &record],
+        &["1", "", &record],
+        &["1", "1", &record],
+        &["2", "1", &record],
+        &["1", "2", &record[1..]],
+        &["1", "2", &record, "1"],
+    ];
+    let keys = [key.shard(), key.events(), key.transfers(), key.fences()];
+    assert_refused(&shop, &BEGIN_RESTORE, &keys, begins);
+    let buyers = [key.shard(), key.buyer(&user("ada"))];
+    assert_refused(
+        &shop,
+        &RESTORE_BUYERS,
+        &buyers,
+        &[&["", "row"], &["2"], &["2", "row", "row"]],
+    );
+    assert_refused(&shop, &RESTORE_BUYERS, &buyers[..1], &[&["2"]]);
+    let item = "x".repeat(60);
+    let ends: &[&[&str]] = &[
+        &["", &record, &item],
+        &["2", &record[1..], &item],
+        &["2", &record, &item[1..]],
+        &["2", &record],
+    ];
+    let keys = [key.shard(), key.applied(), key.item(&sku("A"))];
+    assert_refused(&shop, &END_RESTORE, &keys, ends);
+}
