@@ -4,8 +4,9 @@
 //! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
-use super::rebuild::rebuild;
-use super::reconcile::{drain_whole, reconcile};
+use super::rebuild::{make_ready, rebuild};
+use super::reconcile::reconcile;
+use super::retire::is_leaving;
 use super::{App, Tally};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -173,7 +174,9 @@ async fn permit(app: &App, sale: &Sale, shard: u16, epoch: i64, run_id: &str) ->
 /// The first fault; the other sales have had their turn.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    let sales: Vec<Arc<Sale>> = sales.iter().filter(|sale| sale.is_in_stock()).cloned().collect();
+    // One that is about to leave Redis is no loss when its keys are gone.
+    let stays = |sale: &&Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
+    let sales: Vec<Arc<Sale>> = sales.iter().filter(stays).cloned().collect();
     let run_id = admit(app, &sales).await?;
     let mut tally = Tally::default();
     for sale in &sales {
@@ -215,15 +218,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     let shards: Vec<u16> = (0..sale.shards).collect();
     let mut tries = 1..=REBUILD_TRIES_MAX;
     loop {
-        for shard in &shards {
-            app.stock
-                .stop(ShardKey {
-                    sale: id,
-                    shard: *shard,
-                })
-                .await?;
-        }
-        drain_whole(app, &sale, &shards).await?;
+        make_ready(app, &sale, &shards).await?;
         let run_id = app.stock.run_id().await?;
         match rebuild(app, &sale, &shards, &run_id).await {
             // The workers have given a permit again, or decide or drain at this moment.

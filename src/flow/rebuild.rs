@@ -1,21 +1,23 @@
 //! Rebuild: write shards anew from the ledger, when Redis has lost what it knew of them or an operator asks for it.
 //!
-//! The ledger's rows of the shards are locked throughout, and the shards have no permit: nobody sells from them, lends
-//! to them, drains them or decides about their orders. A shard that is being written is marked as loading and is of
-//! an epoch that the ledger does not know, so a crash on the way leaves one that is rebuilt again.
+//! One rebuilding of a sale runs at a time, and the ledger's rows of the shards are locked throughout: nobody drains
+//! them or decides about their orders. It begins with a new epoch that the ledger does not know, so from then on nobody
+//! can give them a permit: they sell nothing, lend nothing and borrow nothing. A crash on the way leaves shards that are
+//! rebuilt again.
 //!
 //! What is free on a rebuilt shard is what the sale owns and no other shard accounts for: units in the hands of a
 //! transfer to it have arrived, units that it had lent before it was lost are its own again, and a fence on every
-//! other shard keeps them from arriving there after all.
+//! other shard keeps them from arriving there after all. Whatever the ledger had to tell the shards, they know then.
 
 use super::App;
 use super::borrow::finish;
+use super::drain::drain_to_now;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::report::{Counters, Rebuilt};
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::shard::part;
 use crate::domain::time::Millis;
 use crate::ledger::outbox::Message;
@@ -23,13 +25,17 @@ use crate::ledger::rebuild::{RebuildClaim, Restored};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::record::{BuyerRecord, OrderRecord};
+use crate::stock::restore::Begun;
 use crate::stock::transfer::Destination;
 use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
+/// How long the drain of what a shard has left may take.
+pub(super) const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// Shoppers written in one round trip.
 const BUYERS_MAX: usize = 500;
 /// Round trips under way at once.
@@ -66,45 +72,53 @@ pub async fn rebuild(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> Re
             sale: sale.id,
             shard: *shard,
         };
-        app.stock.stop(key).await?;
         let standing = claim.standings.get(shard).map_or(0, |standing| standing.epoch);
         epochs.insert(*shard, standing.max(app.stock.epoch(key).await?) + 1);
     }
-    let keys: Vec<ShardKey> = shards
-        .iter()
-        .map(|shard| ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        })
-        .collect();
-    if app.stock.undrained(&keys).await?.iter().any(|events| *events > 0) {
-        return Err(Fault::Unavailable(
-            "events came in that have to be drained first".to_owned(),
-        ));
-    }
-    let others = look_at_others(app, sale, &claim, &epochs).await?;
     let fences: Vec<(u16, i64)> = claim
         .standings
         .iter()
         .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
         .collect();
+    let mut without_stream = Vec::new();
     for (shard, epoch) in &epochs {
-        let applied = applied(*shard, &others, &claim);
-        app.stock.begin_restore(sale, *shard, *epoch, &applied, &fences).await?;
+        match app.stock.begin_restore(sale, *shard, *epoch, &fences).await? {
+            Begun::Yes { lost_events: true } => without_stream.push(*shard),
+            Begun::Yes { lost_events: false } => {}
+            Begun::Events(waiting) => {
+                return Err(Fault::Unavailable(format!(
+                    "{waiting} events of shard {shard} have to be taken in first"
+                )));
+            }
+        }
     }
     crash::point("rebuild.after_begin");
+    if !without_stream.is_empty() {
+        // Their shoppers may have orders that the ledger never heard of, and never will.
+        app.stock.forget_buyers(sale.id, &without_stream).await?;
+    }
+    // Only now: nothing moves to or from the rebuilt shards any more.
+    let others = look_at_others(app, sale, &claim, &epochs).await?;
     let live = restore_buyers(app, sale, &mut claim, &epochs).await?;
     crash::point("rebuild.after_buyers");
-    let Some(units) = divide(sale, &claim, &others, &live, &epochs) else {
+    let Some(units) = divide(sale, &claim.stock, &others, &live, &epochs) else {
         // Others hold more than is theirs: they have forgotten something, too.
         drop(claim);
         let all: Vec<u16> = (0..sale.shards).collect();
         tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
+        make_ready(app, sale, &all).await?;
         return Box::pin(rebuild(app, sale, &all, run_id)).await;
     };
     for (shard, epoch) in &epochs {
         let units = units.get(shard).cloned().unwrap_or_default();
-        app.stock.end_restore(sale, *shard, *epoch, &units).await?;
+        let applied = applied(*shard, &others, &claim);
+        app.stock.end_restore(sale, *shard, *epoch, &units, &applied).await?;
+    }
+    // Its state may have changed since it was read here, and the shards may have been told too early.
+    if let Some(sale) = app.ledger.sale(sale.id).await? {
+        for shard in shards {
+            app.stock.set_state(&sale, *shard).await?;
+        }
     }
     crash::point("rebuild.before_commit");
     let lost = lost(app, sale.id, &claim, &epochs);
@@ -141,10 +155,36 @@ fn lost(app: &App, sale: SaleId, claim: &RebuildClaim, epochs: &BTreeMap<u16, i6
 fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
     let mut applied = others.on_their_way.get(&shard).cloned().unwrap_or_default();
     applied.extend(claim.waiting.iter().filter_map(|(of, message)| match message {
-        Message::GiveBack { transfer, .. } if *of == shard => Some(*transfer),
+        Message::GiveBack { transfer: id, .. } | Message::Restock { id, .. } if *of == shard => Some(*id),
         _ => None,
     }));
     applied
+}
+
+/// Stops shards and takes in what they have left, so that they may be rebuilt.
+///
+/// # Errors
+/// A fault leaves events to be drained.
+pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    for shard in shards {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        app.stock.stop(key).await?;
+        match drain_to_now(app, sale, &[*shard], Instant::now() + DRAIN_MAX).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(Fault::Unavailable(
+                    "the shards' events could not be taken in in time".to_owned(),
+                ));
+            }
+            // There is nothing that could be read.
+            Err(Fault::Incomplete(_) | Fault::Bug(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
 }
 
 /// Reads the shards that are not rebuilt, at a moment when nothing moves between them.
@@ -170,9 +210,26 @@ async fn look_at_others(
             )
             .await?;
     }
+    for (shard, message) in claim.waiting.iter().filter(|(shard, _)| !epochs.contains_key(shard)) {
+        // Told once more, so that it is certain whether these units are there.
+        if let Message::Restock { id, sku, units } = message {
+            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let key = ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            };
+            app.stock.restock(key, *id, &sku, *units).await?;
+        }
+    }
     let read = || try_join_all(others.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
     for look in 1..=LOOKS_MAX {
         let first = read().await?;
+        if let Some(lost) = first.iter().find(|it| !is_whole(it, claim)) {
+            return Err(Fault::Unavailable(format!(
+                "shard {} has to be rebuilt, too",
+                lost.shard
+            )));
+        }
         let mut finished = 0;
         for reading in &first {
             for transfer in &reading.transfers {
@@ -182,6 +239,7 @@ async fn look_at_others(
                 }
             }
         }
+        let returned = returned(app, sale, &first).await?;
         let second = read().await?;
         let versions = |readings: &[ShardReading]| -> Vec<i64> {
             readings
@@ -190,14 +248,36 @@ async fn look_at_others(
                 .collect()
         };
         if finished == 0 && versions(&first) == versions(&second) {
-            return Ok(account(&second, claim));
+            return Ok(account(&second, claim, &returned));
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
 
-fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
+/// Whether a shard is the one that the ledger knows.
+fn is_whole(reading: &ShardReading, claim: &RebuildClaim) -> bool {
+    let standing = claim.standings.get(&reading.shard);
+    reading.record.lifecycle != Lifecycle::Loading && standing.is_some_and(|it| it.epoch == reading.record.epoch)
+}
+
+/// Transfers to the ledger that have come back, and are not struck yet.
+async fn returned(app: &App, sale: &Sale, readings: &[ShardReading]) -> Result<HashSet<Uuid>, Fault> {
+    let mut returned = HashSet::new();
+    for reading in readings {
+        let leaving = reading.transfers.iter().filter(|it| it.to == Destination::Ledger);
+        let ids: Vec<Uuid> = leaving.map(|it| it.id).collect();
+        let key = ShardKey {
+            sale: sale.id,
+            shard: reading.shard,
+        };
+        let finished = app.stock.finished(key, &ids).await?;
+        returned.extend(ids.iter().zip(finished).filter(|(_, it)| *it).map(|(id, _)| *id));
+    }
+    Ok(returned)
+}
+
+fn account(readings: &[ShardReading], claim: &RebuildClaim, returned: &HashSet<Uuid>) -> Others {
     let withdrawn: Vec<Uuid> = claim
         .waiting
         .iter()
@@ -215,6 +295,7 @@ fn account(readings: &[ShardReading], claim: &RebuildClaim) -> Others {
         }
         for transfer in &reading.transfers {
             match transfer.to {
+                Destination::Ledger if returned.contains(&transfer.id) => {}
                 Destination::Ledger => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
                     if !withdrawn.contains(&transfer.id) {
@@ -340,7 +421,7 @@ fn buyer(
 /// Divides what no other shard accounts for among the rebuilt ones; `None` when that is less than their orders keep.
 fn divide(
     sale: &Sale,
-    claim: &RebuildClaim,
+    stock: &BTreeMap<Sku, i64>,
     others: &Others,
     live: &Live,
     epochs: &BTreeMap<u16, i64>,
@@ -348,15 +429,7 @@ fn divide(
     let mut divided: BTreeMap<u16, BTreeMap<Sku, Counters>> = BTreeMap::new();
     let shards = u16::try_from(epochs.len()).unwrap_or(u16::MAX);
     for item in &sale.items {
-        let ungranted: i64 = claim
-            .waiting
-            .iter()
-            .filter_map(|(_, message)| match message {
-                Message::Restock { sku, units, .. } if sku == item.sku.as_str() => Some(*units),
-                _ => None,
-            })
-            .sum();
-        let owned = claim.stock.get(&item.sku).copied().unwrap_or_default() - ungranted;
+        let owned = stock.get(&item.sku).copied().unwrap_or_default();
         let kept = |shard: u16| live.units.get(&(shard, item.sku.clone())).copied().unwrap_or_default();
         let kept_in_all: i64 = epochs.keys().map(|shard| kept(*shard).0 + kept(*shard).1).sum();
         let mut free = owned - others.units.get(&item.sku).copied().unwrap_or_default() - kept_in_all;
@@ -364,7 +437,7 @@ fn divide(
             if usize::from(sale.shards) != epochs.len() {
                 return None;
             }
-            // All of it is sold: units that a restock has granted and not yet told are among them.
+            tracing::error!(sale = %sale.id, sku = %item.sku, missing = -free, "more is sold than the sale owns");
             free = 0;
         }
         let mut came = others.sent.get(&item.sku).copied().unwrap_or_default();
@@ -372,9 +445,13 @@ fn divide(
             let (held, sold) = kept(*shard);
             let available = part(free, shards, at);
             let units = available + held + sold;
-            // Books between shards: what came from others, or went to them, is one sum.
-            let (came_in, out) = if came > 0 { (came.min(units), 0) } else { (0, -came) };
-            came -= came_in - out;
+            // Books between shards: what came from others, or went to them, is one sum. More may have come than is
+            // there, because some of it has left the sale since.
+            let is_last = at + 1 == shards;
+            let came_in = if is_last { came } else { came.min(units) }.max(0);
+            let withdrawn = (came_in - units).max(0);
+            let out = withdrawn + (-came).max(0);
+            came = (came - came_in).max(0);
             let counters = Counters {
                 available,
                 held,
@@ -383,7 +460,7 @@ fn divide(
                 out,
                 r#in: came_in,
                 granted: units + out - came_in,
-                withdrawn: 0,
+                withdrawn,
                 version: epoch * VERSIONS,
             };
             divided.entry(*shard).or_default().insert(item.sku.clone(), counters);

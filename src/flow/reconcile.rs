@@ -7,7 +7,7 @@
 use super::App;
 use super::audit::{compare, shard_differences};
 use super::drain::drain_to_now;
-use super::rebuild::rebuild;
+use super::rebuild::{DRAIN_MAX, make_ready, rebuild};
 use super::release::release_of;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale};
@@ -18,8 +18,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the drain of what is left may take.
-const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
 
@@ -48,6 +46,7 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16], run_id: &str) -> 
     if !damaged.is_empty() {
         let damaged: Vec<u16> = damaged.into_iter().collect();
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
+        make_ready(app, sale, &damaged).await?;
         rebuild(app, sale, &damaged, run_id).await?;
     }
     Ok(())
@@ -92,20 +91,6 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         tokio::time::sleep(Duration::from_millis(20) * look).await;
     }
     Ok(damaged)
-}
-
-/// Takes in what the shards that are all there have left, so that they may be written anew.
-///
-/// # Errors
-/// A fault leaves events to be drained.
-pub(super) async fn drain_whole(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
-    let damaged = damaged_at_sight(app, sale, shards).await?;
-    let whole: Vec<u16> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !damaged.contains(shard))
-        .collect();
-    drain(app, sale, &whole).await
 }
 
 async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {

@@ -171,7 +171,12 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
             app.stock.restock(shard, *id, &sku, *units).await?;
         }
         Message::Withdrawn { transfer } => app.stock.withdraw_done(shard, *transfer).await?,
-        Message::GiveBack { transfer, sku, units } => {
+        Message::GiveBack {
+            transfer,
+            sku,
+            units,
+            epoch,
+        } => {
             let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
                 return Ok(gone(outgoing.sale));
             };
@@ -180,8 +185,7 @@ async fn tell(app: &App, outgoing: &Outgoing) -> Result<Delivery, Fault> {
                 to: Destination::Shard(outgoing.shard),
                 units: *units,
                 sent_at: 0,
-                // Its own units: whichever life of the shard sent them, they are its own.
-                epoch: i64::MAX,
+                epoch: *epoch,
                 sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
             };
             finish(app, &sale, outgoing.shard, &back).await?;

@@ -13,6 +13,8 @@ use chrono::{TimeDelta, Utc};
 /// How long after its end a sale's keys are kept: so long is a key's first answer given again. An hour more, for
 /// clocks that differ.
 const KEPT: TimeDelta = TimeDelta::hours(25);
+/// Half of that hour: so much earlier is a sale left alone.
+const CLOCKS: TimeDelta = TimeDelta::minutes(30);
 /// Steps over the keys of Redis in one run, for each sale.
 const STEPS_MAX: usize = 100_000;
 
@@ -20,6 +22,12 @@ const STEPS_MAX: usize = 100_000;
 #[must_use]
 pub fn has_left(sale: &Sale) -> bool {
     sale.ends_at < Utc::now() - KEPT
+}
+
+/// Whether a sale's keys are about to be removed, by whoever's clock: nothing is sold, lent or rebuilt any more.
+#[must_use]
+pub fn is_leaving(sale: &Sale) -> bool {
+    sale.ends_at < Utc::now() - KEPT + CLOCKS
 }
 
 /// Removes what is due; returns how many sales that were.

@@ -143,6 +143,17 @@ impl Ledger {
                 .await
                 .map_err(|error| fault(&error))?;
         }
+        // One rebuilding of a sale at a time: each takes what the other shards hold for certain.
+        let alone = sqlx::query_scalar!(
+            "select pg_try_advisory_xact_lock(hashtextextended('rebuild ' || $1::uuid::text, 0)) as \"alone!\"",
+            sale.0
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if !alone {
+            return Ok(None);
+        }
         let claimed = sqlx::query_scalar!(
             "select shard from shards where sale_id = $1 and shard = any($2) for no key update skip locked",
             sale.0,
@@ -172,17 +183,18 @@ impl Ledger {
         if i64::try_from(held.len()) != Ok(undecided) {
             return Ok(None);
         }
-        // A relay that is delivering holds these; whoever decides on an order holds its grant.
+        // Whoever decides on an order or a restock holds its grant while he writes a message, so there are no new ones.
         sqlx::query!(
-            "select outbox_id from outbox where sale_id = $1 and shard = any($2) order by outbox_id for update",
+            "select shard from grants where sale_id = $1 and shard = any($2) order by sku, shard for no key update",
             sale.0,
             &numbers
         )
         .fetch_all(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
+        // A relay that is delivering holds these.
         sqlx::query!(
-            "select shard from grants where sale_id = $1 and shard = any($2) order by sku, shard for no key update",
+            "select outbox_id from outbox where sale_id = $1 and shard = any($2) order by outbox_id for update",
             sale.0,
             &numbers
         )
@@ -274,7 +286,7 @@ impl RebuildClaim {
     }
 
     /// Commits the claimed shards' next life: their epoch, the server they are on, and how many orders each is known
-    /// to have lost. They are told the sale's state once more.
+    /// to have lost. What they had to be told is struck, and they are told the sale's state once more.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then they have to be rebuilt again.
@@ -305,6 +317,15 @@ impl RebuildClaim {
             &epochs,
             &lost,
             run_id
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        // They know all of it by what they were written from, also what they had refused.
+        sqlx::query!(
+            "delete from outbox where sale_id = $1 and shard = any($2)",
+            self.sale.0,
+            &self.shards
         )
         .execute(&mut *self.tx)
         .await

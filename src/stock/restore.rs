@@ -1,22 +1,45 @@
-//! Writes a shard anew, as the ledger knows it, and calls `lua/fence.lua`. Whoever restores a shard has it to himself:
-//! it has no permit, and the ledger's rows of it are locked.
+//! Writes a shard anew, as the ledger knows it: calls `lua/begin_restore.lua`, `restore.lua` and `fence.lua`. Whoever
+//! restores a shard has it to himself: the ledger does not know its epoch yet, so nobody gives it a permit, and one
+//! who comes late finds another epoch.
 
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, ShardRecord, encode_item};
-use super::script::{FENCE, outcome, unknown};
+use super::script::{BEGIN_RESTORE, FENCE, RESTORE, number, outcome, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{Sku, UserId};
+use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
-use redis::Value;
+use redis::{ScriptInvocation, Value};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
+/// Keys that one step of a sweep looks at.
+const STEP: usize = 1000;
+
+/// How a shard's next life began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// It is loading, and nobody else's.
+    Yes {
+        /// It had no stream: shoppers may have orders that the ledger never heard of.
+        lost_events: bool,
+    },
+    /// So many events have to be taken in first.
+    Events(i64),
+}
+
+fn stale(shard: ShardKey) -> Fault {
+    Fault::Unavailable(format!(
+        "somebody else rebuilds shard {} of sale {}",
+        shard.shard, shard.sale
+    ))
+}
+
 impl Stock {
-    /// Begins a shard's next life: forgets its events, transfers and fences, which the ledger has taken in or made
-    /// good, and marks it as loading until [`Stock::end_restore`]. In one transaction.
+    /// Begins a shard's next life, unless events wait for the ledger: forgets its transfers and fences, which the
+    /// ledger makes good, and marks it as loading until [`Stock::end_restore`].
     ///
     /// # Errors
     /// A fault leaves a shard without a permit.
@@ -25,38 +48,59 @@ impl Stock {
         sale: &Sale,
         shard: u16,
         epoch: i64,
-        applied: &[Uuid],
         fences: &[(u16, i64)],
-    ) -> Result<(), Fault> {
+    ) -> Result<Begun, Fault> {
         let key = ShardKey { sale: sale.id, shard };
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
-        pipeline
-            .cmd("UNLINK")
-            .arg(key.events())
-            .arg(key.transfers())
-            .arg(key.applied())
-            .arg(key.fences());
-        pipeline
-            .cmd("SET")
-            .arg(key.shard())
+        let mut call = BEGIN_RESTORE.prepare_invoke();
+        call.key(key.shard())
+            .key(key.events())
+            .key(key.transfers())
+            .key(key.applied())
+            .key(key.fences());
+        call.arg(epoch)
             .arg(record(sale, Lifecycle::Loading, epoch).encode(&sale.purchase_rate));
-        // As in `lua/preload.lua`: a stream that is empty and exists.
-        pipeline
-            .cmd("XADD")
-            .arg(key.events())
-            .arg(format!("{epoch}-0"))
-            .arg("created")
-            .arg("");
-        pipeline.cmd("XTRIM").arg(key.events()).arg("MAXLEN").arg(0);
-        if !applied.is_empty() {
-            let ids: Vec<String> = applied.iter().map(Uuid::to_string).collect();
-            pipeline.cmd("SADD").arg(key.applied()).arg(ids);
-        }
         for (lender, epoch) in fences {
-            pipeline.cmd("HSET").arg(key.fences()).arg(lender).arg(epoch);
+            call.arg(*lender).arg(*epoch);
         }
-        self.pipeline::<Value>(&pipeline).await.map(|_| ())
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        let mut fields = fields.into_iter();
+        match status.as_str() {
+            "BEGUN" => Ok(Begun::Yes {
+                lost_events: number(&mut fields)? == 1,
+            }),
+            "EVENTS" => Ok(Begun::Events(number(&mut fields)?)),
+            "STALE" => Err(stale(key)),
+            other => Err(unknown("begin_restore", other)),
+        }
+    }
+
+    /// Removes every shopper of these shards.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn forget_buyers(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
+        let starts: Vec<String> = shards
+            .iter()
+            .map(|shard| ShardKey { sale, shard: *shard }.buyers())
+            .collect();
+        let mut cursor = 0;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor)
+                .arg("MATCH")
+                .arg(ShardKey::pattern(sale))
+                .arg("COUNT")
+                .arg(STEP);
+            let (next, mut keys): (u64, Vec<Vec<u8>>) = self.command(&scan).await?;
+            keys.retain(|key| starts.iter().any(|start| key.starts_with(start.as_bytes())));
+            if !keys.is_empty() {
+                let _removed: i64 = self.command(redis::cmd("UNLINK").arg(keys)).await?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes shoppers of one shard, in one round trip.
@@ -70,18 +114,16 @@ impl Stock {
         buyers: &[(UserId, BuyerRecord)],
     ) -> Result<(), Fault> {
         let left = u8::try_from(epoch % 255 + 1).unwrap_or(1);
-        let mut pipeline = redis::Pipeline::with_capacity(buyers.len());
+        let mut call = RESTORE.prepare_invoke();
+        call.key(shard.shard()).key(shard.applied());
+        call.arg(epoch).arg("").arg(0);
         for (user, buyer) in buyers {
-            pipeline
-                .cmd("SET")
-                .arg(shard.buyer(user))
-                .arg(buyer.encode(left))
-                .ignore();
+            call.key(shard.buyer(user)).arg(buyer.encode(left));
         }
-        self.pipeline(&pipeline).await
+        self.restore(shard, &call).await
     }
 
-    /// Writes a shard's units and lets it follow the sale's state; it still has no permit.
+    /// Writes a shard's units, what is finished on it, and lets it follow the sale's state; it still has no permit.
     ///
     /// # Errors
     /// A fault leaves a shard without a permit.
@@ -91,18 +133,31 @@ impl Stock {
         shard: u16,
         epoch: i64,
         units: &BTreeMap<Sku, Counters>,
+        applied: &[Uuid],
     ) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
+        let mut call = RESTORE.prepare_invoke();
+        call.key(key.shard()).key(key.applied());
+        call.arg(epoch)
+            .arg(record(sale, sale.lifecycle, epoch).encode(&sale.purchase_rate))
+            .arg(applied.len());
+        for id in applied {
+            call.arg(id.to_string());
+        }
         for (item, position) in sale.items.iter().zip(0..) {
             let counters = units.get(&item.sku).copied().unwrap_or_default();
-            let value = encode_item(&counters, item.per_user_limit, position);
-            pipeline.cmd("SET").arg(key.item(&item.sku)).arg(value);
+            call.key(key.item(&item.sku))
+                .arg(encode_item(&counters, item.per_user_limit, position));
         }
-        let value = record(sale, sale.lifecycle, epoch).encode(&sale.purchase_rate);
-        pipeline.cmd("SET").arg(key.shard()).arg(value);
-        self.pipeline::<Value>(&pipeline).await.map(|_| ())
+        self.restore(key, &call).await
+    }
+
+    async fn restore(&self, shard: ShardKey, call: &ScriptInvocation<'_>) -> Result<(), Fault> {
+        match outcome(self.run(call).await?)?.0.as_str() {
+            "RESTORED" => Ok(()),
+            "STALE" => Err(stale(shard)),
+            other => Err(unknown("restore", other)),
+        }
     }
 
     /// Lets nothing into a shard that these shards sent before the epoch they have now.
@@ -126,7 +181,11 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn epoch(&self, shard: ShardKey) -> Result<i64, Fault> {
-        let value: Option<Vec<u8>> = self.command(redis::cmd("GET").arg(shard.shard())).await?;
+        let value: Option<Vec<u8>> = match self.command(redis::cmd("GET").arg(shard.shard())).await {
+            // Something else stands in its place.
+            Err(Fault::Bug(_)) => None,
+            value => value?,
+        };
         let record = value.and_then(|value| ShardRecord::decode(&value).ok());
         Ok(record.map_or(0, |record| record.epoch))
     }

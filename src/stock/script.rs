@@ -16,6 +16,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    BEGIN_RESTORE "begin_restore"
     FENCE "fence"
     PERMIT "permit"
     PRELOAD "preload"
@@ -23,6 +24,7 @@ scripts! {
     READ_SHARD "read_shard"
     RESOLVE "resolve"
     RESTOCK "restock"
+    RESTORE "restore"
     SET_STATE "set_state"
     TRANSFER_DONE "transfer_done"
     TRANSFER_IN "transfer_in"

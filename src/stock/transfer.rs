@@ -149,6 +149,22 @@ impl Stock {
         }
     }
 
+    /// Which of these ids are finished on a shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn finished(&self, shard: ShardKey, ids: &[Uuid]) -> Result<Vec<bool>, Fault> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("SMISMEMBER");
+        command.arg(shard.applied());
+        for id in ids {
+            command.arg(id.to_string());
+        }
+        self.command(&command).await
+    }
+
     /// Strikes units that the ledger has taken off its books.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ fn points(folder: &Path) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_step_a_process_dies_at_twice_in_a_row_the_next_one_finishes_it() {
     let points = points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(points.len() >= 19, "{points:?}");
+    assert!(points.len() >= 23, "{points:?}");
     let runs = points.iter().map(|point| dies_at(point));
     futures_util::stream::iter(runs)
         .buffer_unordered(5)
@@ -58,7 +58,7 @@ async fn dies_at(point: &str) {
     // A quarter of the units lies on each shard, so this shopper's purchase has to borrow.
     let user = shopper_at(&sale, 2);
     let order = match point.split_once('.').unwrap().0 {
-        "cancel" | "release" | "pay" => Some(bought(&world.app, &sale, &user, "k", QUANTITY).await.id),
+        "cancel" | "release" | "pay" | "rebuild" => Some(bought(&world.app, &sale, &user, "k", QUANTITY).await.id),
         _ => None,
     };
     if point.starts_with("pay.") {
@@ -115,6 +115,7 @@ impl Request<'_> {
                 client.operate(id, "restock", "k", &body).await
             }
             ("transition", _) => client.operate(id, "pause", "k", &json!({})).await,
+            ("rebuild", _) => client.operate(id, "rebuild", "k", &json!({})).await,
             other => panic!("no request is known to reach {other:?}"),
         }
     }
@@ -165,6 +166,24 @@ impl Request<'_> {
                 assert_eq!(
                     request.unwrap(),
                     flashsale::domain::purchase::PurchaseOutcome::NotOpen(paused)
+                );
+            }
+            ("rebuild", _) => {
+                assert_eq!(
+                    (answer.status, &answer.body["shards"]),
+                    (200, &4.into()),
+                    "{point}: {answer:?}"
+                );
+                assert_eq!(
+                    (&answer.body["orders"], &answer.body["lost_orders"]),
+                    (&1.into(), &0.into())
+                );
+                assert_eq!(world.rested(sale).await.stock.held, i64::from(QUANTITY), "{point}");
+                assert_eq!(orders(reserved).await, 1, "{point}");
+                let found = crate::support::crowd::buy(&world.app, sale, self.user, "k", QUANTITY).await;
+                assert!(
+                    matches!(&found, flashsale::domain::purchase::PurchaseOutcome::Replayed(it) if Some(it.id) == self.order),
+                    "{point}: {found:?}"
                 );
             }
             other => panic!("nothing is known to be right after {other:?}"),

@@ -9,6 +9,7 @@ mod purchase;
 mod read_shard;
 mod resolve;
 mod restock;
+mod restore;
 mod server;
 mod set_state;
 mod transfer;
