@@ -12,8 +12,8 @@
 -- ARGV[2] next    a later one
 -- ARGV[3] record  the shard's, loading and without a permit
 -- ARGV[4..] lender, epoch for each other shard of the sale
--- Returns {'BEGUN'}    the shard is loading
---         {'CHANGED'}  it is of another epoch, or has events: look again
+-- Returns {'BEGUN', lost}  the shard is loading; lost is 1 if it had no stream
+--         {'CHANGED'}      it is of another epoch, or has events: look again
 -- Retry:  the second run finds another epoch.
 -- Caller: src/stock/restore.rs
 
@@ -22,11 +22,16 @@ local epoch, next_epoch, record = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 if not (epoch and next_epoch) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 1 or #ARGV > 515 then
   return redis.error_reply('BADARG begin_restore')
 end
-local shard, its_epoch = redis.call('GET', shard_key), 0
-if shard and #shard >= 45 then
-  its_epoch = struct.unpack('>I6', shard, 37)
+-- Whatever stands in a key's place goes.
+local its_epoch = 0
+if redis.call('TYPE', shard_key).ok == 'string' then
+  local shard = redis.call('GET', shard_key)
+  if #shard >= 45 then
+    its_epoch = struct.unpack('>I6', shard, 37)
+  end
 end
-if its_epoch ~= epoch or redis.call('XLEN', events_key) > 0 then
+local had_stream = redis.call('TYPE', events_key).ok == 'stream'
+if its_epoch ~= epoch or (had_stream and redis.call('XLEN', events_key) > 0) then
   return { 'CHANGED' }
 end
 
@@ -38,4 +43,4 @@ redis.call('XTRIM', events_key, 'MAXLEN', 0)
 for at = 4, #ARGV, 2 do
   redis.call('HSET', fences_key, ARGV[at], ARGV[at + 1])
 end
-return { 'BEGUN' }
+return { 'BEGUN', had_stream and 0 or 1 }

@@ -137,11 +137,18 @@ async fn write_anew(
         .iter()
         .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
         .collect();
+    let mut without_events = Vec::new();
     // Before the others are told: what a shard sends in the life that is ending must not be fenced off.
     for (shard, life) in &lives {
-        app.stock.begin_restore(sale, *shard, *life, &fences).await?;
+        if app.stock.begin_restore(sale, *shard, *life, &fences).await?.lost_events {
+            without_events.push(*shard);
+        }
     }
     crash::point("rebuild.after_begin");
+    for shard in without_events {
+        // The ledger never heard of some of their orders, and never will.
+        app.stock.forget_buyers(ShardKey { sale: sale.id, shard }).await?;
+    }
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
     crash::point("rebuild.after_buyers");

@@ -178,18 +178,27 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
             app.stock.restock(shard, *id, &sku, *units, *epoch).await?;
         }
         Message::Withdrawn { transfer } => app.stock.withdraw_done(shard, *transfer).await?,
-        Message::GiveBack { transfer, sku, units } => {
+        Message::GiveBack {
+            transfer,
+            sku,
+            units,
+            epoch,
+        } => {
             let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
                 return Ok(gone(outgoing.sale));
             };
+            if app.stock.epoch(shard).await? > *epoch {
+                // It was rebuilt since they were taken out, and has them.
+                return Ok(Delivery::Applied);
+            }
             let back = Transfer {
                 id: *transfer,
                 to: Destination::Shard(outgoing.shard),
                 units: *units,
                 sent_at: 0,
-                // Its own units: whichever life of the shard sent them, they are its own.
+                // Its own units: no fence keeps them out.
                 epoch: i64::MAX,
-                to_epoch: app.stock.epoch(shard).await?,
+                to_epoch: *epoch,
                 sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
             };
             finish(app, &sale, outgoing.shard, &back).await?;

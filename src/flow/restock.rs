@@ -143,8 +143,13 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
                 .transfer_out(from, transfer, &sku, Destination::Ledger, missing, now)
                 .await?;
             crash::point("restock.after_take");
-            if let Sent::Out { units, .. } = sent {
-                taken.push(Taken { shard, transfer, units });
+            if let Sent::Out { units, epoch } = sent {
+                taken.push(Taken {
+                    shard,
+                    transfer,
+                    units,
+                    epoch,
+                });
                 missing -= units;
             }
         }
@@ -169,6 +174,7 @@ async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Take
             shard,
             transfer: transfer.id,
             units: transfer.units,
+            epoch: transfer.epoch,
         })
         .collect())
 }

@@ -53,7 +53,15 @@ pub enum Message {
         sku: String,
         /// How many.
         units: i64,
+        /// The shard's generation when they were taken out: a later one has them already.
+        #[serde(default = "first_epoch")]
+        epoch: i64,
     },
+}
+
+/// The generation of every shard before any was ever rebuilt.
+const fn first_epoch() -> i64 {
+    1
 }
 
 impl Message {

@@ -64,6 +64,8 @@ pub struct Taken {
     pub transfer: Uuid,
     /// How many.
     pub units: i64,
+    /// The shard's generation at that time.
+    pub epoch: i64,
 }
 
 impl Ledger {
@@ -221,6 +223,7 @@ impl PendingRestock {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
         let rows = self.lock_item().await?;
+        self.check_lives(taken).await?;
         let owned: i64 = rows.iter().map(|(_, free)| free).sum();
         if owned < left || !self.change_stock(restock.quantity).await? {
             return self.give_back(taken).await.map(|()| false);
@@ -260,13 +263,14 @@ impl PendingRestock {
         let messages: Vec<_> = taken
             .iter()
             .map(|taken| {
-                let (transfer, units) = (taken.transfer, taken.units);
+                let (transfer, units, epoch) = (taken.transfer, taken.units, taken.epoch);
                 (
                     taken.shard,
                     Message::GiveBack {
                         transfer,
                         sku: sku.clone(),
                         units,
+                        epoch,
                     },
                 )
             })
@@ -302,6 +306,24 @@ impl PendingRestock {
         rows.into_iter()
             .map(|row| Ok((unsigned(i64::from(row.shard))?, row.free)))
             .collect()
+    }
+
+    /// Units that were taken out of a shard are its own again once it has been rebuilt, which the locks forbid now.
+    async fn check_lives(&mut self, taken: &[Taken]) -> Result<(), Fault> {
+        let (shards, epochs): (Vec<i16>, Vec<i64>) = taken.iter().map(|it| (small(it.shard), it.epoch)).unzip();
+        let rebuilt = sqlx::query_scalar!(
+            "select count(*) as \"count!\" from unnest($2::int2[], $3::int8[]) as t (shard, epoch) \
+             join shards s on s.sale_id = $1 and s.shard = t.shard where s.epoch <> t.epoch",
+            self.restock.sale.0,
+            &shards,
+            &epochs
+        );
+        match rebuilt.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))? {
+            0 => Ok(()),
+            _ => Err(Fault::Unavailable(
+                "units were taken out of a shard that has been rebuilt since".to_owned(),
+            )),
+        }
     }
 
     /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.

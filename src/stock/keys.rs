@@ -48,6 +48,12 @@ impl ShardKey {
         format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
     }
 
+    /// What every shopper of the shard begins with.
+    #[must_use]
+    pub fn buyers(&self) -> String {
+        self.key("buyer:")
+    }
+
     /// The stream of events.
     #[must_use]
     pub fn events(&self) -> String {

@@ -406,3 +406,157 @@ pub fn decode_event(bytes: &[u8]) -> Result<Reserved, String> {
         created_at: record.created_at,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const MILLIS: Millis = (1 << 48) - 1;
+
+    fn order() -> impl Strategy<Value = (OrderId, OrderRecord)> {
+        let event = (1..i64::MAX, 1..i64::MAX).prop_map(|(epoch, seq)| Position { epoch, seq });
+        (
+            any::<u128>(),
+            0..=4_u8,
+            any::<u16>(),
+            any::<u32>(),
+            0..=MILLIS,
+            0..=MILLIS,
+            prop_oneof![4 => event.prop_map(Some), 1 => Just(None)],
+        )
+            .prop_map(|(id, state, item, quantity, created_at, resolved_at, event)| {
+                let record = OrderRecord {
+                    state: OrderState::from_code(state).unwrap(),
+                    item,
+                    quantity,
+                    created_at,
+                    resolved_at,
+                    event,
+                };
+                (OrderId(Uuid::from_u128(id)), record)
+            })
+    }
+
+    fn buyer(orders_max: usize) -> impl Strategy<Value = BuyerRecord> {
+        let units = vec((any::<u16>(), any::<u32>()), 0..4);
+        let window = vec((0..=MILLIS, any::<[u8; 6]>()), 0..20);
+        (any::<bool>(), units, window, vec(order(), 0..orders_max)).prop_map(|(elsewhere, units, window, orders)| {
+            BuyerRecord {
+                elsewhere,
+                units,
+                window,
+                orders,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_shard_comes_back_as_it_was_written(
+            code in 0..=3_u8, brake: bool, times in [0..=MILLIS, 0..=MILLIS, 0..=MILLIS], version in 0..=MILLIS,
+            epoch in 1..=MILLIS, limit: u32, window_ms in 0..=MILLIS,
+        ) {
+            let record = ShardRecord {
+                lifecycle: Lifecycle::from_code(code).unwrap(),
+                brake,
+                permit_until: times[0],
+                starts_at: times[1],
+                ends_at: times[2],
+                state_version: version,
+                epoch,
+            };
+            let bytes = record.encode(&PurchaseRate { limit, window_ms });
+            let next = format!("{epoch}-*");
+            prop_assert_eq!(&bytes[42..], next.as_bytes());
+            prop_assert_eq!(ShardRecord::decode(&bytes).unwrap(), record);
+            prop_assert!(ShardRecord::decode(&bytes[..42]).is_err());
+        }
+
+        #[test]
+        fn an_item_comes_back_as_it_was_written(numbers in vec(0..=MILLIS, 9), limit: u32, position: u16) {
+            let counters = Counters {
+                available: numbers[0],
+                held: numbers[1],
+                sold: numbers[2],
+                revoked: numbers[3],
+                out: numbers[4],
+                r#in: numbers[5],
+                granted: numbers[6],
+                version: numbers[7],
+                withdrawn: numbers[8],
+            };
+            let bytes = encode_item(&counters, limit, position);
+            prop_assert_eq!(decode_item(&bytes).unwrap(), counters);
+            prop_assert!(decode_item(&bytes[1..]).is_err());
+        }
+
+        #[test]
+        fn a_short_row_comes_back_as_it_was_written(buyer in buyer(40), left in 1..=255_u8) {
+            let bytes = buyer.encode(left);
+            prop_assert!(bytes.len() <= ROW_MAX);
+            prop_assert_eq!(bytes[6], if buyer.elsewhere { left } else { 0 });
+            prop_assert_eq!(BuyerRecord::decode(&bytes).unwrap(), buyer);
+        }
+
+        /// The newest decided orders that fit, and every order that is still open.
+        #[test]
+        fn a_long_row_leaves_its_oldest_decided_orders_out(buyer in buyer(160), left in 1..=255_u8) {
+            let bytes = buyer.encode(left);
+            let found = BuyerRecord::decode(&bytes).unwrap();
+            prop_assert_eq!((&found.units, &found.window), (&buyer.units, &buyer.window));
+            let is_open = |record: &OrderRecord| record.state == OrderState::Reserved;
+            let mut rest = buyer.orders.iter();
+            for kept in &found.orders {
+                prop_assert!(rest.any(|order| order == kept), "in their order");
+            }
+            let is_kept = |order: &&(OrderId, OrderRecord)| found.orders.contains(order);
+            let missing: Vec<_> = buyer.orders.iter().filter(|order| !is_kept(order)).collect();
+            prop_assert!(missing.iter().all(|(_, record)| !is_open(record)));
+            prop_assert_eq!(found.elsewhere, buyer.elsewhere || !missing.is_empty());
+            prop_assert_eq!(bytes[6], if found.elsewhere { left } else { 0 });
+            let decided = found.orders.iter().any(|(_, record)| !is_open(record));
+            prop_assert!(bytes.len() <= ROW_MAX || missing.is_empty() || !decided || found.orders.iter().any(|(_, it)| is_open(it)));
+            if found.orders.iter().all(|(_, record)| !is_open(record)) {
+                prop_assert!(bytes.len() <= ROW_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_the_longest_length_keeps_its_last_decided_order() {
+        let record = |state, seq| OrderRecord {
+            state,
+            item: 0,
+            quantity: 1,
+            created_at: 5,
+            resolved_at: 6,
+            event: Some(Position { epoch: 1, seq }),
+        };
+        let order = |n: u8, state| (OrderId(Uuid::from_u128(n.into())), record(state, 1));
+        // 12 bytes and 39 an order: 104 of them are 4068 bytes long, and one more is too much.
+        let mut buyer = BuyerRecord {
+            orders: (0..104).map(|n| order(n, OrderState::Paid)).collect(),
+            ..BuyerRecord::default()
+        };
+        assert_eq!(buyer.encode(7).len(), 4068);
+        assert_eq!(buyer.encode(7)[6], 0);
+        buyer.orders.push(order(104, OrderState::Cancelled));
+        let found = BuyerRecord::decode(&buyer.encode(7)).unwrap();
+        assert!(found.elsewhere);
+        assert_eq!(found.orders, buyer.orders[1..]);
+        // Two entries of the window and four bytes of an event's id fill it to the last byte.
+        buyer.orders.remove(0);
+        buyer.window = vec![(1, [1; 6]), (2, [2; 6])];
+        buyer.orders[0].1.event = Some(Position { epoch: 1, seq: 12_345 });
+        assert_eq!(buyer.encode(7).len(), ROW_MAX);
+        assert_eq!(BuyerRecord::decode(&buyer.encode(7)).unwrap(), buyer);
+        buyer.orders[0].1.event = Some(Position { epoch: 1, seq: 123_456 });
+        assert_eq!(BuyerRecord::decode(&buyer.encode(7)).unwrap().orders, buyer.orders[1..]);
+        // Whatever the length, an open order stays.
+        buyer.orders[0].1.state = OrderState::Reserved;
+        let found = BuyerRecord::decode(&buyer.encode(7)).unwrap();
+        assert_eq!(found.orders[0], buyer.orders[0]);
+    }
+}

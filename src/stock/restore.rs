@@ -5,7 +5,7 @@
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, ShardRecord, encode_item};
-use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, RESTORE_BUYERS, outcome, unknown};
+use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, RESTORE_BUYERS, number, outcome, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{Sku, UserId};
@@ -14,6 +14,16 @@ use crate::domain::sale::{Lifecycle, Sale};
 use redis::Value;
 use std::collections::BTreeMap;
 use uuid::Uuid;
+
+/// A shard's next life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// Whether its events were gone: its shoppers may have orders that nobody else has heard of.
+    pub lost_events: bool,
+}
+
+/// Keys that one step looks at.
+const STEP: usize = 1000;
 
 impl Stock {
     /// Begins a shard's next life, if it is in the life `epoch` and has no events: forgets its transfers and fences,
@@ -27,7 +37,7 @@ impl Stock {
         shard: u16,
         (epoch, next): (i64, i64),
         fences: &[(u16, i64)],
-    ) -> Result<(), Fault> {
+    ) -> Result<Begun, Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut call = BEGIN_RESTORE.prepare_invoke();
         call.key(key.shard())
@@ -40,10 +50,37 @@ impl Stock {
         for (lender, epoch) in fences {
             call.arg(*lender).arg(*epoch);
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
-            "BEGUN" => Ok(()),
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        match status.as_str() {
+            "BEGUN" => Ok(Begun {
+                lost_events: number(&mut fields.into_iter())? == 1,
+            }),
             "CHANGED" => Err(changed(key)),
             other => Err(unknown("begin_restore", other)),
+        }
+    }
+
+    /// Removes every shopper of a shard that is being restored. Looks at all keys of its server, in small steps, so that
+    /// nobody waits for it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer; the same call may be made again.
+    pub async fn forget_buyers(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            let pattern = format!("{}*", shard.buyers());
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask_server_of(&shard.shard(), &scan).await?;
+            if !keys.is_empty() {
+                let mut unlink = redis::cmd("UNLINK");
+                unlink.arg(keys);
+                let _removed: i64 = self.command(&unlink).await?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
         }
     }
 

@@ -19,6 +19,7 @@ async fn operators_need_their_key_and_shoppers_tokens_do_not_do() {
         (Method::POST, format!("/v1/admin/sales/{id}/resume")),
         (Method::POST, format!("/v1/admin/sales/{id}/close")),
         (Method::POST, format!("/v1/admin/sales/{id}/restock")),
+        (Method::POST, format!("/v1/admin/sales/{id}/rebuild")),
         (Method::GET, format!("/v1/admin/sales/{id}/stats")),
         (Method::GET, format!("/v1/admin/sales/{id}/audit")),
         (Method::GET, "/v1/admin/payments".to_owned()),
@@ -302,4 +303,64 @@ async fn the_audit_names_a_unit_that_is_not_where_it_should_be() {
     );
     let ran = app.run(&["audit", &id]).ended(1);
     assert!(ran.stdout.contains("difference: phone, shard 1"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_rebuilt_sale_has_all_its_orders_and_sells_on() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 3}))).await;
+    let mut orders = Vec::new();
+    for user in ["ada", "bob", "cyd"] {
+        orders.push((user, app.buy(user, &id, "k", 2).await.ok(201).body));
+    }
+    assert_eq!(app.pay("p1", &orders[0].1).await, "applied");
+    app.cancel("bob", orders[1].1["id"].as_str().unwrap()).await.ok(200);
+    app.wait_for_units(&id, [6, 2, 2]).await;
+    for _ in 0..2 {
+        let rebuilt = app.operate(&id, "rebuild").await.ok(200).body;
+        let expected = json!({"sale_id": id, "shards": 3, "orders": 3, "lost_orders": 0});
+        assert_eq!(rebuilt, expected);
+    }
+    let stats = app.stats(&id).await;
+    assert_eq!(stats["alerts"]["lost_orders"], 0, "{stats}");
+    for (user, state) in [("ada", "paid"), ("bob", "cancelled"), ("cyd", "reserved")] {
+        let again = app.buy(user, &id, "k", 2).await.ok(200);
+        let first = orders.iter().find(|(of, _)| *of == user).unwrap();
+        assert_eq!(
+            (again.id(), again.text("state")),
+            (first.1["id"].as_str().unwrap().to_owned(), state)
+        );
+        app.buy(user, &id, "k", 1).await.no(422, "idempotency_key_reused");
+    }
+    assert_eq!(app.units(&id).await, [6, 2, 2]);
+    for user in ["ada", "cyd"] {
+        app.buy(user, &id, "more", 4).await.no(409, "purchase_limit_reached");
+    }
+    app.buy("dan", &id, "k", 5).await.ok(201);
+    app.buy("eve", &id, "k", 1).await.ok(201);
+    app.buy("fay", &id, "k", 1).await.no(409, "sold_out");
+    app.wait_for_units(&id, [0, 8, 2]).await;
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn only_a_sale_that_is_in_redis_can_be_rebuilt() {
+    let app = TestApp::start_api_only().await;
+    let draft = app.create_sale(&sale()).await;
+    let refused = app.operate(&draft, "rebuild").await.no(409, "invalid_transition");
+    assert!(refused.text("detail").contains("draft"), "{refused:?}");
+    let stranger = uuid::Uuid::new_v4().to_string();
+    app.operate(&stranger, "rebuild").await.no(404, "not_found");
+    app.operate("none", "rebuild").await.no(404, "not_found");
+    // Whatever state it is in, it keeps it.
+    let id = app.load_sale(&sale()).await;
+    app.operate(&id, "pause").await.ok(200);
+    app.operate(&id, "rebuild").await.ok(200);
+    app.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
+    app.operate(&id, "resume").await.ok(200);
+    app.buy("ada", &id, "k", 1).await.ok(201);
+    app.operate(&id, "close").await.ok(200);
+    app.operate(&id, "rebuild").await.ok(200);
+    let closed = app.buy("bob", &id, "k", 1).await.no(409, "sale_not_open");
+    assert_eq!(closed.text("sale_state"), "closed");
 }

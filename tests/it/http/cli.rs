@@ -71,6 +71,14 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert_eq!(audit["balanced"], true);
     let audit = app.run(&["audit", id]).ended(0);
     assert!(audit.stdout.contains("balanced"), "{audit:?}");
+    let rebuilt = app.run(&["rebuild", id, "--json"]).ended(0).json();
+    assert_eq!((&rebuilt["shards"], &rebuilt["orders"]), (&json!(3), &json!(1)));
+    let rebuilt = app.run(&["rebuild", id]).ended(0);
+    assert_eq!(
+        rebuilt.stdout,
+        "rebuilt 3 shards with 1 orders; 0 orders that Redis had accepted are lost\n"
+    );
+    app.wait_for_units(id, [10, 0, 2]).await;
     let closed = app.run(&["sale", "close", id, "--json"]).ended(0).json();
     assert_eq!(closed["state"], "closed");
     let refused = app.run(&["sale", "open", id]).ended(1);
@@ -105,6 +113,7 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
         &["sale", "show", &stranger][..],
         &["sale", "preload", &stranger],
         &["audit", &stranger],
+        &["rebuild", &stranger],
         &["pay", &stranger],
     ] {
         let ran = app.run(args).ended(1);

@@ -13,7 +13,7 @@ pub const RATE_LIMIT: usize = 3;
 pub const WINDOW_MS: Millis = 1000;
 pub const UNIT_LIMITS: [u32; 2] = [5, 3];
 /// The longest row of a shopper that keeps a decided order; so short that orders are left to the ledger.
-pub const ROW_MAX: usize = 119;
+pub const ROW_MAX: usize = 120;
 
 /// An order and the event that announced it.
 #[derive(Debug, Clone, Copy)]

@@ -132,7 +132,7 @@ fn step() -> impl Strategy<Value = Step> {
                 Step::SetState { shard, version, state, starts_in, ends_in }
             }),
         8 => permit(),
-        2 => (0..SHARDS, vec((0..SHARDS, prop_oneof![2 => -2..=0_i64, 3 => Just(0), 1 => Just(1)]), 1..3))
+        2 => (0..SHARDS, vec((0..SHARDS, prop_oneof![2 => -2..=0_i64, 3 => Just(0), 3 => Just(1)]), 1..3))
             .prop_map(|(shard, lenders)| Step::Fence { shard, lenders }),
         1 => (0..SHARDS).prop_map(|shard| Step::Preload { shard }),
         1 => (0..SHARDS, any::<usize>()).prop_map(|(shard, lost)| Step::PreloadPart { shard, lost }),

@@ -387,15 +387,14 @@ impl Run<'_> {
             }
             Step::In { transfer } => {
                 let (_, to, _) = route(transfer);
-                self.come_in(transfer, to?, None)?
+                self.come_in(transfer, to?)?
             }
             Step::GiveBack { transfer } => {
                 let (from, to, _) = route(transfer);
                 if to.is_some() {
                     return None;
                 }
-                // The ledger sends a shard its own units back, whichever life of it sent them.
-                self.come_in(transfer, from, Some(i64::MAX))?
+                self.come_in(transfer, from)?
             }
             Step::Done { transfer } => {
                 let (from, ..) = route(transfer);
@@ -522,13 +521,12 @@ impl Run<'_> {
         )
     }
 
-    fn come_in(&mut self, transfer: usize, to: u16, epoch: Option<i64>) -> Option<(String, String)> {
+    fn come_in(&mut self, transfer: usize, to: u16) -> Option<(String, String)> {
         let (from, _, item) = route(transfer);
-        let (key, id, (units, sent_in)) = (self.key(to), transfer_id(transfer), self.sent[transfer]);
+        let (key, id, (units, epoch)) = (self.key(to), transfer_id(transfer), self.sent[transfer]);
         if units == 0 {
             return None;
         }
-        let epoch = epoch.unwrap_or(sent_in);
         let args = [
             arg(id.to_string()),
             arg(units),

@@ -36,7 +36,7 @@ fn points(folder: &Path) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_step_a_process_dies_at_twice_in_a_row_the_next_one_finishes_it() {
     let points = points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(points.len() >= 19, "{points:?}");
+    assert!(points.len() >= 23, "{points:?}");
     let runs = points.iter().map(|point| dies_at(point));
     futures_util::stream::iter(runs)
         .buffer_unordered(5)
@@ -170,11 +170,21 @@ impl Request<'_> {
             }
             ("rebuild", _) => {
                 assert_eq!(
-                    (answer.status, &answer.body["orders"]),
-                    (200, &1.into()),
+                    (answer.status, &answer.body["shards"]),
+                    (200, &4.into()),
                     "{point}: {answer:?}"
                 );
+                assert_eq!(
+                    (&answer.body["orders"], &answer.body["lost_orders"]),
+                    (&1.into(), &0.into())
+                );
                 assert_eq!(world.rested(sale).await.stock.held, i64::from(QUANTITY), "{point}");
+                assert_eq!(orders(reserved).await, 1, "{point}");
+                let found = crate::support::crowd::buy(&world.app, sale, self.user, "k", QUANTITY).await;
+                assert!(
+                    matches!(&found, flashsale::domain::purchase::PurchaseOutcome::Replayed(it) if Some(it.id) == self.order),
+                    "{point}: {found:?}"
+                );
             }
             other => panic!("nothing is known to be right after {other:?}"),
         }

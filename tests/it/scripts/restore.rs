@@ -35,6 +35,7 @@ async fn begin(shop: &Shop, life: (i64, i64)) -> Result<(), Fault> {
     shop.stock
         .begin_restore(&shop.sale, 0, life, &[(0, life.1), (1, 1)])
         .await
+        .map(|_| ())
 }
 
 async fn end(shop: &Shop, epoch: i64, units: &BTreeMap<Sku, Counters>, applied: &[Uuid]) -> Result<(), Fault> {
