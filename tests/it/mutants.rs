@@ -5,7 +5,7 @@ use crate::model::{Scripts, Step, Subject, compare, fixed_case};
 use crate::support::servers;
 
 /// Cases that a mutant may survive before it counts as unseen.
-const CASES: u8 = 60;
+const CASES: u8 = 200;
 
 /// What is broken, in which script, the text that stands there, and what stands there instead.
 type Mutant = (&'static str, &'static str, &'static str, &'static str);
