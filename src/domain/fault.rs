@@ -6,7 +6,7 @@ pub enum Fault {
     /// A server did not answer in time, or could not be reached. Whatever was asked may or may not have happened.
     #[error("{0}")]
     Unavailable(String),
-    /// A shard's state is not all there: it must be rebuilt before it can answer.
+    /// A shard's state is not all there, or not known to be: it is reconciled or rebuilt before it can answer.
     #[error("the stock of this sale is not complete: {0}")]
     Incomplete(String),
     /// Too much has been accepted that is not in the ledger yet.
@@ -21,6 +21,7 @@ impl Fault {
     /// Whether trying again later may help without anybody changing anything.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Overloaded(_))
+        // Shards that are not complete are rebuilt by whoever notices.
+        !matches!(self, Self::Bug(_))
     }
 }

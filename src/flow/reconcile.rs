@@ -1,7 +1,7 @@
 //! Reconcile: find out whether shards still hold all that the ledger knows of them, and rebuild those that do not.
 //!
 //! What Redis loses, it loses from the end: after a restart or a failover its data are as they were a moment earlier.
-//! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
+//! So a shard that still has the last event that was taken in, or that this process has heard of, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
 use super::App;
@@ -159,9 +159,12 @@ async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTre
             .ok_or_else(|| Fault::Bug(format!("the ledger has no shard {shard} of sale {}", sale.id)))?;
         let whole = match app.stock.read_shard(sale, *shard, 0).await {
             Ok(reading) => {
+                let last = app.stock.last_event(key).await?;
                 reading.record.epoch == standing.epoch
                     && reading.record.lifecycle != Lifecycle::Loading
-                    && app.stock.last_event(key).await? >= standing.position
+                    && last >= standing.position
+                    // What was seen here and never taken in is lost, and has to be told.
+                    && app.permits.last_seen(key).is_none_or(|seen| last >= seen)
             }
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => false,
             Err(fault) => return Err(fault),

@@ -64,6 +64,7 @@ pub struct Terms {
     pub shards: u16,
     pub window_seconds: u32,
     pub limit: u32,
+    pub rate: PurchaseRate,
 }
 
 impl Terms {
@@ -73,6 +74,10 @@ impl Terms {
             shards,
             window_seconds: 900,
             limit: 100,
+            rate: PurchaseRate {
+                limit: 100_000,
+                window_ms: 1_000,
+            },
         }
     }
 }
@@ -84,7 +89,11 @@ impl World {
     }
 
     pub async fn on(redis: String) -> Self {
-        let database = servers::database().await;
+        Self::with(redis, servers::database().await).await
+    }
+
+    /// A world on these two.
+    pub async fn with(redis: String, database: String) -> Self {
         let pool = sqlx::postgres::PgPoolOptions::new()
             .max_connections(4)
             .connect(&database)
@@ -114,10 +123,7 @@ impl World {
             ends_at: now + TimeDelta::hours(1),
             shards: terms.shards,
             payment_window_seconds: terms.window_seconds,
-            purchase_rate: PurchaseRate {
-                limit: 100_000,
-                window_ms: 1_000,
-            },
+            purchase_rate: terms.rate,
             durability: Durability::Redis,
             items: vec![Item {
                 sku: SKU.parse().unwrap(),

@@ -383,6 +383,107 @@ pub async fn fresh_postgres() -> FreshPostgres {
     }
 }
 
+/// A Redis of the test's own that keeps what it acknowledged, to kill and to start again on the same folder.
+pub struct DurableRedis {
+    server: Option<RedisServer>,
+    folder: tempfile::TempDir,
+}
+
+impl DurableRedis {
+    pub fn start() -> Self {
+        let mut redis = Self {
+            server: None,
+            folder: tempfile::tempdir_in(&FOLDER.0).unwrap(),
+        };
+        redis.restart();
+        redis
+    }
+
+    /// The same after every start.
+    pub fn url(&self) -> String {
+        self.server.as_ref().unwrap().url()
+    }
+
+    /// `kill -9`, by its id.
+    pub fn kill(&mut self) {
+        let server = self.server.take().unwrap();
+        signal("KILL", server.pid());
+        super::poll::eventually("Redis has ended", || server.ended().is_some());
+    }
+
+    /// Starts it on what is in its folder.
+    pub fn restart(&mut self) {
+        self.server = Some(RedisServer::start(self.folder.path(), &RedisOptions::default()).unwrap());
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("redis/appendonlydir")
+    }
+
+    /// A copy of its data as they are now.
+    pub fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        copy_files(&self.data(), copy.path());
+        copy
+    }
+
+    /// Puts older data in the place of those of a server that was killed.
+    pub fn go_back_to(&self, copy: &tempfile::TempDir) {
+        fs::remove_dir_all(self.data()).unwrap();
+        fs::create_dir(self.data()).unwrap();
+        copy_files(copy.path(), &self.data());
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Sends a signal to a process of the test's own.
+fn signal(name: &str, pid: u32) {
+    let sent = std::process::Command::new("sh")
+        .args(["-c", &format!("kill -s {name} {pid}")])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// A Postgres of the test's own with one database that has every migration, to stop and to start again.
+pub struct FreshPostgres {
+    server: Option<PostgresServer>,
+    folder: tempfile::TempDir,
+}
+
+impl FreshPostgres {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        // Postgres runs as another user if we are root, and must be able to pass.
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut postgres = Self { server: None, folder };
+        postgres.restart();
+        flashsale::ledger::migrate(&postgres.url()).await.unwrap();
+        postgres
+    }
+
+    /// The same after every start.
+    pub fn url(&self) -> String {
+        self.server.as_ref().unwrap().url()
+    }
+
+    pub fn stop(&mut self) {
+        self.server = None;
+    }
+
+    pub fn restart(&mut self) {
+        let options = PostgresOptions {
+            durable: false,
+            settings: Vec::new(),
+        };
+        self.server = Some(PostgresServer::start(self.folder.path(), &options).unwrap());
+    }
+}
+
 /// The URL of a database of the test's own, with every migration applied.
 pub async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();

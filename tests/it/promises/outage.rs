@@ -1,0 +1,216 @@
+//! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
+
+use crate::support::crowd::{PATIENCE, Terms, World, bought, payment, try_buy};
+use crate::support::poll::within;
+use crate::support::servers::{FreshPostgres, redis};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::flow;
+use flashsale::stock::keys::ShardKey;
+use flashsale::stock::permit::{Permit, Permitted};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back() {
+    let mut postgres = FreshPostgres::start().await;
+    let world = World::with(redis(), postgres.url()).await;
+    let sale = world.sale(&Terms::of(20, 2)).await;
+    let before = bought(&world.app, &sale, "before", "k", 1).await;
+    world.settled(&sale).await;
+    postgres.stop();
+
+    let mut orders = Vec::new();
+    for n in 0..10 {
+        orders.push(bought(&world.app, &sale, &format!("u{n}"), "k", 1).await);
+    }
+    let replayed = try_buy(&world.app, &sale, "before", "k", 1).await.unwrap();
+    assert!(matches!(&replayed, PurchaseOutcome::Replayed(it) if it.id == before.id));
+    let paid = flow::pay::pay(&world.app, &payment("early", before.id, 1)).await;
+    assert!(matches!(paid, Err(Fault::Unavailable(_))), "{paid:?}");
+    let cancelled = flow::cancel::cancel(&world.app, before.id, &"before".parse().unwrap()).await;
+    assert!(matches!(cancelled, Err(Fault::Unavailable(_))), "{cancelled:?}");
+    // Permits are Redis's affair: they are renewed all the same.
+    assert_eq!(flow::permit::renew(&world.app).await.unwrap(), 2);
+    let shards = [0, 1].map(|shard| ShardKey { sale: sale.id, shard });
+    let waiting: i64 = world.app.stock.undrained(&shards).await.unwrap().iter().sum();
+    assert_eq!(waiting, 10);
+
+    postgres.restart();
+    within(PATIENCE, "the ledger answers", async || {
+        world.app.ledger.migrations_missing().await.is_ok()
+    })
+    .await;
+    within(PATIENCE, "the ledger catches up", async || {
+        // A connection of the time before may still be in the pool.
+        let _passing = flow::drain::drain_all(&world.app).await;
+        world.app.stock.undrained(&shards).await.unwrap() == [0, 0]
+    })
+    .await;
+    let paid = flow::pay::pay(&world.app, &payment("early", before.id, 1))
+        .await
+        .unwrap();
+    assert_eq!(paid, PaymentOutcome::Applied);
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.held, item.stock.sold), (10, 1));
+    world.sells_out(&sale).await;
+}
+
+/// Says that the last worker came so long ago.
+async fn silence(world: &World, seconds: i32) {
+    let silence = "update heartbeat set beaten_at = now() - make_interval(secs => $1)";
+    sqlx::query(silence)
+        .bind(f64::from(seconds))
+        .execute(&world.pool)
+        .await
+        .unwrap();
+}
+
+/// When an order's hold ends, in seconds after its beginning.
+async fn holds_for(world: &World, order: flashsale::domain::ids::OrderId) -> f64 {
+    let held = "select extract(epoch from expires_at - created_at)::float8 from orders where order_id = $1";
+    sqlx::query_scalar(held)
+        .bind(order.0)
+        .fetch_one(&world.pool)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
+    let world = World::new().await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let terms = Terms {
+        window_seconds: 60,
+        ..Terms::of(20, 2)
+    };
+    let sale = world.sale(&terms).await;
+    let old = bought(&world.app, &sale, "old", "k", 1).await;
+    let middle = bought(&world.app, &sale, "middle", "k", 1).await;
+    let paid = bought(&world.app, &sale, "paid", "k", 1).await;
+    world.settled(&sale).await;
+    flow::pay::pay(&world.app, &payment("p", paid.id, 1)).await.unwrap();
+    // One from before the outage, overdue by now but for it; one from its middle.
+    for (user, age) in [("old", 150), ("paid", 150), ("middle", 40)] {
+        let aged = "update orders set created_at = created_at - make_interval(secs => $1), \
+                    expires_at = expires_at - make_interval(secs => $1) where user_id = $2";
+        sqlx::query(aged)
+            .bind(f64::from(age))
+            .bind(user)
+            .execute(&world.pool)
+            .await
+            .unwrap();
+    }
+    silence(&world, 100).await;
+    let undrained = bought(&world.app, &sale, "undrained", "k", 1).await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let later = bought(&world.app, &sale, "later", "k", 1).await;
+    world.settled(&sale).await;
+
+    let about = |seconds: f64, expected: f64| (seconds - expected).abs() < 5.0;
+    let old_holds = holds_for(&world, old.id).await;
+    assert!(about(old_holds, 160.0), "{old_holds}");
+    let middle_holds = holds_for(&world, middle.id).await;
+    assert!(about(middle_holds, 100.0), "{middle_holds}");
+    let undrained_holds = holds_for(&world, undrained.id).await;
+    assert!(
+        undrained_holds >= 60.0 && about(undrained_holds, 60.0),
+        "{undrained_holds}"
+    );
+    let later_holds = holds_for(&world, later.id).await;
+    assert!((later_holds - 60.0).abs() < 0.001, "{later_holds}");
+    let paid_holds = holds_for(&world, paid.id).await;
+    assert!(
+        (paid_holds - 60.0).abs() < 0.001,
+        "what is decided is not held: {paid_holds}"
+    );
+    // It is counted once, however often one looks.
+    for _ in 0..3 {
+        flow::expire::expire_due(&world.app).await.unwrap();
+    }
+    assert!((holds_for(&world, old.id).await - old_holds).abs() < 0.001);
+    let state = flow::order::read_order(&world.app, old.id, &"old".parse().unwrap()).await;
+    assert_eq!(state.unwrap().unwrap().state, OrderState::Reserved);
+    assert_eq!(world.settled(&sale).await.stock.held, 4);
+
+    // Another outage adds to the first; a silence of four seconds is none.
+    silence(&world, 30).await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let twice = holds_for(&world, old.id).await;
+    assert!(about(twice, 190.0), "{twice}");
+    silence(&world, 4).await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    assert!((holds_for(&world, old.id).await - twice).abs() < 0.001);
+    let outages = "select count(*) from outages where $1 is not null";
+    assert!(world.number(outages, sale.id).await >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_comes_in_after_an_outage_has_its_extension_too() {
+    let world = World::new().await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let terms = Terms {
+        window_seconds: 60,
+        ..Terms::of(20, 2)
+    };
+    let sale = world.sale(&terms).await;
+    let first = bought(&world.app, &sale, "first", "k", 1).await;
+    let second = bought(&world.app, &sale, "second", "k", 1).await;
+    // As if the outage had begun long before both and ended a minute from now: one is taken in before it is noted that
+    // holds were extended by it, one after.
+    let outage = "insert into outages (since, until) values (now() - interval '1 hour', now() + interval '1 minute')";
+    sqlx::query(outage).execute(&world.pool).await.unwrap();
+    let home = |user: &str| flashsale::domain::shard::home_shard(&sale.secret.0, &user.parse().unwrap(), sale.shards);
+    world.app.ledger.extend_holds(sale.id, home("first")).await.unwrap();
+    flow::drain::drain_all(&world.app).await.unwrap();
+    for (shard, _) in [(0, ()), (1, ())] {
+        world.app.ledger.extend_holds(sale.id, shard).await.unwrap();
+    }
+    for order in [first, second] {
+        let holds = holds_for(&world, order.id).await;
+        assert!((holds - 120.0).abs() < 5.0, "{holds}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_of_which_too_much_waits_sells_nothing_until_the_ledger_has_caught_up() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(20, 1)).await;
+    let first = bought(&world.app, &sale, "first", "k", 1).await;
+    bought(&world.app, &sale, "second", "k", 1).await;
+    let run_id = world.app.stock.run_id().await.unwrap();
+    let permit = Permit {
+        epoch: 1,
+        run_id: &run_id,
+        holds: Duration::from_secs(3),
+        events_max: 2,
+        age_max: Duration::from_secs(600),
+    };
+    // The process itself knows a larger bound, and lets go when it renews: so it is asked until both meet.
+    within(PATIENCE, "the brake is felt", async || {
+        let held = world.app.stock.permit(&sale, 0, &permit, None).await.unwrap();
+        assert!(matches!(held, Permitted::Yes { brake: true, .. }), "{held:?}");
+        let refused = try_buy(&world.app, &sale, "third", "k", 1).await;
+        let replayed = try_buy(&world.app, &sale, "first", "k", 1).await.unwrap();
+        assert!(matches!(&replayed, PurchaseOutcome::Replayed(it) if it.id == first.id));
+        matches!(refused, Err(Fault::Overloaded(_)))
+    })
+    .await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let free = world.app.stock.permit(&sale, 0, &permit, None).await.unwrap();
+    assert!(
+        matches!(
+            free,
+            Permitted::Yes {
+                brake: false,
+                waiting: 0,
+                ..
+            }
+        ),
+        "{free:?}"
+    );
+    bought(&world.app, &sale, "fourth", "k", 1).await;
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+}

@@ -1,0 +1,1089 @@
+//! A Redis that has lost something sells nothing wrong: its stock is written anew from the ledger, and every order
+//! that the ledger knows is there again under its key.
+
+use super::crowd::{Doors, all_is_well, rush};
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, payment, shopper_at, try_buy};
+use crate::support::poll::{Patience, within};
+use crate::support::raw::{Dump, Raw};
+use crate::support::servers::{DurableRedis, fresh_redis};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::Sku;
+use flashsale::domain::order::{Order, OrderState};
+use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::{PurchaseRate, Sale};
+use flashsale::flow::{self, App};
+use flashsale::ledger::restock::{PendingRestock, Taken, TakenRestock};
+use flashsale::stock::keys::ShardKey;
+use flashsale::stock::transfer::{Destination, Sent, Transfer};
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use uuid::Uuid;
+
+fn sku() -> Sku {
+    SKU.parse().unwrap()
+}
+
+const fn key(sale: &Sale, shard: u16) -> ShardKey {
+    ShardKey { sale: sale.id, shard }
+}
+
+/// Four shoppers with two units each, whose orders have come to four different ends, and a fifth with an order that is
+/// still open; all of it is known on both sides.
+async fn of_every_kind(world: &World, sale: &Sale) -> Vec<(&'static str, Order)> {
+    let mut orders = Vec::new();
+    for user in ["holds", "pays", "cancels", "expires", "borrows"] {
+        orders.push((user, bought(&world.app, sale, user, "k", 2).await));
+    }
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let paid = flow::pay::pay(&world.app, &payment("of-every-kind", orders[1].1.id, 2)).await;
+    assert_eq!(paid.unwrap(), PaymentOutcome::Applied);
+    cancel(&world.app, orders[2].1.id, "cancels").await;
+    let due = "update orders set created_at = created_at - interval '1 hour', \
+               expires_at = expires_at - interval '1 hour' where sale_id = $1 and user_id = 'expires'";
+    assert_eq!(world.execute(due, sale.id).await.unwrap(), 1);
+    within(PATIENCE, "an order expires", async || {
+        flow::expire::expire_due(&world.app).await.unwrap();
+        let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
+        world.number(expired, sale.id).await == 1
+    })
+    .await;
+    world.settled(sale).await;
+    orders
+}
+
+/// Every one of them is found under its key, by its id and as the ledger has decided.
+async fn all_are_there(world: &World, sale: &Sale, orders: &[(&str, Order)]) {
+    for (user, order) in orders {
+        let expected = match *user {
+            "pays" => OrderState::Paid,
+            "cancels" => OrderState::Cancelled,
+            "expires" => OrderState::Expired,
+            _ => OrderState::Reserved,
+        };
+        let found = buy(&world.app, sale, user, "k", 2).await;
+        let PurchaseOutcome::Replayed(found) = found else {
+            panic!("{user}: {found:?}")
+        };
+        assert_eq!(
+            (found.id, found.state, found.confirmed),
+            (order.id, expected, true),
+            "{user}"
+        );
+        if expected != OrderState::Expired {
+            assert_eq!(found.created_at, order.created_at, "{user}");
+        }
+        let other = buy(&world.app, sale, user, "k", 1).await;
+        assert_eq!(other, PurchaseOutcome::KeyReused, "{user}");
+    }
+}
+
+/// Waits until every shard sells again, or would if it had anything.
+async fn sells_again(app: &App, sale: &Sale) {
+    within(PATIENCE, "every shard may sell again", async || {
+        let Ok(run_id) = app.stock.run_id().await else {
+            return false;
+        };
+        // A permit of the time before may still be in what Redis remembers.
+        let standings = app.ledger.standings(&[sale.id]).await.unwrap();
+        if standings.values().any(|it| it.run_id.as_ref() != Some(&run_id)) {
+            return false;
+        }
+        let Ok(readings) = app.stock.read_shards(sale).await else {
+            return false;
+        };
+        let now = chrono::Utc::now().timestamp_millis();
+        readings.iter().all(|it| it.record.permit_until > now)
+    })
+    .await;
+}
+
+async fn rebuilds(world: &World, sale: &Sale) -> i64 {
+    world
+        .number("select sum(rebuilds)::int8 from shards where sale_id = $1", sale.id)
+        .await
+}
+
+async fn lost_orders(world: &World, sale: &Sale) -> i64 {
+    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    stats.alerts.lost_orders
+}
+
+/// Rebuilds these shards and no others, as the reconciling does.
+async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        let rebuilt = async {
+            flow::rebuild::make_ready(app, sale, shards).await?;
+            let run_id = app.stock.run_id().await?;
+            flow::rebuild::rebuild(app, sale, shards, &run_id).await
+        };
+        match rebuilt.await {
+            Ok(_) => break,
+            Err(Fault::Unavailable(_)) => patience.pause("shards are rebuilt").await,
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+    // It would be noticed in a moment.
+    for kept in [flow::permit::renew(app).await, flow::permit::reconcile_all(app).await] {
+        if let Err(fault) = kept {
+            assert!(fault.is_passing(), "{fault}");
+        }
+    }
+    sells_again(app, sale).await;
+}
+
+/// Runs cases side by side: each has a world of its own.
+async fn side_by_side<F: Future<Output = ()>>(cases: impl IntoIterator<Item = F>) {
+    futures_util::stream::iter(cases)
+        .buffer_unordered(5)
+        .collect::<()>()
+        .await;
+}
+
+/// A transfer as whoever sent it knows it.
+async fn send(world: &World, sale: &Sale, (from, to): (u16, Destination), id: Uuid, units: i64) -> Transfer {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        let sent_at = chrono::Utc::now().timestamp_millis();
+        let sent = world
+            .app
+            .stock
+            .transfer_out(key(sale, from), id, &sku(), to, units, sent_at)
+            .await;
+        match sent {
+            Ok(Sent::Out { units: sent, epoch }) => {
+                assert_eq!(sent, units);
+                return Transfer {
+                    id,
+                    to,
+                    units,
+                    sent_at,
+                    epoch,
+                    sku: sku(),
+                };
+            }
+            Err(Fault::Incomplete(_)) => patience.pause("a shard lends").await,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_redis_sells_again_by_itself_with_every_order_and_limit_as_before() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let terms = Terms {
+        limit: 4,
+        rate: PurchaseRate {
+            limit: 3,
+            window_ms: 600_000,
+        },
+        ..Terms::of(60, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let orders = of_every_kind(&world, &sale).await;
+    for key in ["one", "two", "three"] {
+        bought(&world.app, &sale, "hurries", key, 1).await;
+    }
+    world.settled(&sale).await;
+
+    // Everything goes while a crowd buys.
+    let apps = [Arc::clone(&world.app), world.another().await];
+    let crowd = (0..24usize).map(|n| {
+        let (app, sale) = (Arc::clone(&apps[n % 2]), Arc::clone(&sale));
+        tokio::spawn(async move {
+            let outcome = buy(&app, &sale, &format!("crowd-{n}"), "k", 1).await;
+            assert!(matches!(
+                outcome,
+                PurchaseOutcome::Reserved(_) | PurchaseOutcome::Replayed(_)
+            ));
+        })
+    });
+    let crowd: Vec<_> = crowd.collect();
+    let () = Raw::connect(&world.redis).call(&mut redis::cmd("FLUSHALL"));
+    for shopper in join_all(crowd).await {
+        shopper.unwrap();
+    }
+    sells_again(&world.app, &sale).await;
+    all_are_there(&world, &sale, &orders).await;
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.sold, item.total), (2, 60), "{item:?}");
+
+    let hurries = buy(&world.app, &sale, "hurries", "four", 1).await;
+    assert!(matches!(hurries, PurchaseOutcome::RateLimited { .. }), "{hurries:?}");
+    for user in ["holds", "pays"] {
+        let more = buy(&world.app, &sale, user, "too many", 3).await;
+        assert_eq!(more, PurchaseOutcome::LimitReached, "{user}");
+    }
+    bought(&world.app, &sale, "cancels", "more", 4).await;
+    bought(&world.app, &sale, "holds", "more", 2).await;
+    world.sells_out(&sale).await;
+    assert!(rebuilds(&world, &sale).await >= 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_killed_twice_under_load_loses_no_order_that_it_acknowledged() {
+    let mut redis = DurableRedis::start();
+    let world = World::on(redis.url()).await;
+    let sale = world.sale(&Terms::of(100_000, 4)).await;
+    let orders = of_every_kind(&world, &sale).await;
+    let apps = [Arc::clone(&world.app), world.another().await];
+    let stop = Arc::new(AtomicBool::new(false));
+    let shoppers = (0..6usize).map(|n| {
+        let (app, sale, stop) = (Arc::clone(&apps[n % 2]), Arc::clone(&sale), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE));
+            for round in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let user = format!("u{n}-{round}");
+                match buy(&app, &sale, &user, "k", 1).await {
+                    PurchaseOutcome::Reserved(order) | PurchaseOutcome::Replayed(order) => {
+                        acknowledged.push((user, order.id));
+                    }
+                    other => panic!("{other:?}"),
+                }
+                patience.pause("the restarts come to an end").await;
+                if round % 8 == 0
+                    && let Err(fault) = flow::drain::drain_all(&app).await
+                {
+                    assert!(fault.is_passing(), "{fault}");
+                }
+            }
+            acknowledged
+        })
+    });
+    let shoppers: Vec<_> = shoppers.collect();
+    for round in 0..2 {
+        let reached = format!("in-between-{round}");
+        for n in 0..20 {
+            buy(&world.app, &sale, &format!("{reached}-{n}"), "k", 1).await;
+        }
+        redis.kill();
+        redis.restart();
+        sells_again(&world.app, &sale).await;
+        bought(&world.app, &sale, &format!("after-{round}"), "k", 1).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut acknowledged = Vec::new();
+    for shopper in join_all(shoppers).await {
+        acknowledged.extend(shopper.unwrap());
+    }
+    all_are_there(&world, &sale, &orders).await;
+    world.settled(&sale).await;
+    for (user, order) in &acknowledged {
+        let found = buy(&world.app, &sale, user, "k", 1).await;
+        assert!(
+            matches!(&found, PurchaseOutcome::Replayed(it) if it.id == *order),
+            "{user}: {found:?}"
+        );
+        let in_ledger = world.app.ledger.order(*order).await.unwrap();
+        assert!(in_ledger.is_some(), "{user}");
+    }
+    assert_eq!(lost_orders(&world, &sale).await, 0);
+}
+
+/// A Redis that comes back as it was at an earlier moment; what happened since, the ledger alone remembers.
+struct Forgetful {
+    redis: DurableRedis,
+    world: World,
+    sale: Arc<Sale>,
+}
+
+impl Forgetful {
+    async fn with(terms: &Terms) -> Self {
+        let redis = DurableRedis::start();
+        let world = World::on(redis.url()).await;
+        let sale = world.sale(terms).await;
+        Self { redis, world, sale }
+    }
+
+    /// Forgets all that happens in `since`, and waits until it sells again.
+    async fn forgets<T>(&mut self, since: impl AsyncFnOnce(&World, &Sale) -> T) -> T {
+        let copy = self.redis.copy();
+        let happened = since(&self.world, &self.sale).await;
+        self.redis.kill();
+        self.redis.go_back_to(&copy);
+        self.redis.restart();
+        sells_again(&self.world.app, &self.sale).await;
+        happened
+    }
+
+    /// All is balanced, nothing is oversold and the whole stock can be sold.
+    async fn is_right(&self, available: i64) {
+        let item = self.world.settled(&self.sale).await;
+        assert_eq!(item.stock.available, available, "{item:?}");
+        self.world.sells_out(&self.sale).await;
+        assert_eq!(self.revoked().await, 0);
+    }
+
+    async fn revoked(&self) -> i64 {
+        let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+        self.world.number(revoked, self.sale.id).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_that_redis_forgot_and_the_ledger_knows_come_back_and_are_not_sold_again() {
+    let mut lab = Forgetful::with(&Terms::of(20, 4)).await;
+    let orders = lab.forgets(of_every_kind).await;
+    all_are_there(&lab.world, &lab.sale, &orders).await;
+    assert_eq!(lost_orders(&lab.world, &lab.sale).await, 0);
+    // Nothing was lost but what the ledger has; the second time, hardly anything was.
+    let decided = lab
+        .forgets(async |world, sale| {
+            let paid = flow::pay::pay(&world.app, &payment("later", orders[0].1.id, 2))
+                .await
+                .unwrap();
+            cancel(&world.app, orders[4].1.id, "borrows").await;
+            world.settled(sale).await;
+            paid
+        })
+        .await;
+    assert_eq!(decided, PaymentOutcome::Applied);
+    for (user, state) in [("holds", OrderState::Paid), ("borrows", OrderState::Cancelled)] {
+        let found = buy(&lab.world.app, &lab.sale, user, "k", 2).await;
+        assert!(
+            matches!(&found, PurchaseOutcome::Replayed(it) if it.state == state),
+            "{user}: {found:?}"
+        );
+    }
+    lab.is_right(16).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_that_nobody_knows_any_more_are_counted_and_their_units_sold_once() {
+    let mut lab = Forgetful::with(&Terms::of(12, 2)).await;
+    let kept = bought(&lab.world.app, &lab.sale, "kept", "k", 2).await;
+    lab.world.settled(&lab.sale).await;
+    let lost = lab
+        .forgets(async |world, sale| {
+            let mut lost = Vec::new();
+            for user in ["a", "b", "c"] {
+                lost.push((user, bought(&world.app, sale, user, "k", 2).await));
+            }
+            // This process has heard of them; the ledger has not.
+            flow::permit::renew(&world.app).await.unwrap();
+            lost
+        })
+        .await;
+    assert_eq!(lost_orders(&lab.world, &lab.sale).await, 3);
+    for (user, order) in &lost {
+        let user = user.parse().unwrap();
+        let found = flow::order::read_order(&lab.world.app, order.id, &user).await.unwrap();
+        assert_eq!(found, None);
+        let paid = flow::pay::pay(&lab.world.app, &payment(user.as_str(), order.id, 2))
+            .await
+            .unwrap();
+        assert_eq!(paid, PaymentOutcome::Unmatched);
+    }
+    // Whoever asks again gets what he was told, if it is still there.
+    let again = buy(&lab.world.app, &lab.sale, "a", "k", 2).await;
+    assert!(
+        matches!(&again, PurchaseOutcome::Reserved(it) if it.id == lost[0].1.id),
+        "{again:?}"
+    );
+    let found = buy(&lab.world.app, &lab.sale, "kept", "k", 2).await;
+    assert!(
+        matches!(&found, PurchaseOutcome::Replayed(it) if it.id == kept.id),
+        "{found:?}"
+    );
+    lab.is_right(8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit() {
+    let mut lab = Forgetful::with(&Terms::of(10, 4)).await;
+    bought(&lab.world.app, &lab.sale, "first", "k", 1).await;
+    lab.world.settled(&lab.sale).await;
+    for (round, (quantity, left)) in [(5, 14), (-6, 8), (9, 17)].into_iter().enumerate() {
+        lab.forgets(async |world, sale| {
+            let request = format!("r{round}").parse().unwrap();
+            flow::restock::restock(&world.app, sale.id, &request, &sku(), quantity)
+                .await
+                .unwrap();
+            world.settled(sale).await;
+        })
+        .await;
+        assert_eq!(lab.world.settled(&lab.sale).await.stock.available, left, "{quantity}");
+    }
+    lab.forgets(async |world, sale| {
+        for (from, to) in [(0, 1), (1, 2), (3, 2)] {
+            flow::borrow::transfer(&world.app, sale, &sku(), (from, to), 1)
+                .await
+                .unwrap();
+        }
+        // One has not arrived.
+        send(world, sale, (2, Destination::Shard(0)), Uuid::now_v7(), 2).await;
+        bought(&world.app, sale, "last", "k", 7).await;
+        flow::drain::drain_all(&world.app).await.unwrap();
+    })
+    .await;
+    lab.is_right(10).await;
+}
+
+/// Every key of one shard, byte for byte.
+fn dump(world: &World, shard: ShardKey) -> Dump {
+    Raw::connect(&world.redis).dump(&format!("{}*", shard.shard().trim_end_matches("shard")))
+}
+
+/// Makes a shard what it was.
+fn restore(world: &World, shard: ShardKey, before: &Dump) {
+    let raw = Raw::connect(&world.redis);
+    for key in dump(world, shard).into_keys() {
+        let _gone: i64 = raw.call(redis::cmd("DEL").arg(key));
+    }
+    for (key, (content, _)) in before {
+        let _ok: String = raw.call(redis::cmd("RESTORE").arg(key).arg(0).arg(content));
+    }
+}
+
+/// This shard is looked at, as after an answer that it should not have given.
+async fn is_suspected(world: &World, sale: &Sale, shard: u16) {
+    world.app.stock.stop(key(sale, shard)).await.unwrap();
+    sells_again(&world.app, sale).await;
+    within(PATIENCE, "nobody suspects a shard", async || {
+        world.app.permits.suspect(key(sale, shard));
+        flow::permit::reconcile_all(&world.app).await.is_ok()
+    })
+    .await;
+    sells_again(&world.app, sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_shard_that_forgets_while_the_others_do_not_is_made_good_to_the_unit() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(24, 4)).await;
+    let (one, other) = (shopper_at(&sale, 1), shopper_at(&sale, 2));
+    bought(&world.app, &sale, &one, "early", 1).await;
+    world.settled(&sale).await;
+    for case in 0..5 {
+        let before = dump(&world, key(&sale, 1));
+        match case {
+            // It sold; it lent; it borrowed; it was given back; all of it.
+            0 => drop(bought(&world.app, &sale, &one, "c0", 2).await),
+            1 => flow::borrow::transfer(&world.app, &sale, &sku(), (1, 2), 2)
+                .await
+                .unwrap(),
+            2 => flow::borrow::transfer(&world.app, &sale, &sku(), (2, 1), 1)
+                .await
+                .unwrap(),
+            3 => {
+                let found = buy(&world.app, &sale, &one, "c0", 2).await;
+                let PurchaseOutcome::Replayed(order) = found else {
+                    panic!("{found:?}")
+                };
+                cancel(&world.app, order.id, &one).await;
+            }
+            _ => {
+                bought(&world.app, &sale, &one, "c4", 8).await;
+                bought(&world.app, &sale, &other, "c4", 6).await;
+            }
+        }
+        world.settled(&sale).await;
+        restore(&world, key(&sale, 1), &before);
+        is_suspected(&world, &sale, 1).await;
+        let item = world.settled(&sale).await;
+        let available = if case == 0 {
+            21
+        } else if case == 4 {
+            9
+        } else {
+            [21, 21, 21, 23][case]
+        };
+        assert_eq!(item.stock.available, available, "case {case}: {item:?}");
+    }
+    let found = buy(&world.app, &sale, &one, "c4", 8).await;
+    assert!(matches!(found, PurchaseOutcome::Replayed(_)), "{found:?}");
+    world.sells_out(&sale).await;
+    assert_eq!(lost_orders(&world, &sale).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_vanishes_is_made_good() {
+    let names: [(&str, bool); 7] = [
+        ("shard", true),
+        ("item", true),
+        ("events", true),
+        ("buyer", false),
+        ("transfers", false),
+        ("applied", false),
+        ("fences", false),
+    ];
+    side_by_side(names.map(|(name, heals)| Box::pin(vanishes(name, heals)))).await;
+}
+
+async fn vanishes(name: &str, heals: bool) {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(16, 4)).await;
+    let orders = of_every_kind(&world, &sale).await;
+    let user = shopper_at(&sale, 2);
+    let order = bought(&world.app, &sale, &user, "k", 1).await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    flow::borrow::transfer(&world.app, &sale, &sku(), (0, 2), 1)
+        .await
+        .unwrap();
+    send(&world, &sale, (2, Destination::Shard(1)), Uuid::now_v7(), 1).await;
+    let shard = key(&sale, 2);
+    let lost = match name {
+        "shard" => shard.shard(),
+        "item" => shard.item(&sku()),
+        "events" => shard.events(),
+        "buyer" => shard.buyer(&user.parse().unwrap()),
+        "transfers" => shard.transfers(),
+        "applied" => shard.applied(),
+        _ => shard.fences(),
+    };
+    let before = rebuilds(&world, &sale).await;
+    let _gone: i64 = Raw::connect(&world.redis).call(redis::cmd("DEL").arg(lost));
+    if heals {
+        within(PATIENCE, "the loss is noticed", async || {
+            rebuilds(&world, &sale).await > before
+        })
+        .await;
+    } else {
+        let rebuilt = flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+        assert_eq!(
+            (rebuilt.shards, rebuilt.orders, rebuilt.lost_orders),
+            (4, 6, 0),
+            "{name}"
+        );
+    }
+    sells_again(&world.app, &sale).await;
+    all_are_there(&world, &sale, &orders).await;
+    let found = buy(&world.app, &sale, &user, "k", 1).await;
+    assert!(
+        matches!(&found, PurchaseOutcome::Replayed(it) if it.id == order.id),
+        "{name}: {found:?}"
+    );
+    assert_eq!(world.settled(&sale).await.stock.available, 9, "{name}");
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_had_an_order_that_vanished_with_its_event_may_buy_again() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let user = shopper_at(&sale, 1);
+    let order = bought(&world.app, &sale, &user, "k", 3).await;
+    let _gone: i64 = Raw::connect(&world.redis).call(redis::cmd("DEL").arg(key(&sale, 1).events()));
+    within(PATIENCE, "the loss is noticed", async || {
+        rebuilds(&world, &sale).await > 0
+    })
+    .await;
+    sells_again(&world.app, &sale).await;
+    // Not replayed: nobody would ever take his money for it.
+    let again = buy(&world.app, &sale, &user, "k", 3).await;
+    assert!(
+        matches!(&again, PurchaseOutcome::Reserved(it) if it.id == order.id),
+        "{again:?}"
+    );
+    assert_eq!(world.settled(&sale).await.stock.held, 3);
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_a_shard_did_not_know_is_settled_by_its_rebuilding() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let user = shopper_at(&sale, 1);
+    let order = bought(&world.app, &sale, &user, "k", 2).await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let _gone: i64 =
+        Raw::connect(&world.redis).call(redis::cmd("DEL").arg(key(&sale, 1).buyer(&user.parse().unwrap())));
+    cancel(&world.app, order.id, &user).await;
+    // It was tried too often: an operator has to look.
+    let failed = "update outbox set failure = 'the shard does not know it', attempts = 6 where sale_id = $1";
+    assert_eq!(world.execute(failed, sale.id).await.unwrap(), 1);
+    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!(world.settled(&sale).await.stock.available, 8);
+    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!(stats.alerts.failed_releases, 0);
+    world.sells_out(&sale).await;
+}
+
+/// How far a transfer had come when one of its shards was rebuilt.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Sent,
+    Arrived,
+    Struck,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_between_two_shards_are_neither_doubled_nor_lost_when_either_or_both_are_rebuilt() {
+    let runs = [Step::Sent, Step::Arrived, Step::Struck]
+        .into_iter()
+        .flat_map(|step| [&[0u16][..], &[1], &[0, 1], &[2], &[0, 1, 2]].map(|shards| (step, shards)));
+    side_by_side(runs.map(|(step, shards)| Box::pin(is_between(step, shards)))).await;
+}
+
+async fn is_between(step: Step, shards: &[u16]) {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 3)).await;
+    bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
+    let transfer = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 2).await;
+    let stock = &world.app.stock;
+    if !matches!(step, Step::Sent) {
+        stock.transfer_in(key(&sale, 1), 0, &transfer).await.unwrap();
+    }
+    if matches!(step, Step::Struck) {
+        stock.transfer_done(key(&sale, 0), transfer.id).await.unwrap();
+    }
+    rebuild(&world.app, &sale, shards).await;
+    // Whoever was at it comes late, and does what was left; also what had been done already.
+    stock.transfer_in(key(&sale, 1), 0, &transfer).await.unwrap();
+    stock.transfer_done(key(&sale, 0), transfer.id).await.unwrap();
+    stock.transfer_in(key(&sale, 1), 0, &transfer).await.unwrap();
+    let item = world.settled(&sale).await;
+    assert_eq!(item.stock.available, 11, "{step:?} {shards:?}: {item:?}");
+    world.sells_out(&sale).await;
+}
+
+/// The id of the transfer that takes units of a withdrawal out of a shard on the first look, as the restock names it.
+fn taking(restock: Uuid, shard: u16) -> Uuid {
+    Uuid::from_u128(restock.as_u128() ^ u128::from(shard))
+}
+
+/// A withdrawal that is written down and has taken units out of these shards.
+async fn withdrawing(world: &World, sale: &Sale, units: &[(u16, i64)]) -> (Uuid, Vec<Taken>) {
+    let wanted: i64 = units.iter().map(|(_, units)| units).sum();
+    let request = Uuid::new_v4().to_string().parse().unwrap();
+    let begun = world.app.ledger.begin_restock(sale.id, &request, &sku(), -wanted).await;
+    let (id, _) = begun.unwrap();
+    let mut taken = Vec::new();
+    for (shard, units) in units {
+        let sent = send(world, sale, (*shard, Destination::Ledger), taking(id, *shard), *units).await;
+        taken.push(Taken {
+            shard: *shard,
+            transfer: sent.id,
+            units: *units,
+            epoch: sent.epoch,
+        });
+    }
+    (id, taken)
+}
+
+async fn take(world: &World, id: Uuid) -> PendingRestock {
+    match world.app.ledger.take_restock(id).await.unwrap() {
+        TakenRestock::Pending(pending) => *pending,
+        _ => panic!("the restock is not there"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_withdrawal_is_whole_whatever_was_done_of_it_when_its_shards_were_rebuilt() {
+    let runs = [&[0u16][..], &[1], &[0, 1], &[2], &[0, 1, 2]]
+        .into_iter()
+        .flat_map(|shards| {
+            ["later", "applied", "refused", "half back"].map(|decision| Box::pin(is_withdrawn(decision, shards)))
+        });
+    side_by_side(runs).await;
+}
+
+async fn is_withdrawn(decision: &str, shards: &[u16]) {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 3)).await;
+    let (id, taken) = withdrawing(&world, &sale, &[(0, 4), (1, 2)]).await;
+    match decision {
+        "applied" => assert!(take(&world, id).await.withdraw(&taken).await.unwrap()),
+        "refused" | "half back" => take(&world, id).await.give_back(&taken).await.unwrap(),
+        _ => {}
+    }
+    if decision == "half back" {
+        // They have come in, and whoever brought them died before he struck them.
+        for it in &taken {
+            let back = Transfer {
+                id: it.transfer,
+                to: Destination::Shard(it.shard),
+                units: it.units,
+                sent_at: 0,
+                epoch: it.epoch,
+                sku: sku(),
+            };
+            world
+                .app
+                .stock
+                .transfer_in(key(&sale, it.shard), it.shard, &back)
+                .await
+                .unwrap();
+        }
+    }
+    rebuild(&world.app, &sale, shards).await;
+    let item = world.settled(&sale).await;
+    let total = if ["later", "applied"].contains(&decision) {
+        6
+    } else {
+        12
+    };
+    assert_eq!(
+        (item.total, item.stock.available),
+        (total, total),
+        "{decision} {shards:?}: {item:?}"
+    );
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_were_taken_out_of_an_earlier_life_are_neither_withdrawn_nor_given_back() {
+    for gives_back in [false, true] {
+        let world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 3)).await;
+        let (id, taken) = withdrawing(&world, &sale, &[(0, 4), (1, 2)]).await;
+        rebuild(&world.app, &sale, &[0]).await;
+        // Whoever took them has been asleep, and decides now.
+        if gives_back {
+            take(&world, id).await.give_back(&taken).await.unwrap();
+        } else {
+            let refused = take(&world, id).await.withdraw(&taken).await;
+            assert!(matches!(refused, Err(Fault::Unavailable(_))), "{refused:?}");
+        }
+        let item = world.settled(&sale).await;
+        let total = if gives_back { 12 } else { 6 };
+        assert_eq!((item.total, item.stock.available), (total, total), "{item:?}");
+        world.sells_out(&sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restock_that_a_shard_had_been_told_or_not_counts_once() {
+    let runs = [&[0u16][..], &[1, 2], &[0, 1, 2]]
+        .into_iter()
+        .flat_map(|shards| [&[][..], &[0u16], &[1], &[0, 1, 2]].map(|told| Box::pin(is_restocked(told, shards))));
+    side_by_side(runs).await;
+}
+
+async fn is_restocked(told: &[u16], shards: &[u16]) {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(3, 3)).await;
+    let request = "more".parse().unwrap();
+    let (id, _) = world
+        .app
+        .ledger
+        .begin_restock(sale.id, &request, &sku(), 6)
+        .await
+        .unwrap();
+    assert!(take(&world, id).await.add(&sale).await.unwrap());
+    for shard in told {
+        world
+            .app
+            .stock
+            .restock(key(&sale, *shard), id, &sku(), 2)
+            .await
+            .unwrap();
+    }
+    if told.len() == 3 {
+        // More is sold by then than the sale had owned before.
+        bought(&world.app, &sale, &shopper_at(&sale, 1), "k", 8).await;
+        flow::drain::drain_all(&world.app).await.unwrap();
+    }
+    rebuild(&world.app, &sale, shards).await;
+    let item = world.settled(&sale).await;
+    let held = if told.len() == 3 { 8 } else { 0 };
+    assert_eq!(
+        (item.total, item.stock.available),
+        (9, 9 - held),
+        "{shards:?} {told:?}: {item:?}"
+    );
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_lent_on_what_it_had_borrowed_can_be_rebuilt() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    flow::borrow::transfer(&world.app, &sale, &sku(), (1, 0), 5)
+        .await
+        .unwrap();
+    // Both what it was granted and what it had borrowed leave the sale.
+    let request = "fewer".parse().unwrap();
+    flow::restock::restock(&world.app, sale.id, &request, &sku(), -8)
+        .await
+        .unwrap();
+    world.settled(&sale).await;
+    rebuild(&world.app, &sale, &[0]).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 2);
+    rebuild(&world.app, &sale, &[1]).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 2);
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_scripts_are_back_within_a_moment_and_nothing_is_lost() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(400, 4)).await;
+    let apps = [Arc::clone(&world.app), world.another().await];
+    let crowd = (0..200usize).map(|n| {
+        let (app, sale) = (Arc::clone(&apps[n % 2]), Arc::clone(&sale));
+        tokio::spawn(async move { (format!("u{n}"), bought(&app, &sale, &format!("u{n}"), "k", 1).await) })
+    });
+    let crowd: Vec<_> = crowd.collect();
+    let raw = Raw::connect(&world.redis);
+    for _ in 0..3 {
+        let _done: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH").arg("SYNC"));
+        let began = std::time::Instant::now();
+        within(PATIENCE, "it sells again", async || {
+            try_buy(&world.app, &sale, &Uuid::new_v4().to_string(), "k", 1)
+                .await
+                .is_ok()
+        })
+        .await;
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    }
+    drop(raw);
+    for shopper in join_all(crowd).await {
+        let (user, order) = shopper.unwrap();
+        let found = buy(&world.app, &sale, &user, "k", 1).await;
+        assert!(
+            matches!(&found, PurchaseOutcome::Replayed(it) if it.id == order.id),
+            "{user}: {found:?}"
+        );
+    }
+    world.settled(&sale).await;
+    assert_eq!(lost_orders(&world, &sale).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_is_rebuilt_by_two_at_once_while_a_crowd_is_at_it_loses_no_order() {
+    let world = World::new().await;
+    let terms = Terms {
+        limit: 2,
+        ..Terms::of(120, 4)
+    };
+    let sale = world.sale(&terms).await;
+    let instances = [world.start("all").await, world.start("all").await];
+    let doors = Arc::new(Doors::default());
+    doors.set(instances.iter().map(|it| it.client()).collect());
+    let crowd = {
+        let (doors, sale) = (Arc::clone(&doors), Arc::clone(&sale));
+        tokio::spawn(async move { rush(&doors, &sale, "meanwhile", 160, rand::random()).await })
+    };
+    let patience = Patience::of(PATIENCE);
+    while doors.answers.load(Ordering::Relaxed) < 20 {
+        patience.pause("the crowd is at it").await;
+    }
+    let mut done = 0;
+    for _ in 0..3 {
+        let both = instances.iter().map(|it| async {
+            let answer = it
+                .client()
+                .operate(sale.id, "rebuild", "k", &serde_json::json!({}))
+                .await
+                .unwrap();
+            // The other one may be at it.
+            assert!([200, 503].contains(&answer.status), "{answer:?}");
+            usize::from(answer.status == 200)
+        });
+        done += join_all(both).await.into_iter().sum::<usize>();
+    }
+    assert!(done > 0, "none came to an end");
+    crowd.await.unwrap();
+    all_is_well(&world, &sale).await;
+    assert_eq!(lost_orders(&world, &sale).await, 0);
+    let acknowledged = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(world.number(acknowledged, sale.id).await, 0);
+    for instance in &instances {
+        assert_eq!(instance.errors(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_rebuilds() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100_000, 2)).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    // The others do not know, and let it sell on as fast as they can.
+    let keeper = {
+        let (app, stop) = (world.another().await, Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                for kept in [flow::permit::renew(&app).await, flow::permit::reconcile_all(&app).await] {
+                    if let Err(fault) = kept {
+                        assert!(fault.is_passing(), "{fault}");
+                    }
+                }
+            }
+        })
+    };
+    let shoppers = (0..4).map(|n| {
+        let (app, sale, stop) = (Arc::clone(&world.app), Arc::clone(&sale), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE));
+            for round in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                acknowledged.push(bought(&app, &sale, &format!("u{n}-{round}"), "k", 1).await.id);
+                patience.pause("the rebuildings come to an end").await;
+            }
+            acknowledged
+        })
+    });
+    let shoppers: Vec<_> = shoppers.collect();
+    let mut rebuilt = 0;
+    for _ in 0..8 {
+        match flow::permit::rebuild_sale(&world.app, sale.id).await {
+            Ok(_) => rebuilt += 1,
+            Err(fault) => assert!(fault.is_passing(), "{fault}"),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    keeper.await.unwrap();
+    let mut acknowledged = Vec::new();
+    for shopper in join_all(shoppers).await {
+        acknowledged.extend(shopper.unwrap());
+    }
+    let item = world.settled(&sale).await;
+    println!("{rebuilt} rebuildings, {} orders", acknowledged.len());
+    assert!(rebuilt > 0 && !acknowledged.is_empty());
+    assert_eq!(item.stock.held, i64::try_from(acknowledged.len()).unwrap());
+    for order in acknowledged {
+        assert!(world.app.ledger.order(order).await.unwrap().is_some(), "{order}");
+    }
+    assert_eq!(lost_orders(&world, &sale).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_is_about_to_leave_redis_is_not_written_anew() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(4, 2)).await;
+    let ended = "update sales set starts_at = now() - interval '50 hours', \
+                 ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
+    world.execute(ended, sale.id).await.unwrap();
+    let app = world.another().await;
+    within(PATIENCE, "nobody attends on it any more", async || {
+        flow::permit::reconcile_all(&world.app).await.unwrap();
+        flow::permit::renew(&world.app).await.unwrap() == 0
+    })
+    .await;
+    let raw = Raw::connect(&world.redis);
+    let _gone: i64 = raw.call(redis::cmd("DEL").arg(key(&sale, 0).shard()).arg(key(&sale, 1).shard()));
+    for app in [&world.app, &app] {
+        assert_eq!(flow::permit::reconcile_all(app).await.unwrap(), 0);
+        assert_eq!(flow::permit::renew(app).await.unwrap(), 0);
+    }
+    assert_eq!(rebuilds(&world, &sale).await, 0);
+    let there: i64 = raw.call(redis::cmd("EXISTS").arg(key(&sale, 0).shard()));
+    assert_eq!(there, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_lost_in_whatever_order_every_unit_is_sold_once() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let runs = [random.random(), random.random(), random.random()];
+    side_by_side(runs.map(|seed| Box::pin(random_history(seed)))).await;
+}
+
+async fn random_history(seed: u64) {
+    let random = &mut StdRng::seed_from_u64(seed);
+    let world = World::new().await;
+    let shards = random.random_range(2..=4);
+    let sale = world.sale(&Terms::of(60, shards)).await;
+    let (mut orders, mut older): (Vec<(String, Order)>, Vec<(u16, Dump)>) = (Vec::new(), Vec::new());
+    for n in 0..50 {
+        let (a, b) = (random.random_range(0..shards), random.random_range(0..shards));
+        match random.random_range(0..14) {
+            0..=3 => {
+                let (user, quantity) = (format!("u{n}"), random.random_range(1..=3));
+                if let PurchaseOutcome::Reserved(order) = buy(&world.app, &sale, &user, "k", quantity).await {
+                    orders.push((user, order));
+                }
+            }
+            4 if !orders.is_empty() => {
+                let (_, order) = &orders[random.random_range(0..orders.len())];
+                let payment = payment(&n.to_string(), order.id, order.quantity);
+                flow::pay::pay(&world.app, &payment).await.unwrap();
+            }
+            5 if !orders.is_empty() => {
+                let (user, order) = &orders[random.random_range(0..orders.len())];
+                cancel(&world.app, order.id, user).await;
+            }
+            6 => {
+                let request = format!("r{n}").parse().unwrap();
+                let quantity = random.random_range(-6..=6);
+                if quantity != 0
+                    && let Err(fault) = flow::restock::restock(&world.app, sale.id, &request, &sku(), quantity).await
+                {
+                    assert!(fault.is_passing(), "{fault}");
+                }
+            }
+            7 if a != b => {
+                let id = Uuid::now_v7();
+                let (units, now) = (random.random_range(1..=3), chrono::Utc::now().timestamp_millis());
+                let to = Destination::Shard(b);
+                let sent = world
+                    .app
+                    .stock
+                    .transfer_out(key(&sale, a), id, &sku(), to, units, now)
+                    .await;
+                let transfer = |units, epoch| Transfer {
+                    id,
+                    to,
+                    units,
+                    sent_at: now,
+                    epoch,
+                    sku: sku(),
+                };
+                if let Ok(Sent::Out { units, epoch }) = sent
+                    && random.random_bool(0.6)
+                    && world
+                        .app
+                        .stock
+                        .transfer_in(key(&sale, b), a, &transfer(units, epoch))
+                        .await
+                        .is_ok()
+                    && random.random_bool(0.5)
+                {
+                    world.app.stock.transfer_done(key(&sale, a), id).await.unwrap();
+                }
+            }
+            8 => world.jobs(&world.app, &sale).await,
+            9 => {
+                flow::drain::drain_all(&world.app).await.unwrap();
+            }
+            10 => older.push((a, dump(&world, key(&sale, a)))),
+            11 if !older.is_empty() => {
+                let (shard, before) = &older[random.random_range(0..older.len())];
+                // The ledger has all orders: those that it had not, nobody could ask for here.
+                flow::drain::drain_all(&world.app).await.unwrap();
+                restore(&world, key(&sale, *shard), before);
+                is_suspected(&world, &sale, *shard).await;
+            }
+            12 => {
+                flow::drain::drain_all(&world.app).await.unwrap();
+                let lost = match random.random_range(0..4) {
+                    0 => key(&sale, a).shard(),
+                    1 => key(&sale, a).item(&sku()),
+                    2 => key(&sale, a).events(),
+                    _ => key(&sale, a).transfers(),
+                };
+                let _gone: i64 = Raw::connect(&world.redis).call(redis::cmd("DEL").arg(lost));
+                is_suspected(&world, &sale, a).await;
+            }
+            13 => {
+                flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap();
+            }
+            _ => {}
+        }
+    }
+    world.settled(&sale).await;
+    for (user, order) in &orders {
+        let found = buy(&world.app, &sale, user, "k", order.quantity).await;
+        assert!(
+            matches!(&found, PurchaseOutcome::Replayed(it) if it.id == order.id),
+            "{user}: {found:?}"
+        );
+    }
+    world.sells_out(&sale).await;
+    let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(world.number(revoked, sale.id).await, 0);
+}
