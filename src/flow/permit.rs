@@ -5,7 +5,7 @@
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
 use super::rebuild::rebuild;
-use super::reconcile::{drain_whole, epochs, reconcile};
+use super::reconcile::{make_ready, reconcile};
 use super::retire::has_left;
 use super::{App, Tally};
 use crate::domain::event::Position;
@@ -270,16 +270,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     let shards: Vec<u16> = (0..sale.shards).collect();
     let mut tries = 1..=REBUILD_TRIES_MAX;
     loop {
-        for shard in &shards {
-            app.stock
-                .stop(ShardKey {
-                    sale: id,
-                    shard: *shard,
-                })
-                .await?;
-        }
-        let seen = epochs(app, &sale).await?;
-        drain_whole(app, &sale, &shards).await?;
+        let seen = make_ready(app, &sale, &shards).await?;
         match rebuild(app, &sale, &seen).await {
             // The workers have given a permit again, or decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {

@@ -1,7 +1,7 @@
 //! Reconcile: find out whether shards still hold all that the ledger knows of them, and rebuild those that do not.
 //!
 //! What Redis loses, it loses from the end: after a restart or a failover its data are as they were a moment earlier.
-//! So a shard that still has the last event that was taken in, or that this process has heard of, and whose units are where the ledger expects them
+//! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
 use super::App;
@@ -67,7 +67,7 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
 }
 
 /// The epoch of each shard, by the ledger.
-pub(super) async fn epochs(app: &App, sale: &Sale) -> Result<BTreeMap<u16, i64>, Fault> {
+async fn epochs(app: &App, sale: &Sale) -> Result<BTreeMap<u16, i64>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     Ok(standings
         .into_iter()
@@ -119,18 +119,29 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
     Ok(damaged)
 }
 
-/// Takes in what the shards that are all there have left, so that they may be written anew.
+/// Stops shards and takes in what those that are all there have left, so that they may be written anew. Returns their
+/// epochs by the ledger, as they were before.
 ///
 /// # Errors
 /// A fault leaves events to be drained.
-pub(super) async fn drain_whole(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, i64>, Fault> {
+    for shard in shards {
+        app.stock
+            .stop(ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            })
+            .await?;
+    }
+    let seen = epochs(app, sale).await?;
     let damaged = damaged_at_sight(app, sale, shards).await?;
     let whole: Vec<u16> = shards
         .iter()
         .copied()
         .filter(|shard| !damaged.contains(shard))
         .collect();
-    drain(app, sale, &whole).await
+    drain(app, sale, &whole).await?;
+    Ok(seen.into_iter().filter(|(shard, _)| shards.contains(shard)).collect())
 }
 
 async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
@@ -159,12 +170,9 @@ async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTre
             .ok_or_else(|| Fault::Bug(format!("the ledger has no shard {shard} of sale {}", sale.id)))?;
         let whole = match app.stock.read_shard(sale, *shard, 0).await {
             Ok(reading) => {
-                let last = app.stock.last_event(key).await?;
                 reading.record.epoch == standing.epoch
                     && reading.record.lifecycle != Lifecycle::Loading
-                    && last >= standing.position
-                    // What was seen here and never taken in is lost, and has to be told.
-                    && app.permits.last_seen(key).is_none_or(|seen| last >= seen)
+                    && app.stock.last_event(key).await? >= standing.position
             }
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => false,
             Err(fault) => return Err(fault),

@@ -343,11 +343,11 @@ async fn a_commit_elsewhere_wakes_whoever_waits_for_it_also_after_a_lost_connect
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_postgres_hangs_the_outcome_is_unknown_and_the_key_tells_it_later() {
-    let postgres = servers::fresh_postgres().await;
-    let instance = Instance::start(&environment(&servers::redis(), &postgres.server.url()), "all");
+    let postgres = servers::FreshPostgres::start().await;
+    let instance = Instance::start(&environment(&servers::redis(), &postgres.server().url()), "all");
     let sale = instance.load_sale(&terms("postgres", 10)).await;
     instance.buy("first", &sale, "k", 1).await.ok(201);
-    let frozen = Frozen::postgres(&postgres.server);
+    let frozen = Frozen::postgres(postgres.server());
     unknown(&instance, "ada", &sale).await;
     unknown(&instance, "ada", &sale).await;
     drop(frozen);

@@ -179,7 +179,15 @@ async fn a_shard_of_which_too_much_waits_sells_nothing_until_the_ledger_has_caug
     let sale = world.sale(&Terms::of(20, 1)).await;
     let first = bought(&world.app, &sale, "first", "k", 1).await;
     bought(&world.app, &sale, "second", "k", 1).await;
-    let run_id = world.app.stock.run_id().await.unwrap();
+    let run_id = world
+        .app
+        .stock
+        .run_id(ShardKey {
+            sale: sale.id,
+            shard: 0,
+        })
+        .await
+        .unwrap();
     let permit = Permit {
         epoch: 1,
         run_id: &run_id,

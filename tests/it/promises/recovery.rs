@@ -85,7 +85,7 @@ async fn all_are_there(world: &World, sale: &Sale, orders: &[(&str, Order)]) {
 /// Waits until every shard sells again, or would if it had anything.
 async fn sells_again(app: &App, sale: &Sale) {
     within(PATIENCE, "every shard may sell again", async || {
-        let Ok(run_id) = app.stock.run_id().await else {
+        let Ok(run_id) = app.stock.run_id(key(sale, 0)).await else {
             return false;
         };
         // A permit of the time before may still be in what Redis remembers.
@@ -118,9 +118,8 @@ async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
     let patience = Patience::of(PATIENCE);
     loop {
         let rebuilt = async {
-            flow::rebuild::make_ready(app, sale, shards).await?;
-            let run_id = app.stock.run_id().await?;
-            flow::rebuild::rebuild(app, sale, shards, &run_id).await
+            let seen = flow::reconcile::make_ready(app, sale, shards).await?;
+            flow::rebuild::rebuild(app, sale, &seen).await
         };
         match rebuilt.await {
             Ok(_) => break,
@@ -149,6 +148,10 @@ async fn side_by_side<F: Future<Output = ()>>(cases: impl IntoIterator<Item = F>
 async fn send(world: &World, sale: &Sale, (from, to): (u16, Destination), id: Uuid, units: i64) -> Transfer {
     let patience = Patience::of(PATIENCE);
     loop {
+        let to_epoch = match to {
+            Destination::Shard(to) => world.app.stock.epoch(key(sale, to)).await.unwrap(),
+            Destination::Ledger => 0,
+        };
         let sent_at = chrono::Utc::now().timestamp_millis();
         let sent = world
             .app
@@ -164,6 +167,7 @@ async fn send(world: &World, sale: &Sale, (from, to): (u16, Destination), id: Uu
                     units,
                     sent_at,
                     epoch,
+                    to_epoch,
                     sku: sku(),
                 };
             }
@@ -705,6 +709,7 @@ async fn is_withdrawn(decision: &str, shards: &[u16]) {
                 units: it.units,
                 sent_at: 0,
                 epoch: it.epoch,
+                to_epoch: it.epoch,
                 sku: sku(),
             };
             world
@@ -774,7 +779,7 @@ async fn is_restocked(told: &[u16], shards: &[u16]) {
         world
             .app
             .stock
-            .restock(key(&sale, *shard), id, &sku(), 2)
+            .restock(key(&sale, *shard), id, &sku(), 2, 1)
             .await
             .unwrap();
     }
@@ -1020,6 +1025,7 @@ async fn random_history(seed: u64) {
                 let id = Uuid::now_v7();
                 let (units, now) = (random.random_range(1..=3), chrono::Utc::now().timestamp_millis());
                 let to = Destination::Shard(b);
+                let to_epoch = world.app.stock.epoch(key(&sale, b)).await.unwrap();
                 let sent = world
                     .app
                     .stock
@@ -1031,6 +1037,7 @@ async fn random_history(seed: u64) {
                     units,
                     sent_at: now,
                     epoch,
+                    to_epoch,
                     sku: sku(),
                 };
                 if let Ok(Sent::Out { units, epoch }) = sent

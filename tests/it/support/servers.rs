@@ -361,28 +361,6 @@ fn signal(name: &str, pids: &[u32]) {
     let _sent = Command::new("sh").args(["-c", &script]).status().unwrap();
 }
 
-/// A Postgres of the test's own with one migrated database, to freeze and stop.
-pub struct FreshPostgres {
-    pub server: PostgresServer,
-    _folder: tempfile::TempDir,
-}
-
-pub async fn fresh_postgres() -> FreshPostgres {
-    let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
-    // Postgres runs as another user if we are root.
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let options = PostgresOptions {
-        durable: false,
-        settings: Vec::new(),
-    };
-    let server = PostgresServer::start(folder.path(), &options).unwrap();
-    flashsale::ledger::migrate(&server.url()).await.unwrap();
-    FreshPostgres {
-        server,
-        _folder: folder,
-    }
-}
-
 /// A Redis of the test's own that keeps what it acknowledged, to kill and to start again on the same folder.
 pub struct DurableRedis {
     server: Option<RedisServer>,
@@ -407,7 +385,7 @@ impl DurableRedis {
     /// `kill -9`, by its id.
     pub fn kill(&mut self) {
         let server = self.server.take().unwrap();
-        signal("KILL", server.pid());
+        kill(server.pid());
         super::poll::eventually("Redis has ended", || server.ended().is_some());
     }
 
@@ -441,14 +419,6 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// Sends a signal to a process of the test's own.
-fn signal(name: &str, pid: u32) {
-    let sent = std::process::Command::new("sh")
-        .args(["-c", &format!("kill -s {name} {pid}")])
-        .status();
-    assert!(sent.unwrap().success());
-}
-
 /// A Postgres of the test's own with one database that has every migration, to stop and to start again.
 pub struct FreshPostgres {
     server: Option<PostgresServer>,
@@ -468,7 +438,11 @@ impl FreshPostgres {
 
     /// The same after every start.
     pub fn url(&self) -> String {
-        self.server.as_ref().unwrap().url()
+        self.server().url()
+    }
+
+    pub fn server(&self) -> &PostgresServer {
+        self.server.as_ref().unwrap()
     }
 
     pub fn stop(&mut self) {
