@@ -4,9 +4,9 @@
 //! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
-use super::rebuild::rebuild;
-use super::reconcile::{make_ready, reconcile};
-use super::retire::has_left;
+use super::rebuild::{make_ready, rebuild};
+use super::reconcile::reconcile;
+use super::retire::is_leaving;
 use super::{App, Tally};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -217,7 +217,7 @@ async fn permit(app: &App, shard: ShardKey, held: &Held) -> Result<Permitted, Fa
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     // The keys of a sale that ended long ago are being removed.
-    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !has_left(sale);
+    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
     let sales: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
     let mut tally = Tally::default();
     let live = &sales;
@@ -263,7 +263,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
 /// # Errors
 /// A fault leaves shards that do not sell until the workers have rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
-    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !has_left(sale);
+    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
     let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
         return Ok(None);
     };

@@ -7,7 +7,7 @@
 use super::App;
 use super::borrow::{Cover, cover};
 use super::durable::{kept, upheld};
-use super::retire::has_left;
+use super::retire::is_leaving;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -48,7 +48,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, looked, None).await {
             // The shard is not missing: its sale ended long ago.
-            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if has_left(&sale) => {
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if is_leaving(&sale) => {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
             }
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {

@@ -10,6 +10,7 @@
 
 use super::App;
 use super::borrow::finish;
+use super::drain::drain_to_now;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
@@ -28,8 +29,11 @@ use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
+/// How long the drain of what is left may take.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// Shoppers written in one round trip.
 const BUYERS_MAX: usize = 500;
 /// Round trips under way at once.
@@ -50,6 +54,44 @@ struct Others {
     untold: BTreeMap<Sku, i64>,
     /// Transfers to the rebuilt shards that are written down, by shard.
     on_their_way: HashMap<u16, Vec<Uuid>>,
+}
+
+/// Stops shards and takes in what they have left, so that they may be written anew. Returns their epochs by the ledger,
+/// as they were before.
+///
+/// # Errors
+/// A fault leaves events to be drained.
+pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, i64>, Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let seen = standings.into_iter().map(|((_, shard), it)| (shard, it.epoch));
+    let seen: BTreeMap<u16, i64> = seen.filter(|(shard, _)| shards.contains(shard)).collect();
+    for shard in shards {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        app.stock.stop(key).await?;
+        match drain(app, sale, &[*shard]).await {
+            // There is nothing that could be read.
+            Err(Fault::Incomplete(_) | Fault::Bug(_)) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(seen)
+}
+
+/// Takes in all that shards have written by now.
+///
+/// # Errors
+/// A fault leaves events to be drained.
+pub(super) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    if drain_to_now(app, sale, shards, Instant::now() + DRAIN_MAX).await? {
+        Ok(())
+    } else {
+        Err(Fault::Unavailable(
+            "the shards' events could not be taken in in time".to_owned(),
+        ))
+    }
 }
 
 /// Writes shards of a sale anew, if they are still as they were `seen`: their epochs in the ledger.
@@ -84,10 +126,10 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
         }
         Ok(Written::TooMuchElsewhere) => {
             // Others hold more than is theirs: they have forgotten something, too.
-            let all = claim.standings.iter().map(|(shard, standing)| (*shard, standing.epoch));
-            let all: BTreeMap<u16, i64> = all.collect();
+            let all: Vec<u16> = claim.standings.keys().copied().collect();
             claim.release().await?;
             tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
+            let all = make_ready(app, sale, &all).await?;
             Box::pin(rebuild(app, sale, &all)).await
         }
         Err(fault) => {

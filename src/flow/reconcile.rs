@@ -6,8 +6,7 @@
 
 use super::App;
 use super::audit::{compare, shard_differences};
-use super::drain::drain_to_now;
-use super::rebuild::rebuild;
+use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale};
@@ -16,10 +15,7 @@ use crate::stock::read_shard::EVENTS_MAX;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::Instant;
 
-/// How long the drain of what is left may take.
-const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
 
@@ -38,7 +34,6 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
         servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.stop(key).await?;
     }
-    let seen = epochs(app, sale).await?;
     let damaged = damaged(app, sale, shards).await?;
     servers.retain(|shard, _| !damaged.contains(shard));
     if !servers.is_empty() {
@@ -60,19 +55,11 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
     }
     if !damaged.is_empty() {
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
-        let seen = seen.into_iter().filter(|(shard, _)| damaged.contains(shard)).collect();
+        let damaged: Vec<u16> = damaged.into_iter().collect();
+        let seen = make_ready(app, sale, &damaged).await?;
         rebuild(app, sale, &seen).await?;
     }
     Ok(())
-}
-
-/// The epoch of each shard, by the ledger.
-async fn epochs(app: &App, sale: &Sale) -> Result<BTreeMap<u16, i64>, Fault> {
-    let standings = app.ledger.standings(&[sale.id]).await?;
-    Ok(standings
-        .into_iter()
-        .map(|((_, shard), it)| (shard, it.epoch))
-        .collect())
 }
 
 /// Those of the shards that have lost something.
@@ -117,41 +104,6 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         tokio::time::sleep(Duration::from_millis(20) * look).await;
     }
     Ok(damaged)
-}
-
-/// Stops shards and takes in what those that are all there have left, so that they may be written anew. Returns their
-/// epochs by the ledger, as they were before.
-///
-/// # Errors
-/// A fault leaves events to be drained.
-pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, i64>, Fault> {
-    for shard in shards {
-        app.stock
-            .stop(ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            })
-            .await?;
-    }
-    let seen = epochs(app, sale).await?;
-    let damaged = damaged_at_sight(app, sale, shards).await?;
-    let whole: Vec<u16> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !damaged.contains(shard))
-        .collect();
-    drain(app, sale, &whole).await?;
-    Ok(seen.into_iter().filter(|(shard, _)| shards.contains(shard)).collect())
-}
-
-async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
-    if drain_to_now(app, sale, shards, Instant::now() + DRAIN_MAX).await? {
-        Ok(())
-    } else {
-        Err(Fault::Unavailable(
-            "the shards' events could not be taken in in time".to_owned(),
-        ))
-    }
 }
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.

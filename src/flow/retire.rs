@@ -14,14 +14,16 @@ use std::collections::BTreeMap;
 /// How long after its end a sale's keys are kept: so long is a key's first answer given again. An hour more, for
 /// clocks that differ.
 const KEPT: TimeDelta = TimeDelta::hours(25);
+/// Half of that hour: so much earlier is a sale left alone.
+const CLOCKS: TimeDelta = TimeDelta::minutes(30);
 /// Shoppers whose keys are removed in one step, and steps in one run for each sale.
 const PAGE_MAX: i64 = 1000;
 const PAGES_MAX: usize = 100_000;
 
-/// Whether a sale's keys may be gone from Redis for good.
+/// Whether a sale's keys are about to be removed, by whoever's clock: nothing is sold, lent or rebuilt any more.
 #[must_use]
-pub fn has_left(sale: &Sale) -> bool {
-    sale.ends_at < Utc::now() - KEPT
+pub fn is_leaving(sale: &Sale) -> bool {
+    sale.ends_at < Utc::now() - KEPT + CLOCKS
 }
 
 /// Removes what is due; returns how many sales that were.

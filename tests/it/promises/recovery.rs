@@ -118,7 +118,7 @@ async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
     let patience = Patience::of(PATIENCE);
     loop {
         let rebuilt = async {
-            let seen = flow::reconcile::make_ready(app, sale, shards).await?;
+            let seen = flow::rebuild::make_ready(app, sale, shards).await?;
             flow::rebuild::rebuild(app, sale, &seen).await
         };
         match rebuilt.await {
@@ -993,7 +993,8 @@ async fn random_history(seed: u64) {
     let world = World::new().await;
     let shards = random.random_range(2..=4);
     let sale = world.sale(&Terms::of(60, shards)).await;
-    let (mut orders, mut older): (Vec<(String, Order)>, Vec<(u16, Dump)>) = (Vec::new(), Vec::new());
+    let mut orders: Vec<(String, Order)> = Vec::new();
+    let mut older: Vec<(u16, Dump)> = Vec::new();
     for n in 0..50 {
         let (a, b) = (random.random_range(0..shards), random.random_range(0..shards));
         match random.random_range(0..14) {
