@@ -34,6 +34,9 @@ while [ "$round" -lt "$rounds" ]; do
     redis EVAL "$(cat "$lua/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
     redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
+    run_id=$(redis INFO server | tr -d '\r' | sed -n 's/^run_id://p')
+    run_id=$run_id-$(redis INFO replication | tr -d '\r' | sed -n 's/^master_replid://p')
+    redis EVAL "$(cat "$lua/permit.lua")" 2 "$sale:shard" "$sale:events" 1 60000 1000000000 60000 "$run_id" >/dev/null
     script=$(redis SCRIPT LOAD "$(cat "$lua/purchase.lua")")
     before=$(memory)
     # An order's id has 16 bytes: 4 and a random number of 12 digits. Key and user are as long as UUIDs.
@@ -42,6 +45,11 @@ while [ "$round" -lt "$rounds" ]; do
         "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11
 7d3c9f52-9b1e-4c57-a4c1-__rand_int__")
     orders=$(redis XLEN "$sale:events")
+    # Random numbers meet now and then; anything else is no purchase.
+    [ "$orders" -gt $((calls * 99 / 100)) ] || {
+        echo "only $orders of $calls requests were purchases" >&2
+        exit 1
+    }
     redis XTRIM "$sale:events" MAXLEN 0 >/dev/null
     after=$(memory)
     awk -v round="$round" -v set="$set_rate" -v purchase="$purchase_rate" -v orders="$orders" \
