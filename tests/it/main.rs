@@ -10,3 +10,4 @@ mod queries;
 mod scripts;
 mod support;
 mod tidy;
+mod torture;
