@@ -27,6 +27,8 @@ pub struct RedisOptions {
     pub durable: bool,
     /// Further settings by name, which win over ours.
     pub settings: Vec<(String, String)>,
+    /// Further variables of the server's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Default for RedisOptions {
@@ -34,6 +36,7 @@ impl Default for RedisOptions {
         Self {
             durable: true,
             settings: Vec::new(),
+            environment: Vec::new(),
         }
     }
 }
@@ -73,7 +76,8 @@ impl RedisServer {
             .args(["--port", "0", "--unixsocket"])
             .arg(&socket)
             .arg("--dir")
-            .arg(&home);
+            .arg(&home)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)));
         for (name, value) in settings(options)? {
             command.arg(format!("--{name}")).arg(value);
         }
@@ -357,6 +361,7 @@ mod tests {
             &RedisOptions {
                 durable: false,
                 settings,
+                ..RedisOptions::default()
             },
         )
         .unwrap_err();

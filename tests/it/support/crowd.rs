@@ -329,7 +329,7 @@ async fn connect(redis: &str, database: &str) -> Arc<App> {
 }
 
 /// The death signal comes when the spawning thread ends, so one thread that never does spawns all.
-fn spawn(command: Command) -> Child {
+pub fn spawn(command: Command) -> Child {
     type Order = (Command, mpsc::Sender<Child>);
     static SPAWNER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
         let (orders, inbox) = mpsc::channel::<Order>();
@@ -516,7 +516,7 @@ impl Client {
     }
 }
 
-fn token(user: &str) -> String {
+pub fn token(user: &str) -> String {
     let claims = json!({"sub": user, "exp": Utc::now().timestamp() + 3_600});
     let key = jsonwebtoken::EncodingKey::from_secret(JWT_SECRET.as_bytes());
     jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()

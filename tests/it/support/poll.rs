@@ -45,6 +45,11 @@ pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
     }
 }
 
+/// Lets a fault last, or a shopper think.
+pub async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// Waits out a `Retry-After`, which is whole seconds and promises that the next try succeeds.
 pub async fn wait_out(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 /// The folder of this process's servers, in the build's folder for tests. Nothing runs at the end of a test
 /// process, so each one clears away what the ones before it left; a lock tells which of them still run.
-static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
+pub static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("it");
     fs::create_dir_all(&all).unwrap();
     for entry in fs::read_dir(&all).unwrap().flatten() {
@@ -51,6 +51,7 @@ fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
         durable: false,
         settings,
+        ..RedisOptions::default()
     };
     RedisServer::start(folder, &options).unwrap()
 }
@@ -88,7 +89,7 @@ pub struct TcpRedis {
 }
 
 /// A port that nobody has, and that nobody else is given in the moment until a server takes it.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap().port()
 }
@@ -354,7 +355,7 @@ pub fn kill(pid: u32) {
     signal("KILL", &[pid]);
 }
 
-fn signal(name: &str, pids: &[u32]) {
+pub fn signal(name: &str, pids: &[u32]) {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let script = format!("kill -s {name} {}", pids.join(" "));
     // One of them may have ended by itself.
@@ -413,7 +414,7 @@ impl DurableRedis {
     }
 }
 
-fn copy_files(from: &Path, to: &Path) {
+pub fn copy_files(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().flatten() {
         fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
@@ -449,7 +450,22 @@ impl FreshPostgres {
         self.server = None;
     }
 
+    /// Ends it as `kill -9` does, if it runs; its sessions see that and end.
+    pub fn kill(&mut self) {
+        if let Some(server) = self.server.take()
+            && server.ended().is_none()
+        {
+            kill(server.pid());
+            eventually("Postgres has ended", || server.ended().is_some());
+        }
+    }
+
+    /// Starts it on what is in its folder; does nothing while it runs.
     pub fn restart(&mut self) {
+        if self.server.as_ref().is_some_and(|server| server.ended().is_none()) {
+            return;
+        }
+        self.server = None;
         let options = PostgresOptions {
             durable: false,
             settings: Vec::new(),

@@ -1,3 +1,34 @@
 //! Torture: real servers and instances, a crowd, faults, and a checker that accounts for every answer.
+//!
+//! A short run is part of the tests. `./dev torture --minutes N --seed S` runs for as long as one likes.
 
-pub mod history;
+mod ending;
+mod history;
+mod nemesis;
+mod proxy;
+mod report;
+mod round;
+mod run;
+mod shoppers;
+mod world;
+
+use run::Settings;
+
+/// A few rounds on each kind of world, with a seed of its own each time.
+#[test]
+fn a_short_run_breaks_nothing() {
+    run::run(&Settings {
+        seed: rand::random_range(0..1_000_000),
+        // The last of one kind of world, and the first of the next.
+        rounds: 2..6,
+        strikes: 3,
+        ..Settings::default()
+    });
+}
+
+/// `./dev torture`, with its arguments in the environment.
+#[test]
+#[ignore = "it runs for minutes: ./dev torture --minutes N --seed S"]
+fn a_long_run_breaks_nothing() {
+    run::run(&Settings::from_environment());
+}

@@ -1,0 +1,191 @@
+//! What Redis and Postgres have of a sale once everything is at rest.
+
+use super::history::{Buyer, Final, Grant, LedgerOrder, LedgerPayment, LedgerRestock, Op, Request, Shard, Terms};
+use super::world::World;
+use chrono::{DateTime, Utc};
+use flashsale::domain::ids::{SaleId, UserId};
+use flashsale::domain::sale::Sale;
+use flashsale::domain::shard::home_shard;
+use flashsale::flow;
+use flashsale::stock::keys::ShardKey;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is still on its way or undecided, in words; empty at rest. Holds that have not expired are, too.
+pub async fn unrest(world: &World, sale: &Sale) -> String {
+    let counts: (i64, i64, i64) = match sqlx::query_as(
+        "select (select count(*) from orders where sale_id = $1 and state = 'reserved'), \
+         (select count(*) from outbox where sale_id = $1), \
+         (select count(*) from restocks where sale_id = $1 and state = 'pending') \
+         + (select count(*) from payments where outcome = 'pending')",
+    )
+    .bind(sale.id.0)
+    .fetch_one(&world.pool)
+    .await
+    {
+        Ok(counts) => counts,
+        Err(error) => return error.to_string(),
+    };
+    let readings = match world.app.stock.read_shards(sale).await {
+        Ok(readings) => readings,
+        Err(fault) => return fault.to_string(),
+    };
+    let undrained: i64 = readings.iter().map(|reading| reading.undrained).sum();
+    let transfers: usize = readings.iter().map(|reading| reading.transfers.len()).sum();
+    let stopped = readings.iter().filter(|it| it.record.permit_until <= it.now).count();
+    if counts == (0, 0, 0) && (undrained, transfers, stopped) == (0, 0, 0) {
+        return String::new();
+    }
+    format!(
+        "{} reserved orders, {} messages, {} payments or restocks, {undrained} events, {transfers} transfers, \
+         {stopped} shards without a permit",
+        counts.0, counts.1, counts.2
+    )
+}
+
+/// Reads everything.
+pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Final {
+    let mut end = read_ledger(world, sale.id).await;
+    for reading in world.app.stock.read_shards(sale).await.unwrap() {
+        end.shards.push(Shard {
+            shard: reading.shard,
+            epoch: reading.record.epoch,
+            in_transit: reading.transfers.iter().map(|transfer| transfer.units).sum(),
+            undrained: reading.undrained,
+            items: reading.items,
+        });
+    }
+    let users: BTreeSet<&String> = ops
+        .iter()
+        .filter_map(|op| match &op.request {
+            Request::Buy { user, .. } => Some(user),
+            _ => None,
+        })
+        .collect();
+    for user in users {
+        end.buyers.insert(user.clone(), read_buyer(world, sale, terms, user).await);
+    }
+    let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
+    if !audit.balanced {
+        end.audit = audit.differences;
+        end.audit.push(format!("{:?}", audit.items));
+    }
+    end
+}
+
+async fn read_buyer(world: &World, sale: &Sale, terms: &Terms, user: &str) -> Option<Buyer> {
+    let id: UserId = user.parse().unwrap();
+    let shard = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, &id, sale.shards),
+    };
+    let record = world.app.stock.read_buyer(shard, &id).await.unwrap();
+    if record.units.is_empty() && record.orders.is_empty() && record.window.is_empty() {
+        return None;
+    }
+    let units = record.units.iter();
+    Some(Buyer {
+        units: units
+            .map(|(item, units)| (terms.items[usize::from(*item)].sku.clone(), i64::from(*units)))
+            .collect(),
+        orders: record
+            .orders
+            .iter()
+            .map(|(id, order)| (id.to_string(), order.state.to_string()))
+            .collect(),
+    })
+}
+
+async fn rows(world: &World, sql: &'static str, sale: SaleId) -> Vec<PgRow> {
+    sqlx::query(sql).bind(sale.0).fetch_all(&world.pool).await.unwrap()
+}
+
+async fn read_ledger(world: &World, sale: SaleId) -> Final {
+    let millis = |row: &PgRow, name: &str| row.get::<DateTime<Utc>, _>(name).timestamp_millis();
+    let maybe = |row: &PgRow, name: &str| row.get::<Option<DateTime<Utc>>, _>(name).map(|at| at.timestamp_millis());
+    let orders = rows(
+        world,
+        "select order_id::text id, shard, epoch, seq, user_id, idempotency_key, sku, quantity, amount_minor, state, \
+         created_at, expires_at, resolved_at from orders where sale_id = $1",
+        sale,
+    );
+    let orders = orders.await.into_iter().map(|row| LedgerOrder {
+        id: row.get("id"),
+        shard: u16::try_from(row.get::<i16, _>("shard")).unwrap(),
+        epoch: row.get("epoch"),
+        seq: row.get("seq"),
+        user: row.get("user_id"),
+        key: row.get("idempotency_key"),
+        sku: row.get("sku"),
+        quantity: i64::from(row.get::<i32, _>("quantity")),
+        amount: row.get("amount_minor"),
+        state: row.get("state"),
+        created_at: millis(&row, "created_at"),
+        expires_at: millis(&row, "expires_at"),
+        resolved_at: maybe(&row, "resolved_at"),
+    });
+    // Payments do not name a sale; those of other sales are not this round's.
+    let payments = rows(
+        world,
+        "select payment_id, webhook_id, p.order_id, p.amount_minor, outcome, matched_order_id::text matched \
+         from payments p left join orders o on o.order_id = p.matched_order_id \
+         where o.sale_id = $1 or o.sale_id is null",
+        sale,
+    );
+    let payments = payments.await.into_iter().map(|row| LedgerPayment {
+        payment: row.get("payment_id"),
+        webhook: row.get("webhook_id"),
+        order: row.get("order_id"),
+        amount: row.get("amount_minor"),
+        outcome: row.get("outcome"),
+        matched: row.get("matched"),
+    });
+    let restocks = rows(
+        world,
+        "select idempotency_key, sku, quantity, state, created_at, decided_at from restocks where sale_id = $1",
+        sale,
+    );
+    let restocks = restocks.await.into_iter().map(|row| LedgerRestock {
+        key: row.get("idempotency_key"),
+        sku: row.get("sku"),
+        quantity: row.get("quantity"),
+        state: row.get("state"),
+        created_at: millis(&row, "created_at"),
+        decided_at: maybe(&row, "decided_at"),
+    });
+    let grants = rows(
+        world,
+        "select sku, shard, granted, held, sold from grants where sale_id = $1",
+        sale,
+    );
+    let grants = grants.await.into_iter().map(|row| Grant {
+        sku: row.get("sku"),
+        shard: u16::try_from(row.get::<i16, _>("shard")).unwrap(),
+        granted: row.get("granted"),
+        held: row.get("held"),
+        sold: row.get("sold"),
+    });
+    let stock = rows(world, "select sku, stock from items where sale_id = $1", sale);
+    let stock = stock.await.into_iter().map(|row| (row.get("sku"), row.get("stock")));
+    let counts: (i64, i64) = sqlx::query_as(
+        "select (select count(*) from dead_letters where sale_id = $1), \
+         (select count(*) from outbox where sale_id = $1) \
+         + (select count(*) from restocks where sale_id = $1 and state = 'pending') \
+         + (select count(*) from payments where outcome = 'pending')",
+    )
+    .bind(sale.0)
+    .fetch_one(&world.pool)
+    .await
+    .unwrap();
+    Final {
+        orders: orders.collect(),
+        payments: payments.collect(),
+        restocks: restocks.collect(),
+        stock: stock.collect::<BTreeMap<String, i64>>(),
+        grants: grants.collect(),
+        dead_letters: counts.0,
+        waiting: counts.1,
+        ..Final::default()
+    }
+}

@@ -1,0 +1,92 @@
+//! What a run of torture came to, in a few lines.
+
+use super::history::{History, Reply, Request};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Sums over rounds.
+#[derive(Default)]
+pub struct Report {
+    rounds: u64,
+    /// Faults by their names, without their numbers.
+    faults: BTreeMap<String, u64>,
+    /// Purchases by what came back.
+    purchases: BTreeMap<String, u64>,
+    others: u64,
+    orders: u64,
+    lost: u64,
+    revoked: u64,
+    violations: u64,
+    /// The longest time from everything being whole to selling, in microseconds.
+    slowest: i64,
+}
+
+impl Report {
+    pub fn note(&mut self, history: &History, lost: u64, revoked: u64, violations: usize) {
+        self.rounds += 1;
+        for injection in &history.injections {
+            let name = injection.what.split('(').next().unwrap_or_default();
+            *self.faults.entry(name.to_owned()).or_default() += 1;
+        }
+        for op in &history.ops {
+            let Request::Buy { .. } = op.request else {
+                self.others += 1;
+                continue;
+            };
+            let answer = match &op.reply {
+                Reply::None => "no answer",
+                Reply::Order { status: 201, .. } => "201",
+                Reply::Order { .. } => "200, the same order",
+                Reply::Problem { code, .. } => code,
+                Reply::Done { .. } => "something else",
+            };
+            *self.purchases.entry(answer.to_owned()).or_default() += 1;
+        }
+        self.orders += history.end.orders.len() as u64;
+        self.lost += lost;
+        self.revoked += revoked;
+        self.violations += violations as u64;
+        if let Some(at) = history.sold_again {
+            self.slowest = self.slowest.max(at - history.healed);
+        }
+    }
+
+    pub fn injections(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    pub fn purchases(&self) -> u64 {
+        self.purchases.values().sum()
+    }
+
+    pub const fn violations(&self) -> u64 {
+        self.violations
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} rounds, {} faults, {} purchases asked for, {} orders, {} other requests",
+            self.rounds,
+            self.injections(),
+            self.purchases(),
+            self.orders,
+            self.others
+        )?;
+        writeln!(f, "  faults: {:?}", self.faults)?;
+        writeln!(f, "  purchases: {:?}", self.purchases)?;
+        writeln!(
+            f,
+            "  acknowledged under durability redis and taken away by a fault: {} lost, {} revoked",
+            self.lost, self.revoked
+        )?;
+        writeln!(
+            f,
+            "  longest from whole to selling: {} ms; violations: {}",
+            self.slowest / 1_000,
+            self.violations
+        )
+    }
+}

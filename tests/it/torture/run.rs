@@ -1,0 +1,200 @@
+//! Rounds one after the other, on a few worlds at the same time, and what they came to.
+
+use super::history::{History, Violation};
+use super::report::Report;
+use super::round::{INSTANCES, Plan, play};
+use super::world::{Kind, World};
+use std::fmt::Write as _;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Rounds on one world before it gives way to one of the next kind.
+const ROUNDS_A_WORLD: u64 = 4;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub seed: u64,
+    pub rounds: Range<u64>,
+    /// Faults a round.
+    pub strikes: usize,
+    pub limit: Duration,
+    /// Worlds at the same time.
+    pub lanes: usize,
+    /// Further variables of the instances.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            rounds: 0..u64::MAX,
+            strikes: 5,
+            limit: Duration::from_secs(86_400),
+            lanes: 2,
+            variables: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// From `TORTURE_MINUTES`, `TORTURE_SEED`, `TORTURE_ROUND` and `TORTURE_WORLDS`.
+    pub fn from_environment() -> Self {
+        let number = |name: &str| {
+            std::env::var(name).ok().map(|text| {
+                let parsed: Result<u64, _> = text.parse();
+                parsed.unwrap_or_else(|error| panic!("{name}={text}: {error}"))
+            })
+        };
+        let mut settings = Self {
+            seed: number("TORTURE_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000)),
+            ..Self::default()
+        };
+        if let Some(minutes) = number("TORTURE_MINUTES") {
+            settings.limit = Duration::from_secs(minutes * 60);
+        }
+        if let Some(round) = number("TORTURE_ROUND") {
+            settings.rounds = round..round + 1;
+        }
+        if let Some(lanes) = number("TORTURE_WORLDS") {
+            settings.lanes = usize::try_from(lanes).unwrap();
+        }
+        settings
+    }
+}
+
+/// What several lanes share.
+struct Run {
+    settings: Settings,
+    next: AtomicU64,
+    until: Instant,
+    report: Mutex<Report>,
+    failures: Mutex<Vec<String>>,
+}
+
+/// Plays rounds until the time or the rounds are over, and fails if any rule was broken.
+pub fn run(settings: &Settings) {
+    println!("torture with seed {}: ./dev torture --seed {0}", settings.seed);
+    let run = Arc::new(Run {
+        next: AtomicU64::new(settings.rounds.start / ROUNDS_A_WORLD),
+        until: Instant::now() + settings.limit,
+        settings: settings.clone(),
+        report: Mutex::default(),
+        failures: Mutex::default(),
+    });
+    let lanes = (0..settings.lanes).map(|_| {
+        let run = Arc::clone(&run);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(lane(&run));
+        })
+    });
+    let lanes: Vec<_> = lanes.collect();
+    for lane in lanes {
+        lane.join().unwrap();
+    }
+    println!("{}", run.report.lock().unwrap());
+    let failures = run.failures.lock().unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+impl Run {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until || !self.failures.lock().unwrap().is_empty()
+    }
+}
+
+/// Plays blocks of rounds, each on a world of its own, until there are no more.
+async fn lane(run: &Run) {
+    let rounds = &run.settings.rounds;
+    loop {
+        let block = run.next.fetch_add(1, Ordering::Relaxed);
+        let first = (block * ROUNDS_A_WORLD).max(rounds.start);
+        let end = ((block + 1) * ROUNDS_A_WORLD).min(rounds.end);
+        if first >= end || run.is_over() {
+            return;
+        }
+        let kind = [Kind::One, Kind::WithReplica][usize::try_from(block % 2).unwrap()];
+        let mut world = World::start(kind, INSTANCES, &run.settings.variables).await;
+        for round in first..end {
+            if run.is_over() {
+                return;
+            }
+            // Neighbouring seeds share no round.
+            let seed = (run.settings.seed << 24) ^ round;
+            let plan = Plan::any(seed, kind, run.settings.strikes);
+            let started = Instant::now();
+            let history = play(&mut world, &plan).await;
+            conclude(run, round, &world, &plan, &history, started.elapsed());
+        }
+    }
+}
+
+fn conclude(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, took: Duration) {
+    let violations: Vec<Violation> = history.end.audit.iter().map(|what| Violation{rule:"audit", what: what.clone()}).collect();
+    let losses = (0, 0);
+    let mut report = run.report.lock().unwrap();
+    report.note(history, losses.0, losses.1, violations.len());
+    println!(
+        "round {round}, {:?}, {}: {} requests, {} orders, {} faults in {:.1} s; in all {} faults, {} purchases, {} \
+         violations",
+        world.kind,
+        plan.terms.durability,
+        history.ops.len(),
+        history.end.orders.len(),
+        history.injections.len(),
+        took.as_secs_f32(),
+        report.injections(),
+        report.purchases(),
+        report.violations(),
+    );
+    drop(report);
+    if !violations.is_empty() {
+        let told = tell(run, round, world, plan, history, &violations);
+        run.failures.lock().unwrap().push(told);
+    }
+}
+
+/// What a developer needs of a round that broke a rule; the rest of it goes into files.
+fn tell(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, violations: &[Violation]) -> String {
+    let folder = keep(run, round, world, plan, history);
+    let seed = run.settings.seed;
+    let mut told = format!(
+        "round {round} of seed {seed} broke {} rules; repeat it with: ./dev torture --seed {seed} --round {round}\n",
+        violations.len()
+    );
+    let first = history.ops.first().map_or(0, |op| op.invoked);
+    for violation in violations {
+        let _infallible = writeln!(told, "  {}: {}", violation.rule, violation.what);
+    }
+    for injection in &history.injections {
+        let (from, until) = (injection.from - first, injection.until - first);
+        let _infallible = writeln!(told, "  fault {}: {from} to {until} us", injection.what);
+    }
+    let _infallible = writeln!(told, "  the history and the instances' logs are in {}", folder.display());
+    told
+}
+
+fn keep(run: &Run, round: u64, world: &World, plan: &Plan, history: &History) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("torture-{}-{round}", run.settings.seed));
+    fs::create_dir_all(&folder).unwrap();
+    let mut text = format!("{plan:#?}\n");
+    for op in &history.ops {
+        let _infallible = writeln!(text, "{op:?}");
+    }
+    let _infallible = writeln!(text, "{:#?}\n{:#?}", history.injections, history.end);
+    fs::write(folder.join("history.txt"), text).unwrap();
+    for (number, instance) in world.instances.iter().enumerate() {
+        fs::write(folder.join(format!("instance-{number}.log")), instance.log()).unwrap();
+    }
+    folder
+}

@@ -1,0 +1,76 @@
+/* A disk that hesitates and that fills up, for a server that is started with this in LD_PRELOAD. The file that
+ * WEAK_DISK names says what is wrong at the moment: "slow 300" holds back each sync by 300 ms, "full" refuses what is
+ * written to files after half of it, as a disk does when it fills up in the middle. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int wrong(char *what, size_t size) {
+    const char *path = getenv("WEAK_DISK");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0) {
+        return 0;
+    }
+    ssize_t length = read(file, what, size - 1);
+    close(file);
+    what[length > 0 ? length : 0] = 0;
+    return length > 0;
+}
+
+static void hesitate(void) {
+    char what[32];
+    if (wrong(what, sizeof what) && strncmp(what, "slow ", 5) == 0) {
+        long millis = atol(what + 5);
+        struct timespec time = {millis / 1000, millis % 1000 * 1000000};
+        nanosleep(&time, NULL);
+    }
+}
+
+int fdatasync(int file) {
+    static int (*real)(int);
+    if (!real) {
+        real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    }
+    hesitate();
+    return real(file);
+}
+
+int fsync(int file) {
+    static int (*real)(int);
+    if (!real) {
+        real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    }
+    hesitate();
+    return real(file);
+}
+
+ssize_t write(int file, const void *bytes, size_t length) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real) {
+        real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    }
+    struct stat about;
+    char what[32];
+    if (length > 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && wrong(what, sizeof what) &&
+        strncmp(what, "full", 4) == 0) {
+        if (length < 2) {
+            errno = ENOSPC;
+            return -1;
+        }
+        /* The rest is refused when it is tried. */
+        static __thread int refuse;
+        refuse = !refuse;
+        if (!refuse) {
+            errno = ENOSPC;
+            return -1;
+        }
+        return real(file, bytes, length / 2);
+    }
+    return real(file, bytes, length);
+}

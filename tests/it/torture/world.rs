@@ -1,0 +1,383 @@
+//! The processes of a round: Redis in one of several arrangements, Postgres, instances of the program, and the links
+//! between them. Each can be killed, stopped, cut off and started again; all end when this is dropped.
+
+use super::proxy::{Mode, Proxy, Target};
+use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
+use crate::support::poll::{Patience, eventually, within};
+use crate::support::raw::Raw;
+use crate::support::servers::{FOLDER, FreshPostgres, Frozen, copy_files, free_port, kill};
+use flashsale::embedded::{RedisOptions, RedisServer};
+use flashsale::flow::App;
+use flashsale::ledger::Ledger;
+use flashsale::stock::Stock;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// How long a process may take to serve.
+const STARTS_WITHIN: Duration = Duration::from_secs(40);
+
+/// What the instances' Redis is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    One,
+    WithReplica,
+}
+
+/// A Redis that keeps what it acknowledged, on a disk that may be weak.
+pub struct Node {
+    server: Option<RedisServer>,
+    folder: tempfile::TempDir,
+    /// What its disk does wrong; see `weak_disk.c`.
+    disk: PathBuf,
+}
+
+/// The library that makes a disk weak, built once.
+static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| {
+    let library = FOLDER.0.join("weak_disk.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/torture/weak_disk.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .output()
+        .expect("cc is needed to build tests/it/torture/weak_disk.c; Rust links with it, too");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+});
+
+impl Node {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let disk = folder.path().join("disk");
+        fs::write(&disk, "").unwrap();
+        let mut node = Self {
+            server: None,
+            folder,
+            disk,
+        };
+        node.restart();
+        node
+    }
+
+    /// Starts it on what is in its folder; does nothing while it runs.
+    pub fn restart(&mut self) {
+        if self.server.as_ref().is_some_and(|server| server.ended().is_none()) {
+            return;
+        }
+        self.server = None;
+        let variable = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
+        let options = RedisOptions {
+            settings: vec![
+                // A replica is served at once, instead of waiting five seconds for others.
+                ("repl-diskless-sync-delay".to_owned(), "0".to_owned()),
+                ("repl-timeout".to_owned(), "10".to_owned()),
+            ],
+            environment: vec![variable("LD_PRELOAD", &WEAK_DISK), variable("WEAK_DISK", &self.disk)],
+            ..RedisOptions::default()
+        };
+        self.server = Some(RedisServer::start(self.folder.path(), &options).unwrap());
+    }
+
+    /// Ends it as `kill -9` does, if it runs.
+    pub fn kill(&mut self) {
+        if let Some(server) = self.server.take()
+            && server.ended().is_none()
+        {
+            kill(server.pid());
+            eventually("Redis has ended", || server.ended().is_some());
+        }
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(RedisServer::pid)
+    }
+
+    pub fn raw(&self) -> Raw {
+        Raw::connect(&self.server.as_ref().unwrap().url())
+    }
+
+    fn target(&self) -> Target {
+        let url = self.server.as_ref().unwrap().url();
+        Target::Unix(url.strip_prefix("unix://").unwrap().into())
+    }
+
+    /// What is wrong with its disk from now on; nothing if it is empty.
+    pub fn weaken_disk(&self, how: &str) {
+        // In one step: it is read while it is written.
+        let fresh = self.disk.with_extension("new");
+        fs::write(&fresh, how).unwrap();
+        fs::rename(fresh, &self.disk).unwrap();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("redis/appendonlydir")
+    }
+
+    /// A copy of its data as they are now.
+    pub async fn copy(&self) -> tempfile::TempDir {
+        let redis = self.raw();
+        within(STARTS_WITHIN, "Redis rewrites its file", async || {
+            let info: String = redis.call(redis::cmd("INFO").arg("persistence"));
+            info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+        })
+        .await;
+        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        copy_files(&self.data(), copy.path());
+        copy
+    }
+
+    /// Older data, or none, in the place of its own, while it does not run.
+    pub fn replace_data(&self, with: Option<&tempfile::TempDir>) {
+        fs::remove_dir_all(self.data()).unwrap();
+        if let Some(copy) = with {
+            fs::create_dir(self.data()).unwrap();
+            copy_files(copy.path(), &self.data());
+        }
+    }
+
+    /// Takes bytes off the end of its file, while it does not run.
+    pub fn tear(&self, bytes: u64) {
+        let newest = fs::read_dir(self.data()).unwrap().flatten();
+        let newest = newest.filter(|entry| entry.file_name().to_string_lossy().ends_with(".incr.aof"));
+        let newest = newest.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+        let file = File::options().write(true).open(newest.unwrap().path()).unwrap();
+        let length = file.metadata().unwrap().len();
+        file.set_len(length.saturating_sub(bytes)).unwrap();
+    }
+}
+
+/// One instance of the program, with links of its own.
+pub struct Instance {
+    child: Option<Child>,
+    pub port: u16,
+    pub redis: Proxy,
+    pub postgres: Proxy,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+}
+
+impl Instance {
+    /// Starts it, unless it runs; it may end at once while Postgres is away.
+    pub fn spawn(&mut self) {
+        if let Some(child) = &mut self.child
+            && child.try_wait().unwrap().is_none()
+        {
+            return;
+        }
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_flashsale")])
+            .args(["serve", "--role", "all"])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.child = Some(spawn(command));
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ended = child.kill();
+            let _status = child.wait();
+        }
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Whether it answers at all.
+    async fn lives(&self, http: &reqwest::Client) -> bool {
+        let asked = http.get(format!("http://127.0.0.1:{}/healthz", self.port));
+        let answer = asked.timeout(Duration::from_secs(1)).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// See the module.
+pub struct World {
+    pub kind: Kind,
+    /// The primary first.
+    pub redis: Vec<Node>,
+    /// From replicas to the primary.
+    pub replication: Proxy,
+    pub postgres: FreshPostgres,
+    pub instances: Vec<Instance>,
+    /// An instance without jobs and faults in this process, which only looks.
+    pub app: Arc<App>,
+    pub pool: sqlx::PgPool,
+    /// Where that one finds Redis.
+    own_redis: Proxy,
+    pub http: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts everything. `variables` are further ones of the instances.
+    pub async fn start(kind: Kind, instances: usize, variables: &[(String, String)]) -> Self {
+        let redis: Vec<Node> = match kind {
+            Kind::One => vec![Node::start()],
+            Kind::WithReplica => vec![Node::start(), Node::start()],
+        };
+        let postgres = FreshPostgres::start().await;
+        let replication = Proxy::to(redis[0].target()).await;
+        let own_redis = Proxy::to(redis[0].target()).await;
+        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let socket = socket(&postgres.url());
+        let mut started = Vec::new();
+        for number in 0..instances {
+            let link = Proxy::to(redis[0].target()).await;
+            let ledger = Proxy::to(Target::Unix(socket.clone())).await;
+            let port = free_port();
+            let environment = [
+                ("FLASHSALE_REDIS_URL", format!("redis://127.0.0.1:{}", link.port)),
+                (
+                    "FLASHSALE_DATABASE_URL",
+                    format!(
+                        "postgres://flashsale@127.0.0.1:{}/flashsale?sslmode=disable",
+                        ledger.port
+                    ),
+                ),
+                ("FLASHSALE_ADMIN_KEY", ADMIN_KEY.to_owned()),
+                ("FLASHSALE_JWT_SECRET", JWT_SECRET.to_owned()),
+                ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET.to_owned()),
+                ("FLASHSALE_LISTEN", format!("127.0.0.1:{port}")),
+            ];
+            let own = environment.map(|(name, value)| (name.to_owned(), value));
+            started.push(Instance {
+                child: None,
+                port,
+                redis: link,
+                postgres: ledger,
+                environment: own.into_iter().chain(variables.iter().cloned()).collect(),
+                log: folder.path().join(format!("instance-{number}.log")),
+            });
+        }
+        let (stock, ledger) = (
+            Stock::connect(&format!("redis://127.0.0.1:{}", own_redis.port)).await.unwrap(),
+            Ledger::connect(&postgres.url()).await.unwrap(),
+        );
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2);
+        let mut world = Self {
+            kind,
+            redis,
+            replication,
+            pool: pool.connect(&postgres.url()).await.unwrap(),
+            postgres,
+            instances: started,
+            app: Arc::new(App::new(stock, ledger)),
+            own_redis,
+            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+            _folder: folder,
+        };
+        world.make_whole().await;
+        world
+    }
+
+    /// Undoes every fault and waits until all processes serve.
+    pub async fn make_whole(&mut self) {
+        for node in &mut self.redis {
+            node.weaken_disk("");
+            node.restart();
+        }
+        self.postgres.restart();
+        for instance in &self.instances {
+            instance.redis.set(Mode::Open);
+            instance.postgres.set(Mode::Open);
+        }
+        self.replication.set(Mode::Open);
+        self.own_redis.set(Mode::Open);
+        self.lead_to_primary();
+        let patience = Patience::of(STARTS_WITHIN);
+        for number in 0..self.instances.len() {
+            loop {
+                self.instances[number].spawn();
+                if self.instances[number].lives(&self.http).await {
+                    break;
+                }
+                patience
+                    .pause(&format!("instance {number} serves:\n{}", self.instances[number].log()))
+                    .await;
+            }
+        }
+        if self.kind == Kind::WithReplica {
+            self.replicate().await;
+        }
+    }
+
+    /// Leads all links to the first node.
+    pub fn lead_to_primary(&self) {
+        for instance in &self.instances {
+            instance.redis.lead_to(self.redis[0].target());
+        }
+        self.replication.lead_to(self.redis[0].target());
+        self.own_redis.lead_to(self.redis[0].target());
+    }
+
+    /// Leads every second instance to the first node.
+    pub fn lead_half_to_primary(&self) {
+        for instance in self.instances.iter().skip(1).step_by(2) {
+            instance.redis.lead_to(self.redis[0].target());
+        }
+        self.own_redis.lead_to(self.redis[0].target());
+    }
+
+    /// After a failover: the second node, which was the primary, follows the new one.
+    pub async fn follow_again(&mut self) {
+        self.redis[1].kill();
+        self.lead_to_primary();
+        self.replication.set(Mode::Open);
+        self.redis[1].restart();
+        self.replicate().await;
+    }
+
+    /// Lets the second node follow the first, and waits until it does.
+    async fn replicate(&self) {
+        let primary = self.redis[0].raw();
+        let _ok: String = primary.call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+        let follow = || {
+            let mut follow = redis::cmd("REPLICAOF");
+            follow.arg("127.0.0.1").arg(self.replication.port);
+            let _ok: String = self.redis[1].raw().call(&mut follow);
+        };
+        follow();
+        let patience = Patience::of(STARTS_WITHIN);
+        loop {
+            let info: String = primary.call(redis::cmd("INFO").arg("replication"));
+            if info.contains("state=online") {
+                return;
+            }
+            patience.pause(&format!("the replica follows: {info}")).await;
+        }
+    }
+
+    /// Freezes the process with this id until what is returned is dropped.
+    pub fn freeze(pid: Option<u32>) -> Option<Frozen> {
+        pid.map(Frozen::one)
+    }
+}
+
+fn socket(url: &str) -> PathBuf {
+    let folder = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+    // The tests' folder has a name without characters that a URL would have to hide.
+    Path::new(folder).join(".s.PGSQL.5432")
+}
