@@ -47,6 +47,15 @@ pub async fn unrest(world: &World, sale: &Sale) -> String {
 /// Reads everything.
 pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Final {
     let mut end = read_ledger(world, sale.id).await;
+    // Payments that could not be matched name no sale; those of other rounds are not this one's.
+    let own: BTreeSet<&String> = ops
+        .iter()
+        .filter_map(|op| match &op.request {
+            Request::Pay { payment, .. } => Some(payment),
+            _ => None,
+        })
+        .collect();
+    end.payments.retain(|it| own.contains(&it.payment) || it.matched.is_some());
     for reading in world.app.stock.read_shards(sale).await.unwrap() {
         end.shards.push(Shard {
             shard: reading.shard,
@@ -125,7 +134,6 @@ async fn read_ledger(world: &World, sale: SaleId) -> Final {
         expires_at: millis(&row, "expires_at"),
         resolved_at: maybe(&row, "resolved_at"),
     });
-    // Payments do not name a sale; those of other sales are not this round's.
     let payments = rows(
         world,
         "select payment_id, webhook_id, p.order_id, p.amount_minor, outcome, matched_order_id::text matched \

@@ -2,6 +2,8 @@
 //!
 //! A short run is part of the tests. `./dev torture --minutes N --seed S` runs for as long as one likes.
 
+mod bad_histories;
+mod checker;
 mod ending;
 mod history;
 mod nemesis;

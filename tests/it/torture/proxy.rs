@@ -23,13 +23,6 @@ pub enum Mode {
     Dribbling,
 }
 
-/// Where a link leads.
-#[derive(Debug, Clone)]
-pub enum Target {
-    Unix(PathBuf),
-    Tcp(u16),
-}
-
 /// The mode, and how often connections were broken on purpose: a connection may not see every mode.
 #[derive(Debug, Clone, Copy)]
 struct State {
@@ -41,11 +34,12 @@ struct State {
 pub struct Proxy {
     pub port: u16,
     state: watch::Sender<State>,
-    target: Arc<Mutex<Target>>,
+    target: Arc<Mutex<PathBuf>>,
 }
 
 impl Proxy {
-    pub async fn to(target: Target) -> Self {
+    /// A link to a server's socket.
+    pub async fn to(target: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (state, seen) = watch::channel(State {
@@ -65,13 +59,13 @@ impl Proxy {
     }
 
     /// Leads new connections elsewhere and breaks the others.
-    pub fn lead_to(&self, target: Target) {
+    pub fn lead_to(&self, target: PathBuf) {
         *self.target.lock().unwrap() = target;
         self.state.send_modify(|state| state.cuts += 1);
     }
 }
 
-async fn accept(listener: TcpListener, target: Arc<Mutex<Target>>, mut state: watch::Receiver<State>) {
+async fn accept(listener: TcpListener, target: Arc<Mutex<PathBuf>>, mut state: watch::Receiver<State>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -86,20 +80,8 @@ async fn accept(listener: TcpListener, target: Arc<Mutex<Target>>, mut state: wa
         let mode = state.clone();
         tokio::spawn(async move {
             // A server that is away breaks the connection, as it would without a link between.
-            match target {
-                Target::Unix(path) => {
-                    if let Ok(server) = UnixStream::connect(path).await {
-                        let (from, to) = server.into_split();
-                        join(client, from, to, mode).await;
-                    }
-                }
-                Target::Tcp(port) => {
-                    if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
-                        let _set = server.set_nodelay(true);
-                        let (from, to) = server.into_split();
-                        join(client, from, to, mode).await;
-                    }
-                }
+            if let Ok(server) = UnixStream::connect(target).await {
+                join(client, server, mode).await;
             }
         });
     }
@@ -109,14 +91,10 @@ async fn closed(state: &mut watch::Receiver<State>) {
     while state.changed().await.is_ok() {}
 }
 
-async fn join(
-    client: TcpStream,
-    from_server: impl AsyncRead + Unpin,
-    to_server: impl AsyncWrite + Unpin,
-    state: watch::Receiver<State>,
-) {
+async fn join(client: TcpStream, server: UnixStream, state: watch::Receiver<State>) {
     let _set = client.set_nodelay(true);
     let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     let mut until = state.clone();
     let cuts = state.borrow().cuts;
     tokio::select! {
@@ -141,7 +119,11 @@ async fn pump(
         };
         let piece = &piece[..length];
         let sent = match now {
-            Mode::Mute if answers => Ok(()),
+            Mode::Mute if answers => {
+                // Bytes never go missing in the middle of a connection: this one ends without them.
+                let _open = state.wait_for(|state| state.mode != Mode::Mute).await;
+                return;
+            }
             Mode::Slow(millis) => {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
                 to.write_all(piece).await

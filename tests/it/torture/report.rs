@@ -1,5 +1,6 @@
 //! What a run of torture came to, in a few lines.
 
+use super::checker::Losses;
 use super::history::{History, Reply, Request};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn note(&mut self, history: &History, lost: u64, revoked: u64, violations: usize) {
+    pub fn note(&mut self, history: &History, losses: Losses, violations: usize) {
         self.rounds += 1;
         for injection in &history.injections {
             let name = injection.what.split('(').next().unwrap_or_default();
@@ -43,8 +44,8 @@ impl Report {
             *self.purchases.entry(answer.to_owned()).or_default() += 1;
         }
         self.orders += history.end.orders.len() as u64;
-        self.lost += lost;
-        self.revoked += revoked;
+        self.lost += losses.lost as u64;
+        self.revoked += losses.revoked as u64;
         self.violations += violations as u64;
         if let Some(at) = history.sold_again {
             self.slowest = self.slowest.max(at - history.healed);

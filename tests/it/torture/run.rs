@@ -1,5 +1,6 @@
 //! Rounds one after the other, on a few worlds at the same time, and what they came to.
 
+use super::checker::{check, losses};
 use super::history::{History, Violation};
 use super::report::Report;
 use super::round::{INSTANCES, Plan, play};
@@ -140,10 +141,9 @@ async fn lane(run: &Run) {
 }
 
 fn conclude(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, took: Duration) {
-    let violations: Vec<Violation> = history.end.audit.iter().map(|what| Violation{rule:"audit", what: what.clone()}).collect();
-    let losses = (0, 0);
+    let violations = check(history);
     let mut report = run.report.lock().unwrap();
-    report.note(history, losses.0, losses.1, violations.len());
+    report.note(history, losses(history), violations.len());
     println!(
         "round {round}, {:?}, {}: {} requests, {} orders, {} faults in {:.1} s; in all {} faults, {} purchases, {} \
          violations",

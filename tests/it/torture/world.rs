@@ -1,7 +1,7 @@
 //! The processes of a round: Redis in one of several arrangements, Postgres, instances of the program, and the links
 //! between them. Each can be killed, stopped, cut off and started again; all end when this is dropped.
 
-use super::proxy::{Mode, Proxy, Target};
+use super::proxy::{Mode, Proxy};
 use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
@@ -100,9 +100,9 @@ impl Node {
         Raw::connect(&self.server.as_ref().unwrap().url())
     }
 
-    fn target(&self) -> Target {
+    fn socket(&self) -> PathBuf {
         let url = self.server.as_ref().unwrap().url();
-        Target::Unix(url.strip_prefix("unix://").unwrap().into())
+        url.strip_prefix("unix://").unwrap().into()
     }
 
     /// What is wrong with its disk from now on; nothing if it is empty.
@@ -239,14 +239,14 @@ impl World {
             Kind::WithReplica => vec![Node::start(), Node::start()],
         };
         let postgres = FreshPostgres::start().await;
-        let replication = Proxy::to(redis[0].target()).await;
-        let own_redis = Proxy::to(redis[0].target()).await;
+        let replication = Proxy::to(redis[0].socket()).await;
+        let own_redis = Proxy::to(redis[0].socket()).await;
         let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
         let socket = socket(&postgres.url());
         let mut started = Vec::new();
         for number in 0..instances {
-            let link = Proxy::to(redis[0].target()).await;
-            let ledger = Proxy::to(Target::Unix(socket.clone())).await;
+            let link = Proxy::to(redis[0].socket()).await;
+            let ledger = Proxy::to(socket.clone()).await;
             let port = free_port();
             let environment = [
                 ("FLASHSALE_REDIS_URL", format!("redis://127.0.0.1:{}", link.port)),
@@ -327,18 +327,18 @@ impl World {
     /// Leads all links to the first node.
     pub fn lead_to_primary(&self) {
         for instance in &self.instances {
-            instance.redis.lead_to(self.redis[0].target());
+            instance.redis.lead_to(self.redis[0].socket());
         }
-        self.replication.lead_to(self.redis[0].target());
-        self.own_redis.lead_to(self.redis[0].target());
+        self.replication.lead_to(self.redis[0].socket());
+        self.own_redis.lead_to(self.redis[0].socket());
     }
 
     /// Leads every second instance to the first node.
     pub fn lead_half_to_primary(&self) {
         for instance in self.instances.iter().skip(1).step_by(2) {
-            instance.redis.lead_to(self.redis[0].target());
+            instance.redis.lead_to(self.redis[0].socket());
         }
-        self.own_redis.lead_to(self.redis[0].target());
+        self.own_redis.lead_to(self.redis[0].socket());
     }
 
     /// After a failover: the second node, which was the primary, follows the new one.

@@ -1,0 +1,166 @@
+//! The checker: what must hold of a round, whatever was done to it. It sees what was asked and answered and what was
+//! there in the end, and nothing of the program's own reasons.
+//!
+//! A rule compares only what has one sense. A request took effect, if at all, between its question and its answer, or
+//! after an answer that left it open. Times of the ledger are whole milliseconds, so a decision in the millisecond of a
+//! purchase counts as one before it. Units are free in Redis only a while after the ledger has decided so. Where two
+//! readings are possible, the one counts in which nothing is wrong.
+
+mod facts;
+mod honesty;
+mod kept;
+mod keys;
+mod money;
+mod order;
+mod replies;
+mod rest;
+mod states;
+mod stock;
+
+use super::history::{History, Micros, Millis, Violation};
+use facts::Facts;
+use std::collections::BTreeMap;
+
+/// The rules, by the names of `RELIABILITY` where it has them.
+pub mod rule {
+    /// The units of live orders are never more than the sale owns.
+    pub const OVERSOLD: &str = "H1 never oversold";
+    /// A shopper's key stands for one order or none, and every answer to it says so.
+    pub const KEY: &str = "H2 one outcome a key";
+    /// No shopper has more units of an item than the limit.
+    pub const LIMIT: &str = "H3 never above the limit";
+    /// What was acknowledged is in the ledger as it was shown.
+    pub const KEPT: &str = "H4 nothing acknowledged is lost";
+    /// At rest every unit is free or paid for.
+    pub const LEAK: &str = "H5 no unit leaks";
+    /// What is left can be bought to the last unit, and no more.
+    pub const LEFT: &str = "H6 what is left is sold";
+    /// No shopper is let through more often than the rate.
+    pub const RATE: &str = "H7 never above the rate";
+    /// A payment is recorded once, as it was told, and pays one order of its amount.
+    pub const MONEY: &str = "H8 money is recorded once";
+    /// What came later in real time comes later in its shard.
+    pub const REAL_TIME: &str = "H9 real time";
+    /// Nobody is told that an item is sold out while it is not.
+    pub const SOLD_OUT: &str = "H10 sold out is the truth";
+    /// Nobody is told of a limit that he has not reached.
+    pub const LIMIT_TRUE: &str = "H11 the limit is the truth";
+    /// Nobody is told of a rate that he has not reached.
+    pub const RATE_TRUE: &str = "H12 the rate is the truth";
+    /// Every shard accounts for the units that it was given.
+    pub const BALANCE: &str = "R2 every shard balances";
+    /// A shopper's row in Redis is what the ledger says of his orders.
+    pub const BUYER: &str = "R3 rows are as the ledger";
+    /// A shard's events have numbers without gaps.
+    pub const NUMBERS: &str = "R4 numbers without gaps";
+    /// At rest Redis and Postgres count the same.
+    pub const AGREE: &str = "C2 both sides agree";
+    /// At rest nothing is on its way, and nothing was put aside.
+    pub const AT_REST: &str = "X1 nothing is on its way";
+    /// An order leaves `reserved` once, and every answer says so.
+    pub const STATE: &str = "S1 states go forward";
+    /// What Postgres has is not taken back.
+    pub const CONFIRMED: &str = "S2 confirmed stays confirmed";
+    /// An order that was shown is found again.
+    pub const FOUND: &str = "S3 no order vanishes";
+    /// An order is held until its deadline, which moves only away.
+    pub const HOLD: &str = "S4 holds last";
+    /// A restock is applied once or refused, as was answered.
+    pub const RESTOCK: &str = "S5 restocks are applied once";
+    /// Only answers that the contract knows.
+    pub const CONTRACT: &str = "P1 answers of the contract";
+    /// After the last fault it sells again.
+    pub const SELLS: &str = "L1 sells again";
+    /// While nothing is wrong, nobody waits long.
+    pub const HANG: &str = "L2 never a hang";
+}
+
+/// How long units that the ledger has freed or added may need to be free in Redis.
+const RELEASE_SLACK: Millis = 5_000;
+/// How long after a fault its consequences may be seen.
+const AFTER_FAULT: Micros = 10_000_000;
+/// How long after a request without an answer it may still take effect.
+const LATE: Micros = 10_000_000;
+/// How long a request may take while nothing is wrong.
+const HANG: Micros = 5_000_000;
+/// Within what time it sells again once all is healed.
+const SELLS_AGAIN: Micros = 10_000_000;
+/// A read that takes longer may have been answered without Postgres.
+const LEDGER_WAIT: Micros = 1_000_000;
+/// How much two readings of the one clock may differ: by a rounding.
+const TICK: Millis = 1;
+/// Violations of one rule that are told.
+const TOLD_MAX: usize = 20;
+
+/// Everything that is wrong with a round; the first few of each rule.
+pub fn check(history: &History) -> Vec<Violation> {
+    let facts = Facts::of(history);
+    let mut found = Found::default();
+    let rules = [
+        stock::check,
+        keys::check,
+        kept::check,
+        states::check,
+        order::check,
+        money::check,
+        rest::check,
+        replies::check,
+        honesty::check,
+    ];
+    for rules in rules {
+        rules(&facts, &mut found);
+    }
+    found.violations()
+}
+
+/// Orders that a round lost, which only a fault may do that takes from Redis what it had acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Acknowledged, and not in the ledger.
+    pub lost: usize,
+    /// Refused by the ledger.
+    pub revoked: usize,
+}
+
+/// Counts what a round lost.
+pub fn losses(history: &History) -> Losses {
+    let facts = Facts::of(history);
+    Losses {
+        lost: kept::lost(&facts),
+        revoked: history.end.orders.iter().filter(|it| it.state == "revoked").count(),
+    }
+}
+
+/// What was found, with a bound on what is told.
+#[derive(Default)]
+struct Found(BTreeMap<&'static str, (Vec<String>, usize)>);
+
+impl Found {
+    /// Notes a violation; the text is only made if it is told.
+    fn add(&mut self, rule: &'static str, what: impl FnOnce() -> String) {
+        let (told, more) = self.0.entry(rule).or_default();
+        if told.len() < TOLD_MAX {
+            told.push(what());
+        } else {
+            *more += 1;
+        }
+    }
+
+    fn unless(&mut self, holds: bool, rule: &'static str, what: impl FnOnce() -> String) {
+        if !holds {
+            self.add(rule, what);
+        }
+    }
+
+    fn violations(self) -> Vec<Violation> {
+        let mut all = Vec::new();
+        for (rule, (told, more)) in self.0 {
+            all.extend(told.into_iter().map(|what| Violation { rule, what }));
+            if more > 0 {
+                let what = format!("and {more} more");
+                all.push(Violation { rule, what });
+            }
+        }
+        all
+    }
+}

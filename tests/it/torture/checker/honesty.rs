@@ -1,0 +1,224 @@
+//! Refusals are true, and after the last fault there are purchases again. Here the question is whether there were certainly
+//! units, so everything that may have been taken counts as taken, for as long as it may have been. Refusals during a fault
+//! and right after it are left alone.
+
+use super::facts::{Buy, Facts, code, is_given_back, is_unknown, millis, told};
+use super::{Found, LATE, Micros, Millis, RELEASE_SLACK, SELLS_AGAIN, TICK, rule};
+use crate::torture::history::Op;
+use std::collections::{BTreeMap, HashMap};
+
+pub fn check(facts: &Facts, found: &mut Found) {
+    let items: HashMap<&str, Units> = facts.items.keys().map(|sku| (*sku, of_item(facts, sku))).collect();
+    let shoppers = of_shoppers(facts);
+    for buys in facts.buys.values() {
+        for buy in buys {
+            if !facts.is_disturbed(buy.op.invoked, buy.op.returned) {
+                match code(&buy.op.reply) {
+                    "sold_out" => sold_out(facts, found, &items, buy),
+                    "purchase_limit_reached" => limit(facts, found, &shoppers, buy),
+                    _ => {}
+                }
+            }
+        }
+    }
+    rate(facts, found);
+    sells_again(facts, found, &items);
+}
+
+/// Amounts by time, to be asked how much came until then.
+#[derive(Default)]
+struct Tally(Vec<(Millis, i64)>);
+
+impl Tally {
+    fn of(mut amounts: Vec<(Millis, i64)>) -> Self {
+        amounts.sort_unstable();
+        let mut sum = 0;
+        for (_, amount) in &mut amounts {
+            sum += *amount;
+            *amount = sum;
+        }
+        Self(amounts)
+    }
+
+    fn until(&self, at: Millis) -> i64 {
+        let after = self.0.partition_point(|(it, _)| *it <= at);
+        after.checked_sub(1).map_or(0, |last| self.0[last].1)
+    }
+}
+
+/// Units that may be taken, and those that are surely free again or new.
+#[derive(Default)]
+struct Units {
+    taken: Tally,
+    back: Tally,
+}
+
+impl Units {
+    /// The most units that may be taken at a moment of this time, less those that are new.
+    fn taken(&self, from: Millis, until: Millis) -> i64 {
+        self.taken.until(until) - self.back.until(from - RELEASE_SLACK - 1)
+    }
+}
+
+/// What is taken by orders: from their purchase until a while after they were given back; what the ledger refused, for ever.
+/// What Redis accepted and lost is taken until it has been noticed.
+fn of_orders<'a>(facts: &Facts<'a>, mut note: impl FnMut(&'a str, &'a str, (Millis, i64), Option<Millis>)) {
+    for order in &facts.history.end.orders {
+        let back = order.resolved_at.filter(|_| is_given_back(&order.state));
+        note(&order.user, &order.sku, (order.created_at, order.quantity), back);
+    }
+    let Some(noticed) = facts.last_loss_noticed() else {
+        return;
+    };
+    for buy in facts.buys.values().flatten() {
+        let at = match buy.order() {
+            Some(order) => {
+                let kept = facts.orders.get(order.id.as_str());
+                kept.is_none_or(|kept| kept.created_at != order.created_at)
+                    .then_some(order.created_at)
+            }
+            None => is_unknown(&buy.op.reply).then(|| millis(buy.op.invoked)),
+        };
+        if let Some(at) = at {
+            note(buy.user, buy.sku, (at, buy.quantity), Some(noticed.max(at)));
+        }
+    }
+}
+
+fn of_item(facts: &Facts, sku: &str) -> Units {
+    let (mut taken, mut back) = (Vec::new(), Vec::new());
+    of_orders(facts, |_, of, (at, units), until| {
+        if of == sku {
+            taken.push((at, units));
+            back.extend(until.map(|until| (until, units)));
+        }
+    });
+    for restock in facts.history.end.restocks.iter().filter(|it| it.sku == sku) {
+        let units = restock.quantity.abs();
+        if restock.quantity < 0 {
+            // A withdrawal takes units out of the shards before it is decided, and gives them back when it is refused.
+            taken.push((restock.created_at, units));
+        }
+        if (restock.quantity < 0) == (restock.state == "refused") {
+            back.extend(restock.decided_at.map(|at| (at, units)));
+        }
+    }
+    Units {
+        taken: Tally::of(taken),
+        back: Tally::of(back),
+    }
+}
+
+fn of_shoppers<'a>(facts: &Facts<'a>) -> BTreeMap<(&'a str, &'a str), Units> {
+    type Amounts = Vec<(Millis, i64)>;
+    let mut all: BTreeMap<(&str, &str), (Amounts, Amounts)> = BTreeMap::new();
+    of_orders(facts, |user, sku, taken, until| {
+        let of_user = all.entry((user, sku)).or_default();
+        of_user.0.push(taken);
+        of_user.1.extend(until.map(|until| (until, taken.1)));
+    });
+    let units = |(taken, back)| Units {
+        taken: Tally::of(taken),
+        back: Tally::of(back),
+    };
+    all.into_iter().map(|(of, amounts)| (of, units(amounts))).collect()
+}
+
+/// Units of an item that were certainly free at every moment of this time.
+fn free(facts: &Facts, items: &HashMap<&str, Units>, sku: &str, from: Millis, until: Millis) -> i64 {
+    match (facts.items.get(sku), items.get(sku)) {
+        (Some(item), Some(units)) => item.stock - units.taken(from, until),
+        _ => 0,
+    }
+}
+
+/// H10. Sold out is said only if at some moment between question and answer fewer units may have been free than were asked
+/// for. A sale that waits for the ledger also says it of an order that the ledger refused, to its key for ever.
+fn sold_out(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>, buy: &Buy) {
+    let order = facts.by_key.get(&(buy.user, buy.key));
+    let revoked = order.is_some_and(|it| it.state == "revoked") && facts.history.terms.durability == "postgres";
+    let free = free(facts, items, buy.sku, millis(buy.op.invoked), millis(buy.op.returned));
+    found.unless(free < buy.quantity || revoked, rule::SOLD_OUT, || {
+        format!("at least {free} were free: {}", told(buy.op))
+    });
+}
+
+/// H11. The limit is said to be reached only if with what was asked the shopper may have had more, at some moment between
+/// question and answer.
+fn limit(facts: &Facts, found: &mut Found, shoppers: &BTreeMap<(&str, &str), Units>, buy: &Buy) {
+    let limit = facts.items.get(buy.sku).map_or(0, |item| item.limit);
+    let units = shoppers.get(&(buy.user, buy.sku));
+    let mine = units.map_or(0, |it| it.taken(millis(buy.op.invoked), millis(buy.op.returned)));
+    found.unless(mine + buy.quantity > limit, rule::LIMIT_TRUE, || {
+        format!("at most {mine} of {limit}: {}", told(buy.op))
+    });
+}
+
+/// H12. A shopper is told to wait only if requests with as many other keys as the rate may have been let through in the window
+/// before. One that was told to wait itself does not count, nor one whose key was known with another body.
+fn rate(facts: &Facts, found: &mut Found) {
+    let rate = facts.history.terms.rate;
+    let window = (facts.history.terms.rate_window + TICK) * 1000;
+    // For each shopper, who was told to wait, and from when until when each key may have stood in his window.
+    let mut by_user: BTreeMap<&str, (Vec<&Op>, Vec<(Micros, Micros)>)> = BTreeMap::new();
+    for ((user, _), buys) in &facts.buys {
+        let (limited, keys) = by_user.entry(user).or_default();
+        let mut stood: Option<(Micros, Micros)> = None;
+        for Buy { op, .. } in buys {
+            match code(&op.reply) {
+                "rate_limited" => limited.push(op),
+                "idempotency_key_reused" => {}
+                _ => {
+                    let until = ended(op) + window;
+                    match &mut stood {
+                        Some((_, last)) if op.invoked <= *last => *last = until.max(*last),
+                        _ => keys.extend(stood.replace((op.invoked, until))),
+                    }
+                }
+            }
+        }
+        keys.extend(stood);
+    }
+    for (limited, keys) in by_user.into_values() {
+        let (mut since, mut until): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
+        since.sort_unstable();
+        until.sort_unstable();
+        for op in limited.iter().filter(|op| !facts.is_disturbed(op.invoked, op.returned)) {
+            let begun = since.partition_point(|at| *at < op.returned);
+            let gone = until.partition_point(|at| *at < op.invoked);
+            found.unless(begun - gone >= rate, rule::RATE_TRUE, || {
+                let counted = begun - gone;
+                format!(
+                    "{counted} other keys may have been counted, the rate is {rate}: {}",
+                    told(op)
+                )
+            });
+        }
+    }
+}
+
+/// When a request can have taken effect at the latest.
+fn ended(op: &Op) -> Micros {
+    op.returned + if is_unknown(&op.reply) { LATE } else { 0 }
+}
+
+/// L1. Once everything is healed, a purchase is accepted within the time that is promised, if there was somebody who asked
+/// in that time, units of what he asked for were free all the while, and nobody could tell him more than that it is unknown.
+fn sells_again(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>) {
+    let history = facts.history;
+    let by = history.healed + SELLS_AGAIN;
+    if history.injections.is_empty() || history.sold_again.is_some_and(|at| at <= by) {
+        return;
+    }
+    let asked = |buy: &&Buy| (history.healed..=by).contains(&buy.op.invoked) && is_unknown(&buy.op.reply);
+    let could = |buy: &&Buy| free(facts, items, buy.sku, millis(history.healed), millis(by)) >= buy.quantity;
+    if let Some(buy) = facts.buys.values().flatten().filter(asked).find(could) {
+        found.add(rule::SELLS, || {
+            let (healed, sold) = (history.healed, history.sold_again);
+            format!(
+                "healed at {healed} µs, sold again at {sold:?}, units were free: {}",
+                told(buy.op)
+            )
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! One outcome a key.
+
+use super::facts::{Buy, Facts, Shown, code, is_unknown, millis, told};
+use super::{Found, Millis, TICK, rule};
+use crate::torture::history::{LedgerOrder, Order, Reply};
+use std::collections::{BTreeMap, HashSet};
+
+pub fn check(facts: &Facts, found: &mut Found) {
+    for ((user, key), buys) in &facts.buys {
+        one_order(facts, found, buys);
+        after_a_success(facts, found, buys);
+        reused_keys(facts, found, buys);
+        if let Some(order) = facts.by_key.get(&(*user, *key)) {
+            somebody_got_it(facts, found, order, buys);
+        }
+    }
+    ids_are_unique(facts, found);
+}
+
+fn success<'a>(buy: &Buy<'a>) -> Option<Shown<'a>> {
+    buy.order().map(|order| Shown {
+        op: buy.op,
+        order,
+        user: buy.user,
+        key: Some(buy.key),
+    })
+}
+
+/// H2. All successes of a key show one order, which is what was asked for; 201 says so once, and 200 says that it is said
+/// again. Only after a fault that lost the order may the same request buy anew: then it has the same id and was accepted
+/// at another time.
+fn one_order(facts: &Facts, found: &mut Found, buys: &[Buy]) {
+    let mut created: HashSet<Millis> = HashSet::new();
+    let mut first: Option<&Order> = None;
+    for buy in buys {
+        let (Some(order), Reply::Order { status, replayed, .. }) = (buy.order(), &buy.op.reply) else {
+            continue;
+        };
+        found.unless(buy.asks_for(&order.sku, order.quantity), rule::KEY, || {
+            format!("the order is not what was asked for: {}", told(buy.op))
+        });
+        found.unless((*status == 200) == *replayed, rule::KEY, || {
+            format!("200 is the first answer again, and 201 is not: {}", told(buy.op))
+        });
+        if *status == 201 && !created.insert(order.created_at) {
+            found.add(rule::KEY, || format!("the second 201 for this key: {}", told(buy.op)));
+        }
+        let first = *first.get_or_insert(order);
+        let same = (&order.id, &order.sku, order.quantity, order.amount);
+        let is_same = same == (&first.id, &first.sku, first.quantity, first.amount)
+            && (order.created_at == first.created_at || facts.is_lossy());
+        found.unless(is_same, rule::KEY, || {
+            format!("this key was answered {first:?} and then: {}", told(buy.op))
+        });
+    }
+}
+
+/// H2. Who asks again after a success has come back gets the same order, with another body 422, or no outcome. Nothing is
+/// looked at before the key, not even the rate. Not so if a fault may have lost the order meanwhile.
+fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
+    let successes = buys.iter().filter_map(success);
+    let earliest = |it: &Shown| it.op.returned;
+    let firm = successes
+        .clone()
+        .filter(|it| !facts.may_be_lost(it))
+        .min_by_key(earliest);
+    let any = successes.min_by_key(earliest);
+    for buy in buys.iter().filter(|buy| !is_unknown(&buy.op.reply)) {
+        let before = |it: &Shown| it.op.returned < buy.op.invoked;
+        let undisturbed = facts.first_loss().is_none_or(|at| millis(buy.op.returned) < at);
+        let success = firm.filter(before).or(any.filter(|it| before(it) && undisturbed));
+        let Some(success) = success else { continue };
+        let holds = if buy.asks_for(&success.order.sku, success.order.quantity) {
+            matches!(&buy.op.reply, Reply::Order { status: 200, order, .. } if order.id == success.order.id)
+        } else {
+            code(&buy.op.reply) == "idempotency_key_reused"
+        };
+        found.unless(holds, rule::KEY, || {
+            format!("after {}, this: {}", told(success.op), told(buy.op))
+        });
+    }
+}
+
+/// H2. A key is reused only if it was asked for with another body, and that may have succeeded. Such an answer shows that
+/// there is an order, which the ledger then has, unless a fault may have lost it.
+fn reused_keys(facts: &Facts, found: &mut Found, buys: &[Buy]) {
+    for buy in buys
+        .iter()
+        .filter(|buy| code(&buy.op.reply) == "idempotency_key_reused")
+    {
+        let in_ledger = facts.by_key.get(&(buy.user, buy.key));
+        let is_other = in_ledger.is_some_and(|it| !buy.asks_for(&it.sku, it.quantity));
+        let asked_before = |other: &&Buy| {
+            other.op.invoked <= buy.op.returned
+                && !other.asks_for(buy.sku, buy.quantity)
+                && (other.order().is_some() || is_unknown(&other.op.reply) || is_other)
+        };
+        let holds = buys.iter().any(|other| asked_before(&other)) && (is_other || facts.is_lossy());
+        found.unless(holds, rule::KEY, || {
+            format!(
+                "no other request has this key; the ledger has {in_ledger:?}: {}",
+                told(buy.op)
+            )
+        });
+    }
+}
+
+/// H2. An order was asked for by a request that was not refused, between its question and its answer, or later if that left
+/// it open. Refused orders of a sale that waits for the ledger were answered as sold out.
+fn somebody_got_it(facts: &Facts, found: &mut Found, order: &LedgerOrder, buys: &[Buy]) {
+    let may_have_got = |buy: &Buy| {
+        let revoked = order.state == "revoked" && facts.history.terms.durability == "postgres";
+        let open = is_unknown(&buy.op.reply);
+        let in_time = open || millis(buy.op.returned) + TICK >= order.created_at;
+        buy.asks_for(&order.sku, order.quantity)
+            && millis(buy.op.invoked) - TICK <= order.created_at
+            && in_time
+            && (open || buy.order().is_some() || (revoked && code(&buy.op.reply) == "sold_out"))
+    };
+    found.unless(buys.iter().any(may_have_got), rule::KEY, || {
+        let asked: Vec<_> = buys.iter().map(|buy| told(buy.op)).collect();
+        format!("nobody can have got {order:?}: {}", asked.join("; "))
+    });
+}
+
+/// H2. An id is of one shopper and key, in the answers and in the ledger, and nothing is in the ledger that nobody asked
+/// for.
+fn ids_are_unique(facts: &Facts, found: &mut Found) {
+    for (id, shown) in &facts.shown {
+        let keys: HashSet<_> = shown.iter().filter_map(|it| Some((it.user, it.key?))).collect();
+        found.unless(keys.len() <= 1, rule::KEY, || {
+            format!("order {id} is shown for several keys: {keys:?}")
+        });
+    }
+    let (mut ids, mut keys) = (BTreeMap::new(), BTreeMap::new());
+    for order in &facts.history.end.orders {
+        let key = (order.user.as_str(), order.key.as_str());
+        let others = [ids.insert(&order.id, order), keys.insert(key, order)];
+        for other in others.into_iter().flatten() {
+            found.add(rule::KEY, || format!("the ledger has {other:?} and {order:?}"));
+        }
+        found.unless(facts.buys.contains_key(&key), rule::KEY, || {
+            format!("nobody asked for {order:?}")
+        });
+    }
+}
