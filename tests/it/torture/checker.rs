@@ -73,6 +73,11 @@ pub mod rule {
     pub const SELLS: &str = "L1 sells again";
     /// While nothing is wrong, nobody waits long.
     pub const HANG: &str = "L2 never a hang";
+    /// All of them.
+    pub const ALL: &[&str] = &[
+        OVERSOLD, KEY, LIMIT, KEPT, LEAK, LEFT, RATE, MONEY, REAL_TIME, SOLD_OUT, LIMIT_TRUE, RATE_TRUE, BALANCE,
+        BUYER, NUMBERS, AGREE, AT_REST, STATE, CONFIRMED, FOUND, HOLD, RESTOCK, CONTRACT, SELLS, HANG,
+    ];
 }
 
 /// How long units that the ledger has freed or added may need to be free in Redis.

@@ -4,7 +4,7 @@
 
 use super::facts::{Buy, Facts, code, is_given_back, is_unknown, millis, told};
 use super::{Found, LATE, Micros, Millis, RELEASE_SLACK, SELLS_AGAIN, TICK, rule};
-use crate::torture::history::Op;
+use crate::torture::history::{Op, Reply};
 use std::collections::{BTreeMap, HashMap};
 
 pub fn check(facts: &Facts, found: &mut Found) {
@@ -202,21 +202,30 @@ fn ended(op: &Op) -> Micros {
     op.returned + if is_unknown(&op.reply) { LATE } else { 0 }
 }
 
-/// L1. Once everything is healed, a purchase is accepted within the time that is promised, if there was somebody who asked
-/// in that time, units of what he asked for were free all the while, and nobody could tell him more than that it is unknown.
+/// L1. Once everything is healed, a purchase is accepted within the time that is promised. Only a request tells: it does not
+/// sell again if one from after that time has no outcome, although units were free, and none was accepted before it.
 fn sells_again(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>) {
     let history = facts.history;
-    let by = history.healed + SELLS_AGAIN;
-    if history.injections.is_empty() || history.sold_again.is_some_and(|at| at <= by) {
+    let Some(last) = history.injections.iter().max_by_key(|it| it.until) else {
         return;
-    }
-    let asked = |buy: &&Buy| (history.healed..=by).contains(&buy.op.invoked) && is_unknown(&buy.op.reply);
-    let could = |buy: &&Buy| free(facts, items, buy.sku, millis(history.healed), millis(by)) >= buy.quantity;
-    if let Some(buy) = facts.buys.values().flatten().filter(asked).find(could) {
+    };
+    let by = history.healed + SELLS_AGAIN;
+    let all = || facts.buys.values().flatten();
+    let accepted = all().filter(|buy| matches!(buy.op.reply, Reply::Order { status: 201, .. }));
+    let accepted = accepted
+        .filter(|buy| buy.op.invoked >= history.healed)
+        .map(|buy| buy.op.returned);
+    let sold = accepted.chain(history.sold_again).min();
+    let asked = |buy: &&Buy| {
+        let before = sold.is_none_or(|sold| buy.op.returned < sold);
+        buy.op.invoked >= by && before && is_unknown(&buy.op.reply)
+    };
+    let could = |buy: &&Buy| free(facts, items, buy.sku, millis(by), millis(buy.op.returned)) >= buy.quantity;
+    if let Some(buy) = all().filter(asked).find(could) {
         found.add(rule::SELLS, || {
-            let (healed, sold) = (history.healed, history.sold_again);
+            let (what, healed) = (&last.what, history.healed);
             format!(
-                "healed at {healed} µs, sold again at {sold:?}, units were free: {}",
+                "{what} was healed at {healed} µs, sold again at {sold:?}; units were free: {}",
                 told(buy.op)
             )
         });

@@ -69,7 +69,7 @@ const fn place(order: &LedgerOrder) -> (i64, i64) {
 }
 
 /// R4, H9. In one generation of a shard the events are numbered from 1 without gaps, and time goes with the numbers, over
-/// all generations. A gap is an order that was lost, so there must have been a fault before that may lose one.
+/// all generations. A gap is an order that was lost, so there must have been a fault before that may lose one. No order is of a generation that its shard has not come to.
 fn numbers(facts: &Facts, found: &mut Found) {
     let mut shards: BTreeMap<u16, Vec<&LedgerOrder>> = BTreeMap::new();
     for order in &facts.history.end.orders {
@@ -94,6 +94,12 @@ fn numbers(facts: &Facts, found: &mut Found) {
                 });
             }
             before = Some(order);
+        }
+        let of_shard = facts.history.end.shards.iter().find(|it| it.shard == shard);
+        if let (Some(last), Some(of_shard)) = (before, of_shard) {
+            found.unless(last.epoch <= of_shard.epoch, rule::NUMBERS, || {
+                format!("shard {shard} is in generation {}: {last:?}", of_shard.epoch)
+            });
         }
     }
 }
