@@ -124,6 +124,11 @@ impl<'a> Facts<'a> {
         !self.losses.is_empty()
     }
 
+    /// Whether orders that were acknowledged may have been forgotten.
+    pub fn forgets(&self) -> bool {
+        self.is_lossy() && self.history.terms.durability == "redis"
+    }
+
     /// Whether Redis may have lost an order that was shown like this. What Postgres has is never lost; what Redis
     /// answered to a purchase, only if the sale's durability leaves it to Redis alone.
     pub fn may_be_lost(&self, shown: &Shown) -> bool {

@@ -24,13 +24,11 @@ fn as_shown(facts: &Facts, found: &mut Found, id: &str, shown: &Shown) {
     };
     let (is, was) = (order, shown.order);
     let same_key = shown.key.is_none_or(|key| key == is.key);
-    let same = (&is.sku, is.quantity, is.amount) == (&was.sku, was.quantity, was.amount);
-    let same_time = is.created_at == was.created_at || facts.may_be_lost(shown);
-    found.unless(
-        same && same_key && same_time && is.user == shown.user,
-        rule::KEPT,
-        || format!("the ledger has {order:?}: {}", told(shown.op)),
-    );
+    let same = (&is.sku, is.quantity, is.amount, is.created_at) == (&was.sku, was.quantity, was.amount, was.created_at);
+    let anew = is.created_at != was.created_at && facts.may_be_lost(shown);
+    found.unless((same || anew) && same_key && is.user == shown.user, rule::KEPT, || {
+        format!("the ledger has {order:?}: {}", told(shown.op))
+    });
 }
 
 /// H4. The ledger refuses orders only after a fault that may have lost something, and none that was acknowledged unless
