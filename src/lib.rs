@@ -14,6 +14,7 @@ pub mod stock;
 
 pub mod domain;
 
+pub mod bugs;
 pub mod config;
 pub mod crash;
 pub mod embedded;

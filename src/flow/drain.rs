@@ -4,12 +4,12 @@
 //! the next drain only trims them.
 
 use super::{App, Tally};
-use crate::crash;
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
+use crate::{bugs, crash};
 use futures_util::StreamExt;
 use moka::future::Cache;
 use std::sync::Arc;
@@ -87,6 +87,9 @@ async fn drain_claimed(
         return Ok(DrainOutcome::Empty);
     };
     report_gaps(sale, shard, claim.position, &events);
+    if bugs::has("the drain trims before it commits") {
+        app.stock.trim_events(key, last).await?;
+    }
     crash::point("drain.before_commit");
     let drained = claim
         .apply(sale, &events, chrono::Utc::now().timestamp_millis())

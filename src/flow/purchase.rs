@@ -8,7 +8,6 @@ use super::App;
 use super::borrow::{Cover, cover};
 use super::durable::{kept, upheld};
 use super::retire::is_leaving;
-use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
@@ -16,6 +15,7 @@ use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::ShardAnswer;
+use crate::{bugs, crash};
 use std::time::Duration;
 
 /// How often a purchase asks again after units were brought: others may take them first.
@@ -55,6 +55,9 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 waited = true;
                 Box::pin(app.permits.sells_again(home, PATIENCE)).await;
                 continue;
+            }
+            Err(Fault::Unavailable(_)) if bugs::has("an unknown outcome is a refusal") => {
+                return Ok(PurchaseOutcome::SoldOut);
             }
             answer => answer?,
         };
@@ -98,6 +101,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
             ShardAnswer::LimitReached => PurchaseOutcome::LimitReached,
+            ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
             ShardAnswer::Short { .. } => {
                 match Box::pin(cover(app, &sale, &item.sku, home.shard, request.quantity)).await? {
                     Cover::Brought => continue,

@@ -8,6 +8,7 @@ use super::App;
 use super::audit::{compare, shard_differences};
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
+use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::stock::keys::ShardKey;
@@ -64,6 +65,9 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
 
 /// Those of the shards that have lost something.
 async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    if bugs::has("every shard is found whole") {
+        return Ok(BTreeSet::new());
+    }
     let mut damaged = damaged_at_sight(app, sale, shards).await?;
     let whole: Vec<u16> = shards
         .iter()

@@ -3,6 +3,7 @@
 
 use super::outbox::{Message, send, send_all};
 use super::{Ledger, begin, commit, fault, small, unsigned, word};
+use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{Order, OrderState};
@@ -207,6 +208,9 @@ impl Ledger {
             move_units(&mut tx, sale, shard, &sku, quantity, false)
                 .await
                 .map_err(|error| fault(&error))?;
+        }
+        if bugs::has("nobody is told that orders expired") {
+            messages.clear();
         }
         send_all(&mut tx, sale, &messages)
             .await

@@ -3,6 +3,7 @@
 
 use super::order::{Decided, Row, resolve, select_orders};
 use super::{Ledger, Tx, begin, commit, fault, unsigned};
+use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
@@ -201,6 +202,8 @@ async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<De
     let order = Row::into_order(row)?;
     let reason = if order.state != OrderState::Reserved {
         Some(format!("the order was {} already", order.state))
+    } else if bugs::has("any amount pays an order") {
+        None
     } else if order.amount_minor != payment.amount_minor || order.currency != payment.currency {
         Some(format!("the order costs {} {}", order.amount_minor, order.currency))
     } else {

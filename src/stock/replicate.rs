@@ -12,6 +12,7 @@
 use super::keys::ShardKey;
 use super::script::{BARRIER, outcome, unknown};
 use super::{CALL_MAX, CONNECT_MAX, Stock, fault};
+use crate::bugs;
 use crate::domain::fault::Fault;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
@@ -175,7 +176,7 @@ impl Node {
         let reached = last(reached)?;
         self.link = Some(link);
         match reached {
-            Value::Int(replicas) if replicas >= REPLICAS_MIN => Ok(answers),
+            Value::Int(replicas) if replicas >= REPLICAS_MIN || bugs::has("a short WAIT is long enough") => Ok(answers),
             Value::Int(_) => Err(behind()),
             other => Err(Fault::Bug(format!("WAIT answered {other:?}"))),
         }

@@ -4,6 +4,7 @@
 
 use super::keys::ShardKey;
 use super::{Stock, bounded};
+use crate::bugs;
 use crate::domain::fault::Fault;
 use redis::{Script, ScriptInvocation, Value};
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ macro_rules! scripts {
     ($($name:ident $file:literal)*) => {$(
         #[doc = concat!("`lua/", $file, ".lua`")]
         pub static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("../../lua/", $file, ".lua"))));
+            LazyLock::new(|| Script::new(&bugs::script($file, include_str!(concat!("../../lua/", $file, ".lua")))));
     )*};
 }
 
@@ -35,8 +36,11 @@ scripts! {
     WITHDRAW_DONE "withdraw_done"
 }
 
-const PURCHASE_SOURCE: &str = include_str!("../../lua/purchase.lua");
-const TRANSFER_OUT_SOURCE: &str = include_str!("../../lua/transfer_out.lua");
+/// Those that are only given to a server once it is known.
+const GUARDED: [(&str, &str); 2] = [
+    ("purchase", include_str!("../../lua/purchase.lua")),
+    ("transfer_out", include_str!("../../lua/transfer_out.lua")),
+];
 
 impl Stock {
     /// Gives the server that has this shard the scripts that sell and lend.
@@ -44,9 +48,9 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn admit(&self, shard: ShardKey) -> Result<(), Fault> {
-        for source in [PURCHASE_SOURCE, TRANSFER_OUT_SOURCE] {
+        for (name, source) in GUARDED {
             let mut command = redis::cmd("SCRIPT");
-            command.arg("LOAD").arg(source);
+            command.arg("LOAD").arg(bugs::script(name, source).as_ref());
             let _hash: String = self.link.ask_server_of(&shard.shard(), &command).await?;
         }
         Ok(())

@@ -55,7 +55,8 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
             _ => None,
         })
         .collect();
-    end.payments.retain(|it| own.contains(&it.payment) || it.matched.is_some());
+    end.payments
+        .retain(|it| own.contains(&it.payment) || it.matched.is_some());
     for reading in world.app.stock.read_shards(sale).await.unwrap() {
         end.shards.push(Shard {
             shard: reading.shard,
@@ -73,7 +74,8 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         })
         .collect();
     for user in users {
-        end.buyers.insert(user.clone(), read_buyer(world, sale, terms, user).await);
+        end.buyers
+            .insert(user.clone(), read_buyer(world, sale, terms, user).await);
     }
     let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
     if !audit.balanced {
@@ -112,7 +114,10 @@ async fn rows(world: &World, sql: &'static str, sale: SaleId) -> Vec<PgRow> {
 
 async fn read_ledger(world: &World, sale: SaleId) -> Final {
     let millis = |row: &PgRow, name: &str| row.get::<DateTime<Utc>, _>(name).timestamp_millis();
-    let maybe = |row: &PgRow, name: &str| row.get::<Option<DateTime<Utc>>, _>(name).map(|at| at.timestamp_millis());
+    let maybe = |row: &PgRow, name: &str| {
+        row.get::<Option<DateTime<Utc>>, _>(name)
+            .map(|at| at.timestamp_millis())
+    };
     let orders = rows(
         world,
         "select order_id::text id, shard, epoch, seq, user_id, idempotency_key, sku, quantity, amount_minor, state, \

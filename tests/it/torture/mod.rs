@@ -11,6 +11,7 @@ mod proxy;
 mod report;
 mod round;
 mod run;
+mod seeded;
 mod shoppers;
 mod world;
 

@@ -161,7 +161,6 @@ impl Strike {
 
 /// Strikes, lets it last, and heals it; tells what was done.
 pub async fn strike(world: &mut World, strike: &Strike, sale: SaleId, random: &mut StdRng) -> Vec<Injection> {
-    eprintln!("{strike:?}");
     pass(Duration::from_millis(strike.after)).await;
     let first = begin(world, strike.fault, sale, random).await;
     let mut done = Vec::new();
@@ -298,6 +297,10 @@ fn rebuild(world: &World, sale: SaleId) {
         "http://127.0.0.1:{}/v1/admin/sales/{sale}/rebuild",
         world.instances[0].port
     );
-    let asked = world.http.post(url).bearer_auth(ADMIN_KEY).timeout(Duration::from_secs(10));
+    let asked = world
+        .http
+        .post(url)
+        .bearer_auth(ADMIN_KEY)
+        .timeout(Duration::from_secs(10));
     tokio::spawn(asked.send());
 }

@@ -20,11 +20,8 @@ use tokio::task::JoinSet;
 
 /// Instances in a world.
 pub const INSTANCES: usize = 2;
-/// How long a world may take to sell again, and to come to rest, before that is a violation; the checker says so.
+/// How long a world may take to sell again before nobody waits for it any more; the checker says what is too long.
 const SELLS_WITHIN: Duration = Duration::from_secs(15);
-const RESTS_WITHIN: Duration = Duration::from_secs(45);
-/// How long a crowd goes on once everything is whole.
-const CALM: Duration = Duration::from_millis(300);
 
 /// What a round is to be.
 #[derive(Debug, Clone)]
@@ -35,6 +32,10 @@ pub struct Plan {
     /// Longest pause of a shopper between two requests, in milliseconds.
     pub think: u64,
     pub strikes: Vec<Strike>,
+    /// How long the crowd goes on once everything is whole.
+    pub calm: Duration,
+    /// How long everything may take to come to rest before that is a violation.
+    pub rests_within: Duration,
 }
 
 impl Plan {
@@ -78,6 +79,8 @@ impl Plan {
             strikes: (0..strikes)
                 .map(|_| Strike::any(&mut random, kind, durability, INSTANCES))
                 .collect(),
+            calm: Duration::from_millis(300),
+            rests_within: Duration::from_secs(45),
             terms,
         }
     }
@@ -98,17 +101,14 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     for planned in &plan.strikes {
         injections.extend(strike(world, planned, sale, &mut random).await);
     }
-    eprintln!("whole?");
     world.make_whole().await;
-    eprintln!("whole");
     let healed = now();
     scene.healed.store(healed, Ordering::Relaxed);
     let patience = Instant::now() + SELLS_WITHIN;
     while scene.sold_again.load(Ordering::Relaxed) == 0 && Instant::now() < patience {
         pass(Duration::from_millis(5)).await;
     }
-    pass(CALM).await;
-    eprintln!("over");
+    pass(plan.calm).await;
     scene.over.store(true, Ordering::Relaxed);
     let mut troubles: Vec<String> = Vec::new();
     while let Some(left) = crowd.join_next().await {
@@ -117,11 +117,10 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
         }
     }
 
-    eprintln!("gone");
     let sold_again = scene.sold_again.load(Ordering::Relaxed);
     let mut ops = std::mem::take(&mut *scene.ops.lock().unwrap());
     ops.sort_by_key(|op| op.returned);
-    let mut end = rest(world, &plan.terms, sale, &ops).await;
+    let mut end = rest(world, plan, sale, &ops).await;
     end.audit.extend(troubles);
     for item in &plan.terms.items {
         let sold = sell_out(&scene, &item.sku, plan.seed).await;
@@ -143,15 +142,15 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
 }
 
 /// Waits until everything is at rest, and reads it.
-async fn rest(world: &World, terms: &Terms, id: SaleId, ops: &[Op]) -> Final {
+async fn rest(world: &World, plan: &Plan, id: SaleId, ops: &[Op]) -> Final {
     let sale = world.app.sales.fresh(id).await.unwrap().unwrap();
-    let patience = Instant::now() + RESTS_WITHIN;
+    let patience = Instant::now() + plan.rests_within;
     let mut unrest = ending::unrest(world, &sale).await;
     while !unrest.is_empty() && Instant::now() < patience {
         pass(Duration::from_millis(20)).await;
         unrest = ending::unrest(world, &sale).await;
     }
-    let mut end = ending::read(world, &sale, terms, ops).await;
+    let mut end = ending::read(world, &sale, &plan.terms, ops).await;
     if !unrest.is_empty() {
         end.audit.push(format!("it does not come to rest: {unrest}"));
     }

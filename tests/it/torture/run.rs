@@ -180,7 +180,11 @@ fn tell(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, vi
         let (from, until) = (injection.from - first, injection.until - first);
         let _infallible = writeln!(told, "  fault {}: {from} to {until} us", injection.what);
     }
-    let _infallible = writeln!(told, "  the history and the instances' logs are in {}", folder.display());
+    let _infallible = writeln!(
+        told,
+        "  the history and the instances' logs are in {}",
+        folder.display()
+    );
     told
 }
 

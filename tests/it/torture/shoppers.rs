@@ -267,7 +267,11 @@ async fn read_reply(response: reqwest::Response) -> Reply {
     if let Some(problem) = body["code"].as_str() {
         let needs_hint = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let has_hint = headers.contains_key("retry-after");
-        let problem = if needs_hint == has_hint { problem } else { "wrong Retry-After" };
+        let problem = if needs_hint == has_hint {
+            problem
+        } else {
+            "wrong Retry-After"
+        };
         return Reply::Problem {
             status: code,
             code: problem.to_owned(),

@@ -273,7 +273,9 @@ impl World {
             });
         }
         let (stock, ledger) = (
-            Stock::connect(&format!("redis://127.0.0.1:{}", own_redis.port)).await.unwrap(),
+            Stock::connect(&format!("redis://127.0.0.1:{}", own_redis.port))
+                .await
+                .unwrap(),
             Ledger::connect(&postgres.url()).await.unwrap(),
         );
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2);
