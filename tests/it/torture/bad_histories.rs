@@ -182,6 +182,18 @@ const BAD: &[Row] = &[
             it.ends()
         },
     ),
+    (
+        "an order was accepted after its answer",
+        &[rule::KEY, rule::REAL_TIME],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            it.last().created_at += 100;
+            it.last().expires_at += 100;
+            it.order("ada/k1").created_at += 100;
+            it.order("ada/k1").expires_at += 100;
+            it.ends()
+        },
+    ),
     ("more is sold than was asked for", &[rule::KEY], |mut it| {
         it.buys("ada/k1", "A", 2);
         it.history.ops[0].request = buy("ada/k1", "A", 1);
@@ -438,6 +450,24 @@ const BAD: &[Row] = &[
     ("a payment is taken in twice", &[rule::MONEY], |mut it| {
         it.told("p1", "nobody/k1", 500, "unmatched");
         it.asks(pay("p1", "nobody/k1", 500), done("unmatched"));
+        it.ends()
+    }),
+    (
+        "an applied payment finds the order paid before",
+        &[rule::MONEY],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            let at = it.millis();
+            it.decides("ada/k1", "paid", at);
+            it.wait(100);
+            it.told("p1", "ada/k1", 500, "applied");
+            it.ends()
+        },
+    ),
+    ("a payment is in the ledger twice", &[rule::MONEY], |mut it| {
+        it.told("p1", "nobody/k1", 500, "unmatched");
+        let again = it.history.end.payments[0].clone();
+        it.history.end.payments.push(again);
         it.ends()
     }),
     ("a payment is recorded that nobody told of", &[rule::MONEY], |mut it| {
@@ -726,6 +756,14 @@ const BAD: &[Row] = &[
         it.accepts("ada/k1", "A", 1);
         it.accepts("ada/k2", "A", 1);
         it.order("ada/k2").seq = 1;
+        it.ends()
+    }),
+    ("two orders have one event after a loss", &[rule::NUMBERS], |mut it| {
+        it.fault(1_000, true);
+        it.buys("ada/k1", "A", 1);
+        it.buys("cyd/k1", "A", 1);
+        it.order("cyd/k1").seq = 1;
+        it.history.ops[1].reply = Reply::None;
         it.ends()
     }),
     (
