@@ -9,7 +9,8 @@ use flashsale::domain::report::Counters;
 use std::collections::BTreeSet;
 use story::{Story, WINDOW, buy, cancel, done, no, pay, read, restock, sold_out, unavailable};
 
-type Row = (&'static str, &'static [&'static str], fn(Story) -> History);
+type Make = fn(Story) -> History;
+type Row = (&'static str, &'static [&'static str], Make);
 
 /// The rules that a history breaks.
 fn broken(history: &History) -> BTreeSet<&'static str> {
@@ -178,6 +179,18 @@ const BAD: &[Row] = &[
             it.accepts("ada/k1", "A", 1);
             it.wait(50);
             it.asks(buy("ada/k1", "A", 1), unavailable());
+            it.ends()
+        },
+    ),
+    (
+        "an order was accepted after its answer",
+        &[rule::KEY, rule::REAL_TIME],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            it.last().created_at += 100;
+            it.last().expires_at += 100;
+            it.order("ada/k1").created_at += 100;
+            it.order("ada/k1").expires_at += 100;
             it.ends()
         },
     ),
@@ -439,6 +452,24 @@ const BAD: &[Row] = &[
         it.asks(pay("p1", "nobody/k1", 500), done("unmatched"));
         it.ends()
     }),
+    (
+        "an applied payment finds the order paid before",
+        &[rule::MONEY],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            let at = it.millis();
+            it.decides("ada/k1", "paid", at);
+            it.wait(100);
+            it.told("p1", "ada/k1", 500, "applied");
+            it.ends()
+        },
+    ),
+    ("a payment is in the ledger twice", &[rule::MONEY], |mut it| {
+        it.told("p1", "nobody/k1", 500, "unmatched");
+        let again = it.history.end.payments[0].clone();
+        it.history.end.payments.push(again);
+        it.ends()
+    }),
     ("a payment is recorded that nobody told of", &[rule::MONEY], |mut it| {
         it.told("p1", "nobody/k1", 500, "unmatched");
         it.history.ops.clear();
@@ -459,6 +490,52 @@ const BAD: &[Row] = &[
         assert!(created[0] < created[1]);
         it.ends()
     }),
+    (
+        "a purchase right after another has an earlier event",
+        &[rule::REAL_TIME],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            it.wait(-9);
+            it.buys("ada/k2", "A", 1);
+            it.history.ops[0].returned = it.history.ops[1].invoked + 1_200;
+            it.history.ops[1].invoked += 1_500;
+            it.order("ada/k1").seq = 2;
+            it.order("ada/k2").seq = 1;
+            it.ends()
+        },
+    ),
+    (
+        "a 201 shows an order from before it was asked for",
+        &[rule::REAL_TIME, rule::KEY],
+        |mut it| {
+            it.buys("ada/k1", "A", 1);
+            it.history.ops[0].invoked += 4_000;
+            it.ends()
+        },
+    ),
+    (
+        "an order is cancelled before it was accepted",
+        &[rule::HOLD],
+        |mut it| {
+            it.asks(buy("ada/k1", "A", 1), unavailable());
+            it.accepts("ada/k1", "A", 1);
+            let at = it.millis();
+            it.decides("ada/k1", "cancelled", at);
+            it.ends()
+        },
+    ),
+    (
+        "the fourth is let through just before the first has left the window",
+        &[rule::RATE],
+        |mut it| {
+            for key in ["ada/k1", "ada/k2", "ada/k3"] {
+                it.buys(key, "B", 1);
+            }
+            it.wait(960);
+            it.buys("ada/k4", "B", 1);
+            it.ends()
+        },
+    ),
     (
         "an order of a later generation was accepted before",
         &[rule::REAL_TIME],
@@ -521,6 +598,29 @@ const BAD: &[Row] = &[
         it.asks(buy("ada/k1", "A", 1), sold_out());
         it.ends()
     }),
+    (
+        "sold out is said long after units that a fault kept came back",
+        &[rule::SOLD_OUT],
+        |mut it| {
+            take_all(&mut it);
+            it.cancels("all0/k1");
+            it.fault(1_000, false);
+            it.wait(76_000);
+            it.asks(buy("ada/k1", "A", 1), sold_out());
+            it.ends()
+        },
+    ),
+    (
+        "sold out is said although a withdrawal left some",
+        &[rule::SOLD_OUT],
+        |mut it| {
+            it.restocks("w1", "A", -5);
+            it.withdrawal_is_refused("w2", "A", -6);
+            it.wait(6_000);
+            it.asks(buy("ada/k1", "A", 3), sold_out());
+            it.ends()
+        },
+    ),
     ("a limit is said that is not reached", &[rule::LIMIT_TRUE], |mut it| {
         it.buys("ada/k1", "A", 1);
         it.asks(buy("ada/k2", "A", 2), no(409, "purchase_limit_reached"));
@@ -656,6 +756,14 @@ const BAD: &[Row] = &[
         it.accepts("ada/k1", "A", 1);
         it.accepts("ada/k2", "A", 1);
         it.order("ada/k2").seq = 1;
+        it.ends()
+    }),
+    ("two orders have one event after a loss", &[rule::NUMBERS], |mut it| {
+        it.fault(1_000, true);
+        it.buys("ada/k1", "A", 1);
+        it.buys("cyd/k1", "A", 1);
+        it.order("cyd/k1").seq = 1;
+        it.history.ops[1].reply = Reply::None;
         it.ends()
     }),
     (
@@ -928,7 +1036,7 @@ const BAD: &[Row] = &[
 ];
 
 /// Histories in which nothing is wrong.
-const GOOD: &[(&str, fn(Story) -> History)] = &[
+const GOOD: &[(&str, Make)] = &[
     ("nothing happened", Story::ends),
     ("a little of everything", |_| Story::good().ends()),
     ("everything sold, to the last unit", |mut it| {
@@ -1180,6 +1288,24 @@ const GOOD: &[(&str, fn(Story) -> History)] = &[
         (0..10).for_each(|n| it.pays(&format!("all{n}/k1")));
         it.fault(1_000, false);
         it.asks(buy("ada/k1", "A", 1), unavailable());
+        it.asks(buy("ada/k1", "A", 1), sold_out());
+        it.ends()
+    }),
+    (
+        "units that a fault kept from coming back come a minute later",
+        |mut it| {
+            take_all(&mut it);
+            it.cancels("all0/k1");
+            it.fault(1_000, false);
+            it.wait(60_000);
+            it.asks(buy("ada/k1", "A", 1), sold_out());
+            it.ends()
+        },
+    ),
+    ("a withdrawal's late call takes as many units again", |mut it| {
+        it.fault(1_000, false);
+        it.restocks("w1", "A", -5);
+        it.wait(20_000);
         it.asks(buy("ada/k1", "A", 1), sold_out());
         it.ends()
     }),

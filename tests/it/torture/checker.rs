@@ -21,7 +21,7 @@ use super::history::{History, Micros, Millis, Violation};
 use facts::Facts;
 use std::collections::BTreeMap;
 
-/// The rules, by the names of `RELIABILITY` where it has them.
+/// The rules, each with what it says.
 pub mod rule {
     /// The units of live orders are never more than the sale owns.
     pub const OVERSOLD: &str = "H1 never oversold";
@@ -82,6 +82,8 @@ pub mod rule {
 
 /// How long units that the ledger has freed or added may need to be free in Redis.
 const RELEASE_SLACK: Millis = 5_000;
+/// How long after a fault units that could not be freed during it are tried again at the latest.
+const RETRY: Millis = 60_000;
 /// How long after a fault its consequences may be seen.
 const AFTER_FAULT: Micros = 10_000_000;
 /// How long after a request without an answer it may still take effect.

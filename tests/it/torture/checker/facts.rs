@@ -115,8 +115,14 @@ impl<'a> Facts<'a> {
 
     /// Whether a fault, or what it left behind, may have touched this time.
     pub fn is_disturbed(&self, from: Micros, until: Micros) -> bool {
+        self.disturbed_until(from, until).is_some()
+    }
+
+    /// When that is over.
+    pub fn disturbed_until(&self, from: Micros, until: Micros) -> Option<Micros> {
         let next = self.disturbed.partition_point(|(_, end)| *end < from);
-        self.disturbed.get(next).is_some_and(|(begin, _)| *begin <= until)
+        let next = self.disturbed.get(next).filter(|(begin, _)| *begin <= until);
+        next.map(|(_, end)| *end)
     }
 
     /// Whether Redis may have lost anything that the ledger had not taken in.

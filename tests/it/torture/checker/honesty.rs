@@ -3,7 +3,7 @@
 //! and right after it are left alone.
 
 use super::facts::{Buy, Facts, code, is_given_back, is_unknown, millis, told};
-use super::{Found, LATE, Micros, Millis, RELEASE_SLACK, SELLS_AGAIN, TICK, rule};
+use super::{Found, LATE, Micros, Millis, RELEASE_SLACK, RETRY, SELLS_AGAIN, TICK, rule};
 use crate::torture::history::{Op, Reply};
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,12 +25,13 @@ pub fn check(facts: &Facts, found: &mut Found) {
     sells_again(facts, found, &items);
 }
 
+type Amounts = Vec<(Millis, i64)>;
+
 /// Amounts by time, to be asked how much came until then.
-#[derive(Default)]
-struct Tally(Vec<(Millis, i64)>);
+struct Tally(Amounts);
 
 impl Tally {
-    fn of(mut amounts: Vec<(Millis, i64)>) -> Self {
+    fn of(mut amounts: Amounts) -> Self {
         amounts.sort_unstable();
         let mut sum = 0;
         for (_, amount) in &mut amounts {
@@ -47,17 +48,31 @@ impl Tally {
 }
 
 /// Units that may be taken, and those that are surely free again or new.
-#[derive(Default)]
 struct Units {
     taken: Tally,
     back: Tally,
 }
 
 impl Units {
+    fn of((taken, back): (Amounts, Amounts)) -> Self {
+        Self {
+            taken: Tally::of(taken),
+            back: Tally::of(back),
+        }
+    }
+
     /// The most units that may be taken at a moment of this time, less those that are new.
     fn taken(&self, from: Millis, until: Millis) -> i64 {
-        self.taken.until(until) - self.back.until(from - RELEASE_SLACK - 1)
+        self.taken.until(until) - self.back.until(from - 1)
     }
+}
+
+/// When the shards surely know what the ledger decided at this moment. Mostly that is at once; a message that failed because
+/// of a fault is told again after a pause, which grows.
+fn known(facts: &Facts, at: Millis) -> Millis {
+    let soon = at + RELEASE_SLACK;
+    let disturbed = facts.disturbed_until(at * 1000, soon * 1000);
+    disturbed.map_or(soon, |until| soon.max(millis(until)) + RETRY)
 }
 
 /// What is taken by orders: from their purchase until a while after they were given back; what the ledger refused, for ever.
@@ -65,6 +80,7 @@ impl Units {
 fn of_orders<'a>(facts: &Facts<'a>, mut note: impl FnMut(&'a str, &'a str, (Millis, i64), Option<Millis>)) {
     for order in &facts.history.end.orders {
         let back = order.resolved_at.filter(|_| is_given_back(&order.state));
+        let back = back.map(|at| known(facts, at));
         note(&order.user, &order.sku, (order.created_at, order.quantity), back);
     }
     let Some(noticed) = facts.last_loss_noticed() else {
@@ -74,13 +90,14 @@ fn of_orders<'a>(facts: &Facts<'a>, mut note: impl FnMut(&'a str, &'a str, (Mill
         let at = match buy.order() {
             Some(order) => {
                 let kept = facts.orders.get(order.id.as_str());
-                kept.is_none_or(|kept| kept.created_at != order.created_at)
-                    .then_some(order.created_at)
+                let is_kept = kept.is_some_and(|kept| kept.created_at == order.created_at);
+                (!is_kept).then_some(order.created_at)
             }
             None => is_unknown(&buy.op.reply).then(|| millis(buy.op.invoked)),
         };
         if let Some(at) = at {
-            note(buy.user, buy.sku, (at, buy.quantity), Some(noticed.max(at)));
+            let back = known(facts, noticed.max(at));
+            note(buy.user, buy.sku, (at, buy.quantity), Some(back));
         }
     }
 }
@@ -94,34 +111,33 @@ fn of_item(facts: &Facts, sku: &str) -> Units {
         }
     });
     for restock in facts.history.end.restocks.iter().filter(|it| it.sku == sku) {
-        let units = restock.quantity.abs();
+        let (units, at) = (restock.quantity.abs(), restock.created_at);
+        let known = restock.decided_at.map(|at| known(facts, at));
         if restock.quantity < 0 {
             // A withdrawal takes units out of the shards before it is decided, and gives them back when it is refused.
-            taken.push((restock.created_at, units));
+            taken.push((at, units));
+            let decided = restock.decided_at.unwrap_or(at);
+            if restock.state == "applied" && facts.is_disturbed(at * 1000, decided * 1000) {
+                // A call that comes late may take as many again, which are given back later.
+                taken.push((at, units));
+                back.extend(known.map(|known| (known, units)));
+            }
         }
         if (restock.quantity < 0) == (restock.state == "refused") {
-            back.extend(restock.decided_at.map(|at| (at, units)));
+            back.extend(known.map(|known| (known, units)));
         }
     }
-    Units {
-        taken: Tally::of(taken),
-        back: Tally::of(back),
-    }
+    Units::of((taken, back))
 }
 
 fn of_shoppers<'a>(facts: &Facts<'a>) -> BTreeMap<(&'a str, &'a str), Units> {
-    type Amounts = Vec<(Millis, i64)>;
     let mut all: BTreeMap<(&str, &str), (Amounts, Amounts)> = BTreeMap::new();
     of_orders(facts, |user, sku, taken, until| {
         let of_user = all.entry((user, sku)).or_default();
         of_user.0.push(taken);
         of_user.1.extend(until.map(|until| (until, taken.1)));
     });
-    let units = |(taken, back)| Units {
-        taken: Tally::of(taken),
-        back: Tally::of(back),
-    };
-    all.into_iter().map(|(of, amounts)| (of, units(amounts))).collect()
+    all.into_iter().map(|(of, amounts)| (of, Units::of(amounts))).collect()
 }
 
 /// Units of an item that were certainly free at every moment of this time.
@@ -154,32 +170,40 @@ fn limit(facts: &Facts, found: &mut Found, shoppers: &BTreeMap<(&str, &str), Uni
     });
 }
 
+/// What a shopper's window is judged by.
+#[derive(Default)]
+struct Window<'a> {
+    /// Requests that were told to wait.
+    limited: Vec<&'a Op>,
+    /// From when until when each key may have stood in the window.
+    keys: Vec<(Micros, Micros)>,
+}
+
 /// H12. A shopper is told to wait only if requests with as many other keys as the rate may have been let through in the window
 /// before. One that was told to wait itself does not count, nor one whose key was known with another body.
 fn rate(facts: &Facts, found: &mut Found) {
     let rate = facts.history.terms.rate;
-    let window = (facts.history.terms.rate_window + TICK) * 1000;
-    // For each shopper, who was told to wait, and from when until when each key may have stood in his window.
-    let mut by_user: BTreeMap<&str, (Vec<&Op>, Vec<(Micros, Micros)>)> = BTreeMap::new();
+    let length = (facts.history.terms.rate_window + TICK) * 1000;
+    let mut by_user: BTreeMap<&str, Window> = BTreeMap::new();
     for ((user, _), buys) in &facts.buys {
-        let (limited, keys) = by_user.entry(user).or_default();
+        let window = by_user.entry(user).or_default();
         let mut stood: Option<(Micros, Micros)> = None;
         for Buy { op, .. } in buys {
             match code(&op.reply) {
-                "rate_limited" => limited.push(op),
+                "rate_limited" => window.limited.push(op),
                 "idempotency_key_reused" => {}
                 _ => {
-                    let until = ended(op) + window;
+                    let until = ended(op) + length;
                     match &mut stood {
                         Some((_, last)) if op.invoked <= *last => *last = until.max(*last),
-                        _ => keys.extend(stood.replace((op.invoked, until))),
+                        _ => window.keys.extend(stood.replace((op.invoked, until))),
                     }
                 }
             }
         }
-        keys.extend(stood);
+        window.keys.extend(stood);
     }
-    for (limited, keys) in by_user.into_values() {
+    for Window { limited, keys } in by_user.into_values() {
         let (mut since, mut until): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
         since.sort_unstable();
         until.sort_unstable();
