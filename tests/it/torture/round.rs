@@ -123,7 +123,8 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     let mut end = rest(world, plan, sale, &ops).await;
     end.audit.extend(troubles);
     for item in &plan.terms.items {
-        let sold = sell_out(&scene, &item.sku, plan.seed).await;
+        let most = end.stock.get(&item.sku).copied().unwrap_or_default();
+        let sold = sell_out(&scene, &item.sku, plan.seed, most).await;
         end.sold_afterwards.insert(item.sku.clone(), sold);
     }
     for (number, instance) in world.instances.iter().enumerate() {

@@ -26,6 +26,8 @@ struct Bug {
     kind: Kind,
     durability: &'static str,
     faults: &'static [Fault],
+    /// How long each of them lasts, in milliseconds.
+    lasts: u64,
 }
 
 const fn script(name: &'static str, change: [&'static str; 3], faults: &'static [Fault]) -> Bug {
@@ -35,6 +37,7 @@ const fn script(name: &'static str, change: [&'static str; 3], faults: &'static 
         kind: Kind::One,
         durability: "redis",
         faults,
+        lasts: 400,
     }
 }
 
@@ -45,6 +48,7 @@ const fn code(name: &'static str, faults: &'static [Fault]) -> Bug {
         kind: Kind::One,
         durability: "redis",
         faults,
+        lasts: 400,
     }
 }
 
@@ -191,6 +195,8 @@ const BUGS: &[Bug] = &[
         kind: Kind::WithReplica,
         durability: "replica",
         faults: &[Fault::FailOverBehind, Fault::FailOverBehind],
+        // Longer than `WAIT` takes to come short.
+        lasts: 2_500,
     },
     Bug {
         name: "nobody waits for the ledger",
@@ -198,6 +204,7 @@ const BUGS: &[Bug] = &[
         kind: Kind::One,
         durability: "postgres",
         faults: &[Fault::Flush, Fault::EmptyStart, Fault::OlderData],
+        lasts: 400,
     },
 ];
 
@@ -218,7 +225,7 @@ impl Bug {
         // Neither so few shards that nothing is borrowed nor so much stock that nothing is short.
         plan.terms.shards = plan.terms.shards.max(3);
         for item in &mut plan.terms.items {
-            item.stock = item.stock.min(300);
+            item.stock = item.stock.min(120);
             item.limit = item.limit.min(5);
         }
         if self.name.contains("window") || self.name.contains("wait") {
@@ -226,14 +233,14 @@ impl Bug {
         }
         plan.shoppers = 40;
         plan.think = 20;
-        plan.calm = Duration::from_millis(1_500);
-        plan.rests_within = Duration::from_secs(8);
+        plan.calm = Duration::from_millis(1_000);
+        plan.rests_within = Duration::from_secs(6);
         plan.strikes = self
             .faults
             .iter()
             .map(|fault| Strike {
                 fault: *fault,
-                millis: 400,
+                millis: self.lasts,
                 beside: None,
                 after: 500,
             })

@@ -13,7 +13,7 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a shopper waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(6);
@@ -457,18 +457,22 @@ pub async fn operate(scene: Arc<Scene>, seed: u64) {
 }
 
 /// Newcomers buy and pay what is left of an item, in pieces as large as they may be, then one by one, until each of
-/// several who go ahead at once is told that nothing is left; returns how many units they got.
-pub async fn sell_out(scene: &Arc<Scene>, sku: &str, seed: u64) -> i64 {
-    let lanes = (0..NEWCOMERS).map(|lane| newcomers(scene, sku, lane, seed));
+/// several who go ahead at once is told that nothing is left, or they have more than there can be; returns how many
+/// units they got.
+pub async fn sell_out(scene: &Arc<Scene>, sku: &str, seed: u64, most: i64) -> i64 {
+    let lanes = (0..NEWCOMERS).map(|lane| newcomers(scene, sku, lane, seed, most));
     join_all(lanes).await.into_iter().sum()
 }
 
-async fn newcomers(scene: &Arc<Scene>, sku: &str, lane: u64, seed: u64) -> i64 {
+async fn newcomers(scene: &Arc<Scene>, sku: &str, lane: u64, seed: u64, most: i64) -> i64 {
     let mut client = Client::new(scene, String::new(), seed ^ lane);
     let item = scene.terms.items.iter().find(|item| item.sku == sku).unwrap();
-    let patience = Patience::of(KNOWN_WITHIN);
+    let patience = Instant::now() + KNOWN_WITHIN;
     let (mut sold, mut piece) = (0, item.limit);
     for number in 0.. {
+        if sold > most {
+            break;
+        }
         client.user = format!("newcomer-{sku}-{lane}-{number}");
         client.token = token(&client.user);
         let mut asked = Asked {
@@ -479,8 +483,7 @@ async fn newcomers(scene: &Arc<Scene>, sku: &str, lane: u64, seed: u64) -> i64 {
             is_known: false,
         };
         client.buy(&mut asked).await;
-        while !asked.is_known {
-            patience.pause("a newcomer is served").await;
+        while !asked.is_known && Instant::now() < patience {
             client.buy(&mut asked).await;
         }
         match asked.order {
@@ -493,11 +496,9 @@ async fn newcomers(scene: &Arc<Scene>, sku: &str, lane: u64, seed: u64) -> i64 {
                     order: order.id,
                     amount: order.amount,
                 };
-                while !client.pay(&payment).await {
-                    patience.pause("a newcomer's payment is taken note of").await;
-                }
+                while !client.pay(&payment).await && Instant::now() < patience {}
             }
-            None if piece == 1 => break,
+            None if piece == 1 || !asked.is_known => break,
             None => piece = 1,
         }
     }
