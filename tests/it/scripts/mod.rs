@@ -13,6 +13,7 @@ mod restock;
 mod restore;
 mod server;
 mod set_state;
+mod torn;
 mod transfer;
 mod withdraw;
 

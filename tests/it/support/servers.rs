@@ -399,6 +399,15 @@ impl DurableRedis {
         self.folder.path().join("redis/appendonlydir")
     }
 
+    /// The file that it writes to now.
+    pub fn newest_file(&self) -> PathBuf {
+        let files = fs::read_dir(self.data()).unwrap().flatten().map(|entry| entry.path());
+        let files = files.filter(|path| path.to_string_lossy().ends_with(".incr.aof"));
+        files
+            .max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap())
+            .unwrap()
+    }
+
     /// A copy of its data as they are now.
     pub fn copy(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();

@@ -1,0 +1,99 @@
+//! A crash tears the append-only file anywhere. Whatever is left of it must be the whole of some scripts, and nothing of
+//! the next.
+
+use super::{NOW, Shop, sku};
+use crate::support::servers::{DurableRedis, copy_files};
+use flashsale::domain::order::OrderState;
+use flashsale::stock::purchase::ShardAnswer;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use uuid::Uuid;
+
+/// What a shard has after a number of scripts: available and held units of the item, and events.
+type Seen = (i64, i64, i64);
+
+async fn seen(shop: &Shop) -> Seen {
+    let reading = shop.read().await;
+    let counters = reading.counters(&sku("A"));
+    assert!(counters.balance(), "{counters:?}");
+    (counters.available, counters.held, reading.undrained)
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// Cuts a file off, lets the checker repair it as a start of a private Redis does, and tells what is left.
+fn repaired(folder: &Path, file: &Path, at: u64) -> u64 {
+    File::options().write(true).open(file).unwrap().set_len(at).unwrap();
+    let manifest = folder.join("appendonly.aof.manifest");
+    let fixed = Command::new("redis-check-aof")
+        .arg("--fix")
+        .arg(manifest)
+        .stdin(File::open(folder.join("yes")).unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(fixed.unwrap().success(), "cut at {at}");
+    length(file)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_torn_at_any_byte_keeps_whole_scripts() {
+    let mut redis = DurableRedis::start();
+    let mut shop = Shop::unloaded(&redis.url(), |_| {}).await;
+    shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
+    shop.follow().await;
+    shop.permit().await;
+    let file = redis.newest_file();
+    let mut written = vec![(length(&file), seen(&shop).await)];
+    for step in 0..4 {
+        match step {
+            0 | 1 => _ = shop.reserve(&format!("shopper-{step}"), "k", 2).await,
+            2 => _ = shop.resolve("shopper-0", "k", OrderState::Cancelled).await,
+            _ => shop
+                .stock
+                .restock(shop.key, Uuid::now_v7(), &sku("A"), 3, 1)
+                .await
+                .unwrap(),
+        }
+        written.push((length(&file), seen(&shop).await));
+    }
+    assert!(written.is_sorted() && written[0] != written[1], "{written:?}");
+    redis.kill();
+    let whole = redis.copy();
+
+    let scratch = tempfile::tempdir().unwrap();
+    copy_files(whole.path(), scratch.path());
+    fs::write(scratch.path().join("yes"), "y\n").unwrap();
+    let torn = scratch.path().join(file.file_name().unwrap());
+    let bytes = fs::read(&torn).unwrap();
+    let kept = |at: u64| written.iter().rev().find(|(end, _)| *end <= at).unwrap();
+    for at in written[1].0..=written[4].0 {
+        fs::write(&torn, &bytes).unwrap();
+        assert_eq!(
+            repaired(scratch.path(), &torn, at),
+            kept(at).0,
+            "cut at {at} of {written:?}"
+        );
+    }
+
+    // And by the server itself, in the middle of each script's writes.
+    for pair in written.windows(2) {
+        let at = u64::midpoint(pair[0].0, pair[1].0);
+        redis.go_back_to(&whole);
+        File::options().write(true).open(&file).unwrap().set_len(at).unwrap();
+        redis.restart();
+        shop = Shop {
+            sale: shop.sale,
+            ..Shop::unloaded(&redis.url(), |_| {}).await
+        };
+        shop.key.sale = shop.sale.id;
+        assert_eq!(seen(&shop).await, pair[0].1, "cut at {at} of {written:?}");
+        // Without being reconciled it does not sell.
+        let answer = shop.try_buy("somebody", "k", 1, NOW).await;
+        assert!(!matches!(answer, Ok(ShardAnswer::Reserved(_))), "{answer:?}");
+        redis.kill();
+    }
+}
