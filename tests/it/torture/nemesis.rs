@@ -92,6 +92,45 @@ impl Fault {
 /// How a link is broken.
 const MODES: [Mode; 5] = [Mode::Cut, Mode::Stalled, Mode::Mute, Mode::Slow(30), Mode::Dribbling];
 
+/// Which faults a run is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Campaign {
+    /// All of them, on every kind of world.
+    Everything,
+    /// Redis killed and started twice, again and again.
+    Kills,
+    /// A replica takes over, at durability `replica`.
+    FailOvers,
+    /// Redis loses everything, at durability `postgres`.
+    TotalLosses,
+}
+
+impl Campaign {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Everything => "everything",
+            Self::Kills => "kills",
+            Self::FailOvers => "failovers",
+            Self::TotalLosses => "total-losses",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Everything, Self::Kills, Self::FailOvers, Self::TotalLosses];
+        all.into_iter().find(|it| it.name() == name)
+    }
+
+    /// The kind of world, the durability and the faults of a campaign that is about one promise.
+    pub const fn narrow(self) -> Option<(Kind, &'static str, [Fault; 2])> {
+        match self {
+            Self::Everything => None,
+            Self::Kills => Some((Kind::One, "redis", [Fault::KillRedis, Fault::KillRedis])),
+            Self::FailOvers => Some((Kind::WithReplica, "replica", [Fault::FailOver, Fault::FailOverBehind])),
+            Self::TotalLosses => Some((Kind::One, "postgres", [Fault::Flush, Fault::EmptyStart])),
+        }
+    }
+}
+
 /// A random fault for one of so many instances.
 pub fn any(random: &mut StdRng, instances: usize) -> Fault {
     let instance = random.random_range(0..instances);

@@ -75,7 +75,7 @@ impl Plan {
         Self {
             seed,
             shoppers: random.random_range(20..=100),
-            think: random.random_range(5..=60),
+            think: [3, 10, 60][random.random_range(0..3)],
             strikes: (0..strikes)
                 .map(|_| Strike::any(&mut random, kind, durability, INSTANCES))
                 .collect(),

@@ -2,6 +2,7 @@
 
 use super::checker::{check, losses};
 use super::history::{History, Violation};
+use super::nemesis::Campaign;
 use super::report::Report;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
@@ -23,6 +24,7 @@ pub struct Settings {
     pub rounds: Range<u64>,
     /// Faults a round.
     pub strikes: usize,
+    pub campaign: Campaign,
     pub limit: Duration,
     /// Worlds at the same time.
     pub lanes: usize,
@@ -36,6 +38,7 @@ impl Default for Settings {
             seed: 0,
             rounds: 0..u64::MAX,
             strikes: 5,
+            campaign: Campaign::Everything,
             limit: Duration::from_secs(86_400),
             lanes: 2,
             variables: Vec::new(),
@@ -44,7 +47,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From `TORTURE_MINUTES`, `TORTURE_SEED`, `TORTURE_ROUND` and `TORTURE_WORLDS`.
+    /// From `TORTURE_MINUTES`, `TORTURE_SEED`, `TORTURE_ROUND`, `TORTURE_CAMPAIGN` and `TORTURE_WORLDS`.
     pub fn from_environment() -> Self {
         let number = |name: &str| {
             std::env::var(name).ok().map(|text| {
@@ -61,6 +64,10 @@ impl Settings {
         }
         if let Some(round) = number("TORTURE_ROUND") {
             settings.rounds = round..round + 1;
+        }
+        if let Ok(name) = std::env::var("TORTURE_CAMPAIGN") {
+            settings.campaign = Campaign::named(&name)
+                .unwrap_or_else(|| panic!("there is no campaign {name}: everything, kills, failovers, total-losses"));
         }
         if let Some(lanes) = number("TORTURE_WORLDS") {
             settings.lanes = usize::try_from(lanes).unwrap();
@@ -80,7 +87,7 @@ struct Run {
 
 /// Plays rounds until the time or the rounds are over, and fails if any rule was broken.
 pub fn run(settings: &Settings) {
-    println!("torture with seed {}: ./dev torture --seed {0}", settings.seed);
+    println!("torture with seed {}", settings.seed);
     let run = Arc::new(Run {
         next: AtomicU64::new(settings.rounds.start / ROUNDS_A_WORLD),
         until: Instant::now() + settings.limit,
@@ -124,7 +131,9 @@ async fn lane(run: &Run) {
         if first >= end || run.is_over() {
             return;
         }
-        let kind = [Kind::One, Kind::WithReplica][usize::try_from(block % 2).unwrap()];
+        let narrow = run.settings.campaign.narrow();
+        let either = [Kind::One, Kind::WithReplica][usize::try_from(block % 2).unwrap()];
+        let kind = narrow.map_or(either, |(kind, ..)| kind);
         let mut world = World::start(kind, INSTANCES, &run.settings.variables).await;
         for round in first..end {
             if run.is_over() {
@@ -132,7 +141,13 @@ async fn lane(run: &Run) {
             }
             // Neighbouring seeds share no round.
             let seed = (run.settings.seed << 24) ^ round;
-            let plan = Plan::any(seed, kind, run.settings.strikes);
+            let mut plan = Plan::any(seed, kind, run.settings.strikes);
+            if let Some((_, durability, faults)) = narrow {
+                plan.terms.durability = durability;
+                for (strike, fault) in plan.strikes.iter_mut().zip(faults.into_iter().cycle()) {
+                    (strike.fault, strike.beside) = (fault, None);
+                }
+            }
             let started = Instant::now();
             let history = play(&mut world, &plan).await;
             conclude(run, round, &world, &plan, &history, started.elapsed());
@@ -169,8 +184,10 @@ fn tell(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, vi
     let folder = keep(run, round, world, plan, history);
     let seed = run.settings.seed;
     let mut told = format!(
-        "round {round} of seed {seed} broke {} rules; repeat it with: ./dev torture --seed {seed} --round {round}\n",
-        violations.len()
+        "round {round} of seed {seed} broke {} rules; repeat it with: ./dev torture --seed {seed} --round {round} \
+         --campaign {}\n",
+        violations.len(),
+        run.settings.campaign.name()
     );
     let first = history.ops.first().map_or(0, |op| op.invoked);
     for violation in violations {
