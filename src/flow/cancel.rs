@@ -37,7 +37,8 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
     let taken_in = drain_to_now(app, &sale, &[home], Instant::now() + WAIT_MAX).await?;
     match decide(app, id, user).await? {
         Some(outcome) => Ok(outcome),
-        None if taken_in => Err(Fault::Bug(format!("order {id} is in the stock and not in the ledger"))),
+        // Redis lost it between the look and the drain.
+        None if taken_in => Err(Fault::Unavailable(format!("order {id} has gone from the stock"))),
         None => Err(Fault::Unavailable(
             "the order is still on its way to the ledger; try again".to_owned(),
         )),

@@ -36,7 +36,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
         Ok(taken_in) => taken_in,
         // The money is recorded all the same; whether there is an order, the job finds out.
         Err(fault) => {
-            tracing::warn!(%fault, "a payment could not wait for its order");
+            tracing::debug!(%fault, "a payment could not wait for its order");
             false
         }
     };

@@ -29,17 +29,18 @@ const AT_ONCE: usize = 64;
 /// Delivers what is waiting; returns how many messages that were.
 ///
 /// # Errors
-/// A fault leaves the rest for the next run.
+/// A fault leaves the rest for the next run; the messages that it did not concern have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
-    let mut delivered = 0;
+    let (mut delivered, mut trouble) = (0, None);
     for _ in 0..BATCHES_MAX {
-        let (messages, stuck) = release_batch(app, None).await?;
-        delivered += messages;
-        if messages == 0 || stuck {
+        let batch = release_batch(app, None).await?;
+        delivered += batch.messages;
+        trouble = trouble.or(batch.trouble);
+        if batch.messages == 0 || batch.stuck {
             break;
         }
     }
-    Ok(delivered)
+    trouble.map_or(Ok(delivered), Err)
 }
 
 /// Delivers one batch of what is waiting for one sale.
@@ -51,25 +52,45 @@ pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Delivers one batch; returns how many messages it had, and whether none of them could be.
-async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<(usize, bool), Fault> {
+/// What became of a batch.
+struct Released {
+    messages: usize,
+    /// None of them could be delivered.
+    stuck: bool,
+    /// Why one of them has to wait.
+    trouble: Option<Fault>,
+}
+
+async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Fault> {
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
     let messages = batch.messages.len();
-    let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
+    let outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let id = outgoing.id;
-            (id, deliver(app, &outgoing, epochs).await)
+            let (delivery, trouble) = deliver(app, &outgoing, epochs).await;
+            (id, delivery, trouble)
         })
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
     crash::point("release.before_settle");
-    let stuck = outcomes.iter().all(|(_, delivery)| matches!(delivery, Delivery::Later));
-    batch.settle(outcomes).await?;
-    Ok((messages, stuck))
+    let stuck = outcomes
+        .iter()
+        .all(|(_, delivery, _)| matches!(delivery, Delivery::Later));
+    let (mut settled, mut trouble) = (Vec::with_capacity(messages), None);
+    for (id, delivery, fault) in outcomes {
+        settled.push((id, delivery));
+        trouble = trouble.or(fault);
+    }
+    batch.settle(settled).await?;
+    Ok(Released {
+        messages,
+        stuck,
+        trouble,
+    })
 }
 
 /// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
@@ -91,7 +112,7 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
-    if let Delivery::Applied = deliver(app, &outgoing, &HashMap::new()).await {
+    if let (Delivery::Applied, _) = deliver(app, &outgoing, &HashMap::new()).await {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.
         if let Err(fault) = app.ledger.strike_outgoing(decided.message).await {
@@ -100,22 +121,20 @@ pub async fn release_now(app: &App, decided: &Decided) {
     }
 }
 
-async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Delivery {
+/// Delivers one message; says why, if it has to wait.
+async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
     match tell(app, outgoing, epochs).await {
-        Ok(delivery) => delivery,
-        Err(Fault::Bug(reason)) => Delivery::Failed(reason),
-        Err(_) if bugs::has("a release that failed counts as delivered") => Delivery::Applied,
+        Ok(delivery) => (delivery.reported(outgoing), None),
+        Err(Fault::Bug(reason)) => (Delivery::Failed(reason).reported(outgoing), None),
+        Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied, None),
         Err(fault) => {
-            match outgoing.attempts {
-                0 => tracing::warn!(%fault, message = outgoing.id, "a release has to wait"),
-                // A quarter of an hour of tries.
-                20 => tracing::error!(%fault, message = outgoing.id, "a release cannot be delivered"),
-                _ => {}
+            // A quarter of an hour of tries.
+            if outgoing.attempts == 20 {
+                tracing::error!(%fault, message = outgoing.id, "a release cannot be delivered");
             }
-            Delivery::Later
+            (Delivery::Later, Some(fault))
         }
     }
-    .reported(outgoing)
 }
 
 impl Delivery {
