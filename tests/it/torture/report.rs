@@ -20,6 +20,10 @@ pub struct Report {
     violations: u64,
     /// The longest time from everything being whole to selling, in microseconds.
     slowest: i64,
+    /// How long purchases waited for an answer of any kind while no instance was suspended, in microseconds; every
+    /// hundredth, and the longest.
+    waits: Vec<i64>,
+    longest_wait: i64,
 }
 
 impl Report {
@@ -42,6 +46,17 @@ impl Report {
                 Reply::Done { .. } => "something else",
             };
             *self.purchases.entry(answer.to_owned()).or_default() += 1;
+            let suspended = history
+                .injections
+                .iter()
+                .any(|it| it.what.starts_with("FreezeInstance") && it.from < op.returned && op.invoked < it.until);
+            if op.reply != Reply::None && !suspended {
+                let wait = op.returned - op.invoked;
+                if self.purchases.values().sum::<u64>().is_multiple_of(100) {
+                    self.waits.push(wait);
+                }
+                self.longest_wait = self.longest_wait.max(wait);
+            }
         }
         self.orders += history.end.orders.len() as u64;
         self.lost += losses.lost as u64;
@@ -82,6 +97,18 @@ impl fmt::Display for Report {
             f,
             "  acknowledged under durability redis and taken away by a fault: {} lost, {} revoked",
             self.lost, self.revoked
+        )?;
+        let mut waits = self.waits.clone();
+        waits.sort_unstable();
+        let at = |share: usize| waits.get(waits.len() * share / 1_000).copied().unwrap_or_default() / 1_000;
+        writeln!(
+            f,
+            "  purchases waited {} ms (median), {} ms (99 %), {} ms (99.9 %), {} ms at most; not counted while the \
+             instance was suspended",
+            at(500),
+            at(990),
+            at(999),
+            self.longest_wait / 1_000
         )?;
         writeln!(
             f,
