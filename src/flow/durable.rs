@@ -124,8 +124,9 @@ pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>
         return Ok(None);
     }
     Ok(Some(
-        "durability \"replica\" needs a replica of Redis, and INFO replication shows none online; connect one with \
-         REPLICAOF, or choose \"redis\" or \"postgres\""
+        "durability \"replica\" needs a replica of Redis, on a cluster one of each primary that has slots, and INFO \
+         replication shows none online; connect one with REPLICAOF or CLUSTER REPLICATE, or choose \"redis\" or \
+         \"postgres\""
             .to_owned(),
     ))
 }

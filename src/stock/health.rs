@@ -14,19 +14,19 @@ impl Stock {
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// How many replicas follow this Redis; none that a purchase could wait for on a cluster.
+    /// How many replicas follow this Redis; on a cluster, that primary which has the fewest.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn replicas(&self) -> Result<usize, Fault> {
-        if self.link.is_cluster() {
-            return Ok(0);
-        }
         let mut command = redis::cmd("INFO");
         command.arg("replication");
-        let info: String = self.command(&command).await?;
-        let replicas = info.lines().filter(|line| line.starts_with("slave"));
-        Ok(replicas.filter(|line| line.contains("state=online")).count())
+        let online = |info: &String| {
+            let replicas = info.lines().filter(|line| line.starts_with("slave"));
+            replicas.filter(|line| line.contains("state=online")).count()
+        };
+        let primaries: Vec<String> = self.link.ask_all(&command).await?;
+        Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
     /// What forbids this Redis to hold stock, if anything: it must never evict a key.
