@@ -136,6 +136,9 @@ async fn run(
     if let Some(unfit) = app.stock.unfit().await.map_err(anyhow::Error::from)? {
         tracing::warn!("{unfit}; until then this instance is not ready");
     }
+    for risk in app.stock.risks().await {
+        tracing::warn!("{risk}");
+    }
 
     // So that the first shopper is not turned away; whoever cannot wait is told to try again.
     match tokio::time::timeout(RECONCILE_MAX, flow::permit::reconcile_all(&app)).await {
