@@ -104,6 +104,8 @@ pub(super) async fn kept(
                 Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
             }
         }
+        // The ledger could not store it, and has told the shard.
+        Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
         Durability::Postgres => Ok(upheld(sale, app.arrivals.arrival(order.id, heard).await?)),
     }
 }

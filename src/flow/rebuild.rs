@@ -191,6 +191,7 @@ async fn write_anew(
         // The ledger never heard of some of their orders, and never will.
         app.stock.forget_buyers(ShardKey { sale: sale.id, shard }).await?;
     }
+    forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
     crash::point("rebuild.after_buyers");
@@ -207,6 +208,30 @@ async fn write_anew(
         servers,
         orders: live.orders,
     })
+}
+
+/// Has shoppers begin anew who were not told yet that their order was revoked: one that could not be stored is not
+/// among the orders from which they are written.
+async fn forget_revoked(
+    app: &App,
+    sale: &Sale,
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<(), Fault> {
+    for (shard, message) in &claim.waiting {
+        if let (Some(epoch), Message::Resolve { user, state, .. }) = (epochs.get(shard), message)
+            && state == OrderState::Revoked.as_str()
+        {
+            let key = ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            };
+            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let begins = [(user, BuyerRecord::default())];
+            app.stock.restore_buyers(key, *epoch, &begins).await?;
+        }
+    }
+    Ok(())
 }
 
 /// How many orders each shard had accepted that nobody knows any more, as far as this process has seen.
