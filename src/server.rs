@@ -8,6 +8,7 @@ use crate::flow::inspect::Inspection;
 use crate::http::extract::Tokens;
 use crate::http::gateway::bucket;
 use crate::http::request_id::request_id;
+use crate::http::survive::survive;
 use crate::http::{Api, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -216,6 +217,7 @@ async fn serve_http(
                 }
             })
             .configure(configure)
+            .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })
     .listen(listener)
