@@ -447,6 +447,12 @@ impl DurableRedis {
     }
 }
 
+/// Copies a folder with everything in it, its owners too.
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 fn copy_files(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().flatten() {
         fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
@@ -481,6 +487,23 @@ impl FreshPostgres {
 
     pub fn stop(&mut self) {
         self.server = None;
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("postgres/data")
+    }
+
+    /// A copy of its data, to be taken while it is stopped.
+    pub fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        copy_folder(&self.data(), &copy.path().join("data"));
+        copy
+    }
+
+    /// Puts an earlier copy in the place of its data, while it is stopped.
+    pub fn go_back_to(&self, copy: &tempfile::TempDir) {
+        fs::remove_dir_all(self.data()).unwrap();
+        copy_folder(&copy.path().join("data"), &self.data());
     }
 
     pub fn restart(&mut self) {
