@@ -3,6 +3,7 @@
 //! A crash before the commit leaves the events in the stream; after it, they are behind the shard's position and
 //! the next drain only trims them.
 
+use super::permit::superseded;
 use super::{App, Tally};
 use crate::crash;
 use crate::domain::event::{Event, Position};
@@ -10,6 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
+use crate::stock::permit::has_taken_over;
 use futures_util::StreamExt;
 use moka::future::Cache;
 use std::sync::Arc;
@@ -86,6 +88,15 @@ async fn drain_claimed(
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     };
+    // Nobody can note another server while the claim stands.
+    let server = app.stock.run_id(key).await?;
+    if claim
+        .run_id
+        .as_ref()
+        .is_some_and(|noted| has_taken_over(noted, &server))
+    {
+        return Err(superseded());
+    }
     report_gaps(sale, shard, claim.position, &events);
     crash::point("drain.before_commit");
     let drained = claim

@@ -5,6 +5,7 @@
 
 use super::App;
 use super::borrow::finish;
+use super::permit::uncertain;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -15,7 +16,7 @@ use crate::stock::keys::ShardKey;
 use crate::stock::resolve::Resolved;
 use crate::stock::transfer::{Destination, Transfer};
 use futures_util::StreamExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -56,17 +57,33 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<(usize, bool),
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
+    if app.permits.is_superseded() {
+        // Others tell the server that has taken over.
+        return Ok((0, true));
+    }
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
     let messages = batch.messages.len();
-    let outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
+    let mut outcomes: Vec<(i64, Delivery)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let id = outgoing.id;
             (id, deliver(app, &outgoing, epochs).await)
         })
-        .buffer_unordered(AT_ONCE)
+        .buffered(AT_ONCE)
         .collect()
         .await;
     crash::point("release.before_settle");
+    let shard = |it: &Outgoing| ShardKey {
+        sale: it.sale,
+        shard: it.shard,
+    };
+    let told: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
+    // One that a replica has just taken over from is not the one to be told.
+    let uncertain = uncertain(app, told).await?;
+    for (outgoing, (_, delivery)) in batch.messages.iter().zip(&mut outcomes) {
+        if uncertain.contains(&shard(outgoing)) {
+            *delivery = Delivery::Later;
+        }
+    }
     let stuck = outcomes.iter().all(|(_, delivery)| matches!(delivery, Delivery::Later));
     batch.settle(outcomes).await?;
     Ok((messages, stuck))
@@ -91,6 +108,9 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
+    if app.permits.is_superseded() {
+        return;
+    }
     if let Delivery::Applied = deliver(app, &outgoing, &HashMap::new()).await {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.

@@ -21,6 +21,8 @@ pub struct Claim {
     shard: u16,
     /// The last event that has been taken in.
     pub position: Position,
+    /// The Redis server on which the shard was last reconciled.
+    pub run_id: Option<String>,
 }
 
 /// What a batch came to.
@@ -66,7 +68,7 @@ impl Ledger {
         // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
         // holding the grant that a drain wants. `for update` would keep them out, and both would wait for ever.
         let row = sqlx::query!(
-            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 \
+            "select drained_epoch, drained_seq, run_id from shards where sale_id = $1 and shard = $2 \
              for no key update skip locked",
             sale.0,
             small(shard)
@@ -82,6 +84,7 @@ impl Ledger {
                 epoch: row.drained_epoch,
                 seq: row.drained_seq,
             },
+            run_id: row.run_id,
         }))
     }
 }
