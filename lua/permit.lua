@@ -11,7 +11,8 @@
 -- ARGV[2] for_ms      1..60000 milliseconds; 0 takes the permit away, whatever the epoch
 -- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
 -- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
--- ARGV[5] run_id      the server on which that was done: its run id, a hyphen, its replication id
+-- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
+--                     replica, with hyphens in between
 -- ARGV[6] now_ms      absent: ask TIME; stands in for it in tests
 -- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
 --                                              is 1 while it holds
@@ -40,8 +41,10 @@ end
 local its_epoch = unpack('>I6', shard, 37)
 if its_epoch ~= epoch then
   return { 'STALE', its_epoch }
-elseif redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-'
-  .. redis.call('INFO', 'replication'):match('master_replid:(%x+)') ~= run_id then
+end
+local info = redis.call('INFO', 'replication')
+if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
+  .. info:match('master_replid2:(%x+)') ~= run_id then
   return { 'MOVED' }
 elseif redis.call('EXISTS', events_key) == 0 then
   return redis.error_reply('MISSING events')

@@ -9,6 +9,7 @@ pub mod orders;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
+pub mod survive;
 pub mod views;
 pub mod webhooks;
 

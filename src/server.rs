@@ -8,6 +8,7 @@ use crate::flow::inspect::Inspection;
 use crate::http::extract::Tokens;
 use crate::http::gateway::bucket;
 use crate::http::request_id::request_id;
+use crate::http::survive::survive;
 use crate::http::{Api, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -136,6 +137,9 @@ async fn run(
     if let Some(unfit) = app.stock.unfit().await.map_err(anyhow::Error::from)? {
         tracing::warn!("{unfit}; until then this instance is not ready");
     }
+    for risk in app.stock.risks().await {
+        tracing::warn!("{risk}");
+    }
 
     // So that the first shopper is not turned away; whoever cannot wait is told to try again.
     match tokio::time::timeout(RECONCILE_MAX, flow::permit::reconcile_all(&app)).await {
@@ -213,6 +217,7 @@ async fn serve_http(
                 }
             })
             .configure(configure)
+            .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })
     .listen(listener)

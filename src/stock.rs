@@ -48,10 +48,10 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when the server cannot be reached in time, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
-        let (link, one) = Link::connect(url).await?;
+        let (link, way) = Link::connect(url).await?;
         Ok(Self {
             link,
-            replicas: Replicas::of(one),
+            replicas: Replicas::by(way),
         })
     }
 

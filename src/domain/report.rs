@@ -116,7 +116,7 @@ pub struct OrderCounts {
 /// What needs an operator's eye.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Alerts {
-    /// Events that could not be taken in; their units stay held.
+    /// Events that could not be taken in; their orders are revoked, as far as it can be told which they are.
     pub dead_letters: i64,
     /// Decisions of the ledger that the stock refused.
     pub failed_releases: i64,

@@ -3,12 +3,14 @@
 //! A crash before the commit leaves the events in the stream; after it, they are behind the shard's position and
 //! the next drain only trims them.
 
+use super::permit::superseded;
 use super::{App, Tally};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
+use crate::stock::permit::has_taken_over;
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use moka::future::Cache;
@@ -86,6 +88,15 @@ async fn drain_claimed(
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     };
+    // Nobody can note another server while the claim stands.
+    let server = app.stock.run_id(key).await?;
+    if claim
+        .run_id
+        .as_ref()
+        .is_some_and(|noted| has_taken_over(noted, &server))
+    {
+        return Err(superseded());
+    }
     report_gaps(sale, shard, claim.position, &events);
     if bugs::has("the drain trims before it commits") {
         app.stock.trim_events(key, last).await?;

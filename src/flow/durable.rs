@@ -106,6 +106,8 @@ pub(super) async fn kept(
                 Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
             }
         }
+        // The ledger could not store it, and has told the shard.
+        Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
         Durability::Postgres => Ok(upheld(sale, app.arrivals.arrival(order.id, heard).await?)),
     }
 }
@@ -126,8 +128,9 @@ pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>
         return Ok(None);
     }
     Ok(Some(
-        "durability \"replica\" needs a replica of Redis, and INFO replication shows none online; connect one with \
-         REPLICAOF, or choose \"redis\" or \"postgres\""
+        "durability \"replica\" needs a replica of Redis, on a cluster one of each primary that has slots, and INFO \
+         replication shows none online; connect one with REPLICAOF or CLUSTER REPLICATE, or choose \"redis\" or \
+         \"postgres\""
             .to_owned(),
     ))
 }

@@ -14,7 +14,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::{Permit, Permitted};
+use crate::stock::permit::{Permit, Permitted, has_taken_over};
 use futures_util::StreamExt;
 use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,6 +28,8 @@ const HOLDS: Duration = Duration::from_secs(3);
 const WAITING_MAX: i64 = 200_000;
 /// For so long an event may wait: a shopper whose order is not confirmed by then should not be joined by more.
 const AGE_MAX: Duration = Duration::from_secs(600);
+/// How long a renewal waits for the ledger, which may be away.
+const LET_GO_MAX: Duration = Duration::from_millis(400);
 /// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
@@ -73,6 +75,8 @@ struct State {
     seen: HashMap<ShardKey, Position>,
     /// Shards of which too much waits for the ledger.
     braked: HashSet<ShardKey>,
+    /// Shards that a promoted replica has taken over from the server that this process asks.
+    superseded: HashSet<ShardKey>,
 }
 
 /// A shard that was reconciled.
@@ -115,6 +119,7 @@ impl Permits {
         let mut state = self.state();
         state.held.insert(shard, held);
         state.suspects.remove(&shard);
+        state.superseded.remove(&shard);
         drop(state);
         self.granted.notify_waiters();
     }
@@ -166,17 +171,84 @@ impl Permits {
         self.state().seen.get(&shard).copied()
     }
 
+    /// Whether another server has shards that this process still asks its own about: then what it does for them comes
+    /// to nothing.
+    pub(super) fn is_superseded(&self) -> bool {
+        !self.state().superseded.is_empty()
+    }
+
+    /// Notes that a shard is another server's by now.
+    fn supersede(&self, shard: ShardKey) {
+        let mut state = self.state();
+        state.held.remove(&shard);
+        if state.superseded.insert(shard) {
+            let (sale, number) = (shard.sale, shard.shard);
+            tracing::error!(
+                %sale, shard = number,
+                "a promoted replica has this shard; this process still asks the Redis from which it took over"
+            );
+        }
+    }
+
     fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
     }
 }
 
-/// Renews the permits of all shards that this process knows to be reconciled; returns how many. Asks Redis alone, so
-/// selling goes on while Postgres is away.
+/// What is answered by a process whose Redis has been taken over from.
+pub(super) fn superseded() -> Fault {
+    Fault::Unavailable(
+        "a promoted replica has taken over from this Redis; connect to that one, or if it is gone restart this one"
+            .to_owned(),
+    )
+}
+
+/// Those of the shards of which it is not certain that the server which this process asks is still theirs.
+///
+/// # Errors
+/// `Unavailable` when the ledger does not answer.
+pub(super) async fn uncertain(app: &App, shards: HashSet<ShardKey>) -> Result<HashSet<ShardKey>, Fault> {
+    let sales: HashSet<SaleId> = shards.iter().map(|shard| shard.sale).collect();
+    let standings = app.ledger.standings(&sales.into_iter().collect::<Vec<_>>()).await?;
+    let shards: Vec<ShardKey> = shards.into_iter().collect();
+    let servers = run_ids(app, &shards).await;
+    let uncertain = shards.into_iter().zip(servers).filter(|(shard, server)| {
+        let noted = standings
+            .get(&(shard.sale, shard.shard))
+            .and_then(|it| it.run_id.as_ref());
+        match (noted, server) {
+            (Some(noted), Ok(server)) => has_taken_over(noted, server),
+            (None, Ok(_)) => false,
+            (_, Err(_)) => true,
+        }
+    });
+    Ok(uncertain.map(|(shard, _)| shard).collect())
+}
+
+/// Lets go of shards that a promoted replica has taken over, as far as the ledger says so in time.
+async fn let_go(app: &App) {
+    let held = app.permits.state().held.clone();
+    let sales: HashSet<SaleId> = held.keys().map(|shard| shard.sale).collect();
+    let sales: Vec<SaleId> = sales.into_iter().collect();
+    if let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await {
+        for (shard, held) in held {
+            let noted = standings
+                .get(&(shard.sale, shard.shard))
+                .and_then(|it| it.run_id.as_ref());
+            if noted.is_some_and(|noted| has_taken_over(noted, &held.run_id)) {
+                app.permits.supersede(shard);
+            }
+        }
+    }
+}
+
+/// Renews the permits of all shards that this process knows to be reconciled; returns how many. Selling goes on while
+/// Postgres is away; while it is there, nobody renews on a server from which another has taken over.
 ///
 /// # Errors
 /// `Unavailable` when Redis does not answer: then nobody sells.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
+    let_go(app).await;
     let held = app.permits.state().held.clone();
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
@@ -234,6 +306,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     state.suspects.retain(|shard| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));
     state.braked.retain(|shard| live.contains(&shard.sale));
+    state.superseded.retain(|shard| live.contains(&shard.sale));
     drop(state);
     tally.finish()
 }
@@ -382,6 +455,16 @@ async fn attend_on_server(
     let Some(via) = shards.first() else {
         return Ok(0);
     };
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
+    let taken: Vec<&ShardKey> = shards
+        .iter()
+        .filter(|key| noted(key).is_some_and(|noted| has_taken_over(noted, run_id)))
+        .collect();
+    if !taken.is_empty() {
+        taken.into_iter().for_each(|key| app.permits.supersede(*key));
+        return Err(superseded());
+    }
     admit(app, live, *via, run_id).await?;
     let suspects = app.permits.state().suspects.clone();
     let standings = app.ledger.standings(&[sale.id]).await?;

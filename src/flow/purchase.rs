@@ -7,6 +7,7 @@
 use super::App;
 use super::borrow::{Cover, cover};
 use super::durable::{kept, upheld};
+use super::order::read_order;
 use super::retire::is_leaving;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -32,7 +33,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         return Ok(PurchaseOutcome::SaleNotFound);
     };
     let Some((_, item)) = sale.item(&request.sku) else {
-        return Ok(PurchaseOutcome::ItemNotFound);
+        return Box::pin(without_item(app, &sale, request)).await;
     };
     if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
         return Ok(PurchaseOutcome::NotOpen(SaleState::Draft));
@@ -113,6 +114,13 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+/// What becomes of a request for what the sale does not have: its key comes first here, too.
+async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
+    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    let known = read_order(app, order, &request.user).await?;
+    Ok(known.map_or(PurchaseOutcome::ItemNotFound, |_| PurchaseOutcome::KeyReused))
 }
 
 /// What an order that was decided long ago makes of a request; `None` when there is no such order.

@@ -2,19 +2,29 @@
 
 use super::App;
 use crate::domain::fault::Fault;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The longest that the question may take.
-const TIME_MAX: Duration = Duration::from_millis(1800);
+const TIME_MAX: Duration = Duration::from_millis(1400);
+/// The longest that Redis is asked for its settings on top of that.
+const RISKS_MAX: Duration = Duration::from_millis(400);
 
-/// Why this instance cannot work, if it cannot: a server does not answer, the schema is behind, or Redis would evict
-/// stock.
-pub async fn why_not_ready(app: &App) -> Option<String> {
+/// What operators should know of the settings of Redis.
+///
+/// # Errors
+/// Why this instance cannot work: a server does not answer, the schema is behind, or Redis would evict stock.
+pub async fn readiness(app: &App) -> Result<BTreeSet<String>, String> {
     match tokio::time::timeout(TIME_MAX, check(app)).await {
-        Ok(Ok(reason)) => reason,
-        Ok(Err(fault)) => Some(fault.to_string()),
-        Err(_) => Some("Redis or Postgres did not answer in time".to_owned()),
+        Ok(Ok(None)) => {}
+        Ok(Ok(Some(reason))) => return Err(reason),
+        Ok(Err(fault)) => return Err(fault.to_string()),
+        Err(_) => return Err("Redis or Postgres did not answer in time".to_owned()),
     }
+    // They are no reason not to work, so neither is that they cannot be told in time.
+    Ok(tokio::time::timeout(RISKS_MAX, app.stock.risks())
+        .await
+        .unwrap_or_default())
 }
 
 async fn check(app: &App) -> Result<Option<String>, Fault> {

@@ -11,6 +11,7 @@
 use super::App;
 use super::borrow::finish;
 use super::drain::drain_to_now;
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
@@ -19,7 +20,7 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 use crate::domain::time::Millis;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{RebuildClaim, Restored};
+use crate::ledger::rebuild::{RebuildClaim, Restored, Standing};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::record::{BuyerRecord, OrderRecord};
@@ -182,15 +183,29 @@ async fn write_anew(
     let mut without_events = Vec::new();
     // Before the others are told: what a shard sends in the life that is ending must not be fenced off.
     for (shard, life) in &lives {
-        if app.stock.begin_restore(sale, *shard, *life, &fences).await?.lost_events {
+        // One that has no stream has lost its events, which is noticed in a moment.
+        let wrote = app
+            .stock
+            .last_event(ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            })
+            .await
+            .ok();
+        let is_ahead = wrote
+            .zip(claim.standings.get(shard))
+            .is_some_and(|(wrote, it)| is_ahead(wrote, it));
+        if app.stock.begin_restore(sale, *shard, *life, &fences).await?.lost_events || is_ahead {
             without_events.push(*shard);
         }
     }
     crash::point("rebuild.after_begin");
     for shard in without_events {
-        // The ledger never heard of some of their orders, and never will.
+        // The ledger never heard of some of their orders, and never will: their events are gone, or it is a copy of an
+        // earlier day.
         app.stock.forget_buyers(ShardKey { sale: sale.id, shard }).await?;
     }
+    forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
     crash::point("rebuild.after_buyers");
@@ -207,6 +222,35 @@ async fn write_anew(
         servers,
         orders: live.orders,
     })
+}
+
+/// Whether a shard has written events, or had a life, of which the ledger knows nothing.
+fn is_ahead(wrote: Position, standing: &Standing) -> bool {
+    wrote.epoch > standing.epoch || (wrote.seq > 0 && wrote > standing.position)
+}
+
+/// Has shoppers begin anew who were not told yet that their order was revoked: one that could not be stored is not
+/// among the orders from which they are written.
+async fn forget_revoked(
+    app: &App,
+    sale: &Sale,
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<(), Fault> {
+    for (shard, message) in &claim.waiting {
+        if let (Some(epoch), Message::Resolve { user, state, .. }) = (epochs.get(shard), message)
+            && state == OrderState::Revoked.as_str()
+        {
+            let key = ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            };
+            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let begins = [(user, BuyerRecord::default())];
+            app.stock.restore_buyers(key, *epoch, &begins).await?;
+        }
+    }
+    Ok(())
 }
 
 /// How many orders each shard had accepted that nobody knows any more, as far as this process has seen.

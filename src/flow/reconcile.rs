@@ -11,6 +11,7 @@ use super::release::release_of;
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::ledger::rebuild::Found;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
 use futures_util::future::try_join_all;
@@ -42,17 +43,19 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
         let Some(now) = app.ledger.sale(sale.id).await? else {
             return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
         };
-        let mut lost = BTreeMap::new();
-        for shard in servers.keys() {
-            app.stock.set_state(&now, *shard).await?;
-            let key = ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            };
-            let last = app.stock.last_event(key).await?;
-            lost.insert(*shard, app.permits.lost_since(key, last));
+        let mut found = Vec::new();
+        for (shard, run_id) in servers {
+            app.stock.set_state(&now, shard).await?;
+            let key = ShardKey { sale: sale.id, shard };
+            let wrote = app.stock.last_event(key).await?;
+            found.push(Found {
+                shard,
+                run_id,
+                wrote,
+                lost: app.permits.lost_since(key, wrote),
+            });
         }
-        app.ledger.note_reconciled(sale.id, &servers, &lost).await?;
+        app.ledger.note_reconciled(sale.id, &found).await?;
     }
     if !damaged.is_empty() {
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");

@@ -5,6 +5,7 @@
 
 use super::App;
 use super::borrow::finish;
+use super::permit::uncertain;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::OrderState;
@@ -15,7 +16,7 @@ use crate::stock::resolve::Resolved;
 use crate::stock::transfer::{Destination, Transfer};
 use crate::{bugs, crash};
 use futures_util::StreamExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -65,18 +66,38 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
+    if app.permits.is_superseded() {
+        // Others tell the server that has taken over.
+        return Ok(Released {
+            messages: 0,
+            stuck: true,
+            trouble: None,
+        });
+    }
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
     let messages = batch.messages.len();
-    let outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
+    let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let id = outgoing.id;
             let (delivery, trouble) = deliver(app, &outgoing, epochs).await;
             (id, delivery, trouble)
         })
-        .buffer_unordered(AT_ONCE)
+        .buffered(AT_ONCE)
         .collect()
         .await;
     crash::point("release.before_settle");
+    let shard = |it: &Outgoing| ShardKey {
+        sale: it.sale,
+        shard: it.shard,
+    };
+    let told: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
+    // One that a replica has just taken over from is not the one to be told.
+    let uncertain = uncertain(app, told).await?;
+    for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
+        if uncertain.contains(&shard(outgoing)) {
+            *delivery = Delivery::Later;
+        }
+    }
     let stuck = outcomes
         .iter()
         .all(|(_, delivery, _)| matches!(delivery, Delivery::Later));
@@ -112,6 +133,9 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
+    if app.permits.is_superseded() {
+        return;
+    }
     if let (Delivery::Applied, _) = deliver(app, &outgoing, &HashMap::new()).await {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.

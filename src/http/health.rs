@@ -16,9 +16,9 @@ pub async fn healthz() -> HttpResponse {
 /// # Errors
 /// The problem that is answered: why this instance cannot work.
 pub async fn readyz(api: Data<Api>) -> Result<HttpResponse, Problem> {
-    match flow::ready::why_not_ready(&api.app).await {
-        None => Ok(HttpResponse::Ok().json(serde_json::json!({"status": "ready"}))),
-        Some(reason) => Err(Problem::new(Code::Unavailable, reason)),
+    match flow::ready::readiness(&api.app).await {
+        Ok(warnings) => Ok(HttpResponse::Ok().json(serde_json::json!({"status": "ready", "warnings": warnings}))),
+        Err(reason) => Err(Problem::new(Code::Unavailable, reason)),
     }
 }
 

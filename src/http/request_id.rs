@@ -3,6 +3,7 @@
 use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::error::InternalError;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use uuid::Uuid;
@@ -19,11 +20,21 @@ pub async fn request_id(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let given = request.headers().get(&HEADER).filter(|id| is_sensible(id)).cloned();
     let id = given.or_else(|| HeaderValue::from_str(&Uuid::now_v7().to_string()).ok());
-    let mut response = next.call(request).await?;
-    if let Some(id) = id {
-        response.headers_mut().insert(HEADER.clone(), id);
+    let answer = next.call(request).await;
+    let Some(id) = id else {
+        return answer;
+    };
+    match answer {
+        Ok(mut response) => {
+            response.headers_mut().insert(HEADER.clone(), id);
+            Ok(response)
+        }
+        Err(error) => {
+            let mut response = error.error_response();
+            response.headers_mut().insert(HEADER.clone(), id);
+            Err(InternalError::from_response(error, response).into())
+        }
     }
-    Ok(response)
 }
 
 fn is_sensible(id: &HeaderValue) -> bool {

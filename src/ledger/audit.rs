@@ -19,8 +19,8 @@ pub struct ShardBooks {
     pub by_orders: BTreeMap<Sku, (i64, i64)>,
     /// Messages that the shard has not been told, oldest first.
     pub waiting: Vec<Message>,
-    /// Events that could not be taken in.
-    pub dead_letters: i64,
+    /// Events that could not be taken in and do not say of which order they are, with the reason.
+    pub unreadable: Vec<(Position, String)>,
 }
 
 /// The ledger's side of a sale, as of one moment.
@@ -93,11 +93,16 @@ impl Ledger {
             books.shard(row.shard)?.waiting.push(message);
         }
         let dead = sqlx::query!(
-            "select shard, count(*) as \"count!\" from dead_letters where sale_id = $1 group by shard",
+            "select shard, epoch, seq, reason from dead_letters where sale_id = $1 and order_id is null \
+             order by shard, epoch, seq",
             sale.0
         );
         for row in dead.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            books.shard(row.shard)?.dead_letters = row.count;
+            let position = Position {
+                epoch: row.epoch,
+                seq: row.seq,
+            };
+            books.shard(row.shard)?.unreadable.push((position, row.reason));
         }
         Ok(books)
     }

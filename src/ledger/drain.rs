@@ -21,6 +21,8 @@ pub struct Claim {
     shard: u16,
     /// The last event that has been taken in.
     pub position: Position,
+    /// The Redis server on which the shard was last reconciled.
+    pub run_id: Option<String>,
 }
 
 /// What a batch came to.
@@ -44,6 +46,9 @@ struct Row<'a> {
     currency: &'a str,
 }
 
+/// An event that cannot be taken in, why, and its order if it says one.
+type Dead<'a> = (Position, &'a [u8], String, Option<&'a Row<'a>>);
+
 /// An order that was inserted.
 struct Inserted {
     order: Uuid,
@@ -63,7 +68,7 @@ impl Ledger {
         // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
         // holding the grant that a drain wants. `for update` would keep them out, and both would wait for ever.
         let row = sqlx::query!(
-            "select drained_epoch, drained_seq from shards where sale_id = $1 and shard = $2 \
+            "select drained_epoch, drained_seq, run_id from shards where sale_id = $1 and shard = $2 \
              for no key update skip locked",
             sale.0,
             small(shard)
@@ -79,6 +84,7 @@ impl Ledger {
                 epoch: row.drained_epoch,
                 seq: row.drained_seq,
             },
+            run_id: row.run_id,
         }))
     }
 }
@@ -93,11 +99,11 @@ impl Claim {
             return Ok(Drained::default());
         };
         let mut rows = Vec::with_capacity(events.len());
-        let mut dead: Vec<(Position, &[u8], String)> = Vec::new();
+        let mut dead: Vec<Dead<'_>> = Vec::new();
         for event in events {
             match row(sale, event) {
                 Ok(row) => rows.push(row),
-                Err(reason) => dead.push((event.position, &event.raw, reason)),
+                Err(reason) => dead.push((event.position, &event.raw, reason, None)),
             }
         }
         let mut drained = Drained::default();
@@ -106,28 +112,38 @@ impl Claim {
             tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; taking it one by one");
             for row in &rows {
                 if let Err(error) = self.insert(std::slice::from_ref(row), now, &mut drained).await? {
-                    dead.push((row.position, row.raw, error));
+                    dead.push((row.position, row.raw, error, Some(row)));
                 }
             }
         }
-        for (position, raw, reason) in &dead {
+        for (position, raw, reason, row) in &dead {
             tracing::error!(
                 sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
-                "an event could not be taken in; its units stay held until somebody decides (table dead_letters)"
+                revoked = row.is_some(), "an event could not be taken in (table dead_letters)"
             );
             sqlx::query!(
-                "insert into dead_letters (sale_id, shard, epoch, seq, event, reason) values ($1, $2, $3, $4, $5, $6) \
-                 on conflict do nothing",
+                "insert into dead_letters (sale_id, shard, epoch, seq, event, reason, order_id) \
+                 values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing",
                 self.sale.0,
                 small(self.shard),
                 position.epoch,
                 position.seq,
                 raw,
-                reason
+                reason,
+                row.map(|row| row.reserved.order.0)
             )
             .execute(&mut *self.tx)
             .await
             .map_err(|error| fault(&error))?;
+            // Nobody could ever pay for the order, so its shopper is told, and its units are withheld. Telling it twice
+            // changes nothing.
+            if let Some(row) = row {
+                let (of, units) = (row.reserved, (row.sku.to_string(), i64::from(row.reserved.quantity)));
+                let message = Message::resolve(of.order.0, of.user.as_str(), units, OrderState::Revoked, now);
+                send_all(&mut self.tx, self.sale, &[(self.shard, message)])
+                    .await
+                    .map_err(|error| fault(&error))?;
+            }
         }
         drained.dead = dead.len();
         sqlx::query!(

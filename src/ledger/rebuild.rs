@@ -23,6 +23,19 @@ pub struct Standing {
     pub position: Position,
 }
 
+/// A shard that was found whole.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its number.
+    pub shard: u16,
+    /// The Redis server that has it.
+    pub run_id: String,
+    /// The last event that it wrote there.
+    pub wrote: Position,
+    /// How many orders it is known to have lost.
+    pub lost: i64,
+}
+
 /// An order, as its shard has to know it.
 #[derive(Debug, Clone)]
 pub struct Restored {
@@ -128,30 +141,29 @@ impl Ledger {
     }
 
     /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
-    /// the ledger never saw; those are counted by the first who notes the server.
+    /// the ledger never saw; those are counted by the first who notes the server. A shard is left out if the ledger
+    /// has taken in more by now than the shard had written: another server has it as well.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn note_reconciled(
-        &self,
-        sale: SaleId,
-        servers: &BTreeMap<u16, String>,
-        lost: &BTreeMap<u16, i64>,
-    ) -> Result<(), Fault> {
-        let shards: Vec<i16> = servers.keys().map(|shard| small(*shard)).collect();
-        let run_ids: Vec<String> = servers.values().cloned().collect();
-        let lost: Vec<i64> = servers
-            .keys()
-            .map(|shard| lost.get(shard).copied().unwrap_or_default())
-            .collect();
+    pub async fn note_reconciled(&self, sale: SaleId, found: &[Found]) -> Result<(), Fault> {
+        let shards: Vec<i16> = found.iter().map(|it| small(it.shard)).collect();
+        let run_ids: Vec<String> = found.iter().map(|it| it.run_id.clone()).collect();
+        let epochs: Vec<i64> = found.iter().map(|it| it.wrote.epoch).collect();
+        let seqs: Vec<i64> = found.iter().map(|it| it.wrote.seq).collect();
+        let lost: Vec<i64> = found.iter().map(|it| it.lost).collect();
         sqlx::query!(
             "update shards s set run_id = n.run_id, lost_orders = s.lost_orders + n.lost \
-             from unnest($2::int2[], $3::text[], $4::int8[]) as n (shard, run_id, lost) \
-             where s.sale_id = $1 and s.shard = n.shard and s.run_id is distinct from n.run_id",
+             from unnest($2::int2[], $3::text[], $4::int8[], $5::int8[], $6::int8[]) \
+                 as n (shard, run_id, lost, epoch, seq) \
+             where s.sale_id = $1 and s.shard = n.shard and s.run_id is distinct from n.run_id \
+             and (s.drained_epoch, s.drained_seq) <= (n.epoch, n.seq)",
             sale.0,
             &shards,
             &run_ids,
-            &lost
+            &lost,
+            &epochs,
+            &seqs
         )
         .execute(&self.jobs)
         .await

@@ -3,6 +3,31 @@
 use super::Stock;
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
+use std::collections::{BTreeSet, HashMap};
+
+/// Settings that Redis can do without, what they should be, and what happens otherwise.
+const SHOULD: [(&str, &str, &str); 4] = [
+    (
+        "appendonly",
+        "yes",
+        "a restart loses the orders that nobody else has yet",
+    ),
+    (
+        "appendfsync",
+        "always",
+        "a power cut loses orders that were acknowledged at the durability `redis`",
+    ),
+    (
+        "no-appendfsync-on-rewrite",
+        "no",
+        "while the append-only file is rewritten, a power cut loses acknowledged orders",
+    ),
+    (
+        "aof-load-truncated",
+        "no",
+        "Redis 7.0 loads a file that was torn inside a script in a way that loses later writes at the next restart",
+    ),
+];
 
 impl Stock {
     /// Redis's clock.
@@ -14,19 +39,19 @@ impl Stock {
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// How many replicas follow this Redis; none that a purchase could wait for on a cluster.
+    /// How many replicas follow this Redis; on a cluster, that primary which has the fewest.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn replicas(&self) -> Result<usize, Fault> {
-        if self.link.is_cluster() {
-            return Ok(0);
-        }
         let mut command = redis::cmd("INFO");
         command.arg("replication");
-        let info: String = self.command(&command).await?;
-        let replicas = info.lines().filter(|line| line.starts_with("slave"));
-        Ok(replicas.filter(|line| line.contains("state=online")).count())
+        let online = |info: &String| {
+            let replicas = info.lines().filter(|line| line.starts_with("slave"));
+            replicas.filter(|line| line.contains("state=online")).count()
+        };
+        let primaries: Vec<String> = self.link.ask_all(&command).await?;
+        Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
     /// What forbids this Redis to hold stock, if anything: it must never evict a key.
@@ -46,5 +71,54 @@ impl Stock {
             }
         }
         Ok(None)
+    }
+
+    /// What in the settings of this Redis may cost orders or cost more than it must, in words. A managed Redis may
+    /// not tell its settings; then that is said.
+    pub async fn risks(&self) -> BTreeSet<String> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg("maxmemory").arg("min-replicas-to-write");
+        for (name, ..) in SHOULD {
+            command.arg(name);
+        }
+        let servers: Vec<HashMap<String, String>> = match self.link.ask_all(&command).await {
+            Ok(servers) => servers,
+            Err(fault) => {
+                let wanted: Vec<String> = SHOULD
+                    .iter()
+                    .map(|(name, value, _)| format!("{name} {value}"))
+                    .collect();
+                let wanted = wanted.join(", ");
+                return BTreeSet::from([format!(
+                    "the settings of Redis cannot be read; it should have {wanted}, and a maxmemory: {fault}"
+                )]);
+            }
+        };
+        // One replica is lost sooner or later; to stop selling with it is for operators to choose.
+        let has_replicas = self.replicas().await.is_ok_and(|replicas| replicas > 1);
+        let mut risks = BTreeSet::new();
+        for settings in servers {
+            let is = |name: &str| settings.get(name).map_or("unknown", String::as_str);
+            for (name, value, risk) in SHOULD.into_iter().filter(|(name, value, _)| is(name) != *value) {
+                let found = is(name);
+                risks.insert(format!(
+                    "Redis has {name} {found}, and should have {value}: otherwise {risk}"
+                ));
+            }
+            if is("maxmemory") == "0" {
+                risks.insert(
+                    "Redis has no maxmemory: short of memory, the machine ends it instead of refusing purchases"
+                        .to_owned(),
+                );
+            }
+            if has_replicas && is("min-replicas-to-write") == "0" {
+                risks.insert(
+                    "Redis has min-replicas-to-write 0, and several replicas: cut off from all of them, it accepts \
+                     orders that a failover loses"
+                        .to_owned(),
+                );
+            }
+        }
+        risks
     }
 }

@@ -6,11 +6,13 @@ use crate::domain::fault::Fault;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture,
+    Value,
 };
+use std::collections::HashMap;
 
 /// What the URL of a cluster begins with.
 const CLUSTER: &str = "redis+cluster://";
@@ -28,19 +30,41 @@ pub(super) enum Link {
     Cluster(ClusterConnection),
 }
 
+/// How to have a connection of one's own.
+pub(super) enum Way {
+    /// To the one server.
+    One(Client),
+    /// To a node of a cluster, of which only the address is missing.
+    Cluster(ConnectionInfo),
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    host: String,
+    port: u16,
+}
+
+impl Place {
+    /// The same as an address.
+    pub(super) fn address(&self) -> ConnectionAddr {
+        ConnectionAddr::Tcp(self.host.clone(), self.port)
+    }
+}
+
 impl Link {
-    /// Connects; also returns how to connect to the server once more, if it is one.
+    /// Connects; also returns how to connect once more.
     ///
     /// # Errors
     /// `Unavailable` when nobody answers, or the URL is none.
-    pub(super) async fn connect(url: &str) -> Result<(Self, Option<Client>), Fault> {
+    pub(super) async fn connect(url: &str) -> Result<(Self, Way), Fault> {
         match url.strip_prefix(CLUSTER) {
-            Some(nodes) => Ok((Self::connect_cluster(nodes).await?, None)),
+            Some(nodes) => Self::connect_cluster(nodes).await,
             None => Self::connect_one(url).await,
         }
     }
 
-    async fn connect_one(url: &str) -> Result<(Self, Option<Client>), Fault> {
+    async fn connect_one(url: &str) -> Result<(Self, Way), Fault> {
         let info = connection_info(url)?;
         let config = ConnectionManagerConfig::new()
             .set_response_timeout(Some(CALL_MAX))
@@ -51,11 +75,11 @@ impl Link {
         let unreachable = |error| unreachable(&place, &error);
         let client = Client::open(info).map_err(unreachable)?;
         let connected = ConnectionManager::new_with_config(client.clone(), config).await;
-        Ok((Self::One(connected.map_err(unreachable)?), Some(client)))
+        Ok((Self::One(connected.map_err(unreachable)?), Way::One(client)))
     }
 
     /// `nodes` is `[user:password@]host:port,host:port…`: any of them tells the others.
-    async fn connect_cluster(nodes: &str) -> Result<Self, Fault> {
+    async fn connect_cluster(nodes: &str) -> Result<(Self, Way), Fault> {
         let (login, hosts) = nodes.rsplit_once('@').map_or(("", nodes), |(_, hosts)| {
             (&nodes[..=nodes.len() - hosts.len() - 1], hosts)
         });
@@ -64,6 +88,11 @@ impl Link {
             .split(',')
             .map(|host| connection_info(&format!("redis://{login}{host}")))
             .collect::<Result<_, _>>()?;
+        let Some(any) = infos.first().cloned() else {
+            return Err(Fault::Unavailable(
+                "the URL of the Redis Cluster names no node".to_owned(),
+            ));
+        };
         let unreachable = |error| unreachable(hosts, &error);
         let client = ClusterClientBuilder::new(infos)
             .connection_timeout(CONNECT_MAX)
@@ -74,11 +103,42 @@ impl Link {
             .tcp_settings(TcpSettings::default().set_nodelay(true))
             .build()
             .map_err(unreachable)?;
-        Ok(Self::Cluster(client.get_async_connection().await.map_err(unreachable)?))
+        let connected = client.get_async_connection().await.map_err(unreachable)?;
+        Ok((Self::Cluster(connected), Way::Cluster(any)))
     }
 
-    pub(super) const fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+    /// Which primary of a cluster has which slot, as the one sees it that has this key.
+    pub(super) async fn owners(&self, key: &str) -> Result<HashMap<Slot, Place>, Fault> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let rows: Vec<Vec<Value>> = self.ask_server_of(key, &command).await?;
+        let mut owners = HashMap::new();
+        for row in rows {
+            let mut row = row.into_iter();
+            // After the primary come its replicas.
+            let (Some(Value::Int(first)), Some(Value::Int(last)), Some(Value::Array(node))) =
+                (row.next(), row.next(), row.next())
+            else {
+                return Err(Fault::Bug("CLUSTER SLOTS answered no ranges".to_owned()));
+            };
+            let mut node = node.into_iter();
+            // A node may not know its own address, or that of another.
+            let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (node.next(), node.next()) else {
+                continue;
+            };
+            let (host, port) = (String::from_utf8_lossy(&host), u16::try_from(port));
+            if let Ok(port) = port
+                && !["", "?"].contains(&host.as_ref())
+            {
+                let place = Place {
+                    host: host.into_owned(),
+                    port,
+                };
+                let slots = (first..=last).filter_map(|slot| Slot::new(u16::try_from(slot).ok()?));
+                owners.extend(slots.map(|slot| (slot, place.clone())));
+            }
+        }
+        Ok(owners)
     }
 
     /// Asks the server that has this key something that has no key.

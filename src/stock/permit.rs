@@ -102,7 +102,7 @@ impl Stock {
     }
 
     /// Which life of which process has this shard, by its run id and its replication id: another one after every
-    /// restart and every promotion.
+    /// restart and every promotion. Then comes the replication id that it had while it was a replica.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
@@ -111,13 +111,42 @@ impl Stock {
         command.arg("server").arg("replication");
         let info: String = self.link.ask_server_of(&shard.shard(), &command).await?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        match (field("run_id:"), field("master_replid:")) {
-            (Some(run_id), Some(replication)) => Ok(format!("{run_id}-{replication}")),
+        match (field("run_id:"), field("master_replid:"), field("master_replid2:")) {
+            (Some(run_id), Some(own), Some(before)) => Ok(format!("{run_id}-{own}-{before}")),
             _ => Err(Fault::Unavailable("Redis does not say which process it is".to_owned())),
         }
     }
 }
 
+/// Whether the server `noted` was a replica of the server `other`, both as [`Stock::run_id`] has them, and was promoted
+/// since: then what `other` goes on to write is no part of the sale.
+#[must_use]
+pub fn has_taken_over(noted: &str, other: &str) -> bool {
+    let before = noted.split('-').nth(2);
+    before.is_some() && before == other.split('-').nth(1)
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promoted_replica_has_taken_over_from_its_primary_and_from_nobody_else() {
+        let (primary, promoted, third) = ("r1-aa-00", "r2-bb-aa", "r3-cc-00");
+        assert!(has_taken_over(promoted, primary));
+        for (noted, other) in [
+            (primary, promoted),
+            (promoted, promoted),
+            (promoted, third),
+            (third, primary),
+        ] {
+            assert!(!has_taken_over(noted, other), "{noted} {other}");
+        }
+        // As an earlier version noted it.
+        assert!(!has_taken_over("r2-bb", "r1"));
+    }
 }

@@ -1,10 +1,64 @@
 //! The table of codes, and what every answer carries. That an error is `application/problem+json` with its members
 //! and `Retry-After` where it belongs is checked by the client on each answer of every test.
 
-use crate::support::app::{Instance, TestApp, Who, environment, sale, sale_with};
+use crate::support::app::{self, ADMIN_KEY, Client, Instance, JWT_SECRET, TestApp, Who, environment, sale, sale_with};
+use crate::support::crowd::World;
 use crate::support::{poll, servers};
+use actix_web::middleware::from_fn;
+use actix_web::web::{self, Data};
+use actix_web::{App as HttpApp, HttpResponse, HttpServer};
+use flashsale::config::Secret;
+use flashsale::http::extract::Tokens;
+use flashsale::http::problem::Problem;
+use flashsale::http::request_id::request_id;
+use flashsale::http::survive::survive;
+use flashsale::http::{Api, Shared, Weather, configure};
 use reqwest::Method;
 use serde_json::json;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_is_answered_and_the_next_request_is_served() {
+    let world = World::new().await;
+    let shared = Arc::new(Shared {
+        metrics: Arc::default(),
+        tokens: Tokens::new(JWT_SECRET.as_bytes()),
+        admin_key: Secret::new(ADMIN_KEY.to_owned()),
+        webhook_secret: Secret::new(app::webhook_key()),
+        bucket: None,
+        weather: Weather::default(),
+    });
+    let (app, listener) = (Arc::clone(&world.app), TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = HttpServer::new(move || {
+        let api = Api {
+            app: Arc::clone(&app),
+            shared: Arc::clone(&shared),
+        };
+        let in_handler = web::get().to(async || -> HttpResponse { panic!("in a handler") });
+        let in_flow = web::get().to(async |api: Data<Api>| -> Result<HttpResponse, Problem> {
+            let ended: Result<(), Problem> = api.for_shopper(|_| async { panic!("in a flow") }).await;
+            ended.map(|()| HttpResponse::Ok().finish())
+        });
+        HttpApp::new()
+            .app_data(Data::new(api))
+            .route("/handler", in_handler)
+            .route("/flow", in_flow)
+            .configure(configure)
+            .wrap(from_fn(survive))
+            .wrap(from_fn(request_id))
+    });
+    let server = server.workers(1).disable_signals().listen(listener).unwrap().run();
+    let (handle, serving) = (server.handle(), tokio::spawn(server));
+    let client = Client::at(&url);
+    for path in ["/handler", "/flow", "/handler"] {
+        client.get(Who::Nobody, path).await.no(503, "unavailable");
+        client.get(Who::Nobody, "/readyz").await.ok(200);
+    }
+    handle.stop(true).await;
+    serving.await.unwrap().unwrap();
+}
 
 #[tokio::test]
 async fn a_request_id_that_is_given_comes_back_and_one_that_is_not_is_made() {

@@ -30,6 +30,41 @@ async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
+    let redis = servers::DurableRedis::start();
+    let (raw, database) = (Raw::connect(&redis.url()), servers::database().await);
+    let environment = environment(&redis.url(), &database);
+    let instance = Instance::start(&environment, "api");
+    let warnings = async |instance: &Instance| -> Vec<String> {
+        let ready = instance.get(Who::Nobody, "/readyz").await.ok(200);
+        serde_json::from_value(ready.body["warnings"].clone()).unwrap()
+    };
+    assert_eq!(warnings(&instance).await, [""; 0]);
+    for (name, bad, good) in [
+        ("appendonly", "no", "yes"),
+        ("appendfsync", "everysec", "always"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
+        ("aof-load-truncated", "yes", "no"),
+        ("maxmemory", "0", "500mb"),
+    ] {
+        let set = |value: &str| -> String { raw.call(redis::cmd("CONFIG").arg("SET").arg(name).arg(value)) };
+        set(bad);
+        let said = warnings(&instance).await;
+        assert!(said.len() == 1 && said[0].contains(name), "{name}: {said:?}");
+        // The log says it once, at the start.
+        let other = Instance::start(&environment, "api");
+        warnings(&other).await;
+        assert_eq!(other.log().matches(&said[0]).count(), 1, "{}", other.log());
+        set(good);
+    }
+    // A managed Redis may keep its settings to itself.
+    let mut refuse = redis::cmd("ACL");
+    let _ok: String = raw.call(refuse.arg("SETUSER").arg("default").arg("-config"));
+    let said = warnings(&instance).await;
+    assert!(said.len() == 1 && said[0].contains("cannot be read"), "{said:?}");
+}
+
+#[tokio::test]
 async fn a_schema_that_is_behind_is_refused_at_the_start_and_not_ready_later() {
     let app = TestApp::start_api_only().await;
     let forget = "delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)";

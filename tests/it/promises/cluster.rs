@@ -3,6 +3,7 @@
 use crate::support::app::{Instance, environment, sale_with};
 use crate::support::poll::{self, Patience};
 use crate::support::servers::{self, Cluster};
+use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,12 +27,14 @@ async fn insist(client: crate::support::app::Client, user: String, sale: String)
 }
 
 /// Sells a sale out on a cluster to which something happens in the middle, and checks that every unit was sold once.
-async fn sells_out_while(happens: impl FnOnce(&mut Cluster, &str)) {
+/// Returns how many were told that they had one.
+async fn sells_out_while(durability: &str, happens: impl FnOnce(&mut Cluster, &str)) -> usize {
     let mut cluster = Cluster::start();
     let environment = environment(&cluster.url(), &servers::database().await);
     let one = Instance::start(&environment, "all").may_log_errors();
     let other = Instance::start(&environment, "api").may_log_errors();
-    let id = one.load_sale(&sale_with(&json!({"shards": 12, "stock": 400}))).await;
+    let terms = json!({"shards": 12, "stock": 400, "durability": durability});
+    let id = one.load_sale(&sale_with(&terms)).await;
     let mut crowd = JoinSet::new();
     let (mut sold, mut refused) = (BTreeSet::new(), 0);
     let mut happens = Some(happens);
@@ -68,28 +71,105 @@ async fn sells_out_while(happens: impl FnOnce(&mut Cluster, &str)) {
     })
     .await;
     one.assert_balanced(&id).await;
+    sold.len()
+}
+
+/// The slot of a shard.
+fn slot(cluster: &Cluster, sale: &str, shard: u16) -> u16 {
+    cluster.slot(&format!("{{{sale}:{shard}}}:shard"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_sells_every_unit_once_with_shards_on_all_nodes() {
-    sells_out_while(|_, _| {}).await;
+    assert_eq!(sells_out_while("redis", |_, _| {}).await, 400);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_dies_while_it_sells_costs_no_unit() {
-    sells_out_while(|cluster, sale| {
-        let slot = cluster.slot(&format!("{{{sale}:0}}:shard"));
-        cluster.kill_primary_of(slot);
-    })
-    .await;
+    sells_out_while("redis", |cluster, sale| cluster.kill_primary_of(slot(cluster, sale, 0))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_while_its_shard_sells_costs_no_unit() {
-    sells_out_while(|cluster, sale| {
+    let sold = sells_out_while("redis", |cluster, sale| {
         for shard in 0..4 {
-            cluster.move_slot(cluster.slot(&format!("{{{sale}:{shard}}}:shard")));
+            cluster.move_slot(slot(cluster, sale, shard));
         }
+    });
+    assert_eq!(sold.await, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_a_replica_vouched_for_keeps_his_unit_while_primaries_die_and_slots_move() {
+    let sold = sells_out_while("replica", |cluster, sale| {
+        let lost = slot(cluster, sale, 0);
+        cluster.kill_primary_of(lost);
+        cluster.give_heir_a_replica(lost);
+        // Not the other way round: `MIGRATE` waits for no replica of the node that it moves keys to.
+        for shard in 0..4 {
+            cluster.move_slot(slot(cluster, sale, shard));
+        }
+    });
+    assert_eq!(sold.await, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replica_acknowledged_outlives_its_primary() {
+    let mut cluster = Cluster::start();
+    let environment = environment(&cluster.url(), &servers::database().await);
+    // Nothing is drained: what is there afterwards, the replica had.
+    let api = Instance::start(&environment, "api");
+    let terms = json!({"shards": 12, "stock": 200, "durability": "replica"});
+    let sale = api.load_sale(&sale_with(&terms)).await;
+    let buy = |n: u32| {
+        let (api, sale) = (&api, &sale);
+        async move {
+            let user = format!("shopper-{n}");
+            (api.buy(&user, sale, "k", 1).await, user)
+        }
+    };
+    let orders = join_all((0..120).map(buy)).await;
+    let slot = slot(&cluster, &sale, 0);
+    cluster.kill_primary_of(slot);
+    for (order, user) in orders {
+        let order = order.ok(201).id();
+        let found = poll::answer("its shard is there again", || async {
+            let found = api.order(&user, &order).await;
+            (found.status != 503).then_some(found)
+        });
+        assert_eq!(found.await.ok(200).body["state"], "reserved");
+    }
+    // The heir has no replica that could vouch for anything; the other primaries have.
+    let answers = join_all((0..120).map(buy)).await;
+    let unknown = answers.iter().filter(|(answer, _)| answer.status == 503).count();
+    assert!((1..120).contains(&unknown), "{unknown}");
+
+    cluster.give_heir_a_replica(slot);
+    let _worker = Instance::start(&environment, "worker").may_log_errors();
+    let all = json!({"reserved": 120, "paid": 0, "cancelled": 0, "expired": 0, "revoked": 0});
+    poll::answer("every order is in the ledger", || async {
+        (api.stats(&sale).await["orders"] == all).then_some(())
     })
     .await;
+    for (answer, user) in join_all((0..120).map(buy)).await {
+        assert_eq!(answer.ok(200).header("idempotency-replayed"), Some("true"), "{user}");
+    }
+    api.assert_balanced(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_of_which_one_primary_has_no_replica_cannot_promise_one() {
+    let mut cluster = Cluster::start();
+    let environment = environment(&cluster.url(), &servers::database().await);
+    let api = Instance::start(&environment, "api");
+    let terms = sale_with(&json!({"durability": "replica"}));
+    let early = api.create_sale(&terms).await;
+    cluster.kill_replica_of(0);
+    let refused = poll::answer("the sale is refused", || async {
+        let answer = api.try_create_sale(&terms).await;
+        (answer.status != 201).then_some(answer)
+    });
+    let refused = refused.await.no(400, "invalid_request");
+    assert!(refused.text("detail").contains("CLUSTER REPLICATE"), "{refused:?}");
+    api.operate(&early, "preload").await.no(400, "invalid_request");
 }

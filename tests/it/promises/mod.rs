@@ -11,4 +11,6 @@ mod payment_races;
 mod recovery;
 mod replay;
 mod sharding;
+mod split;
+mod suspension;
 mod throng;

@@ -5,13 +5,14 @@ use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, payment, shopper_at, try_buy};
 use crate::support::poll::{Patience, within};
 use crate::support::raw::{Dump, Raw};
-use crate::support::servers::{DurableRedis, fresh_redis};
+use crate::support::servers::{DurableRedis, FreshPostgres, fresh_redis};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::Sku;
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
-use flashsale::domain::sale::{PurchaseRate, Sale};
+use flashsale::domain::sale::{PurchaseRate, Sale, SaleState, Transition};
+use flashsale::flow::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
 use flashsale::ledger::restock::{PendingRestock, Taken, TakenRestock};
 use flashsale::stock::keys::ShardKey;
@@ -430,6 +431,107 @@ async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit()
     })
     .await;
     lab.is_right(10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_redis_forgot_is_told_again_before_the_shards_sell() {
+    for (transition, state) in [
+        (Transition::Pause, SaleState::Paused),
+        (Transition::Close, SaleState::Closed),
+    ] {
+        let mut lab = Forgetful::with(&Terms::of(50, 4)).await;
+        bought(&lab.world.app, &lab.sale, "before", "k", 1).await;
+        lab.world.settled(&lab.sale).await;
+        let copy = lab.redis.copy();
+        let changed = flow::transition::transition(&lab.world.app, lab.sale.id, transition).await;
+        assert!(matches!(changed, Ok(TransitionOutcome::Done(_))), "{changed:?}");
+        lab.world.settled(&lab.sale).await;
+        let apps = [Arc::clone(&lab.world.app), lab.world.another().await];
+        lab.redis.kill();
+        lab.redis.go_back_to(&copy);
+        // From before it is there again, until every shard may sell.
+        let stop = Arc::new(AtomicBool::new(false));
+        let shoppers = (0..8usize).map(|n| {
+            let (app, sale, stop) = (Arc::clone(&apps[n % 2]), Arc::clone(&lab.sale), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let (mut told, patience) = (0, Patience::of(PATIENCE));
+                while !stop.load(Ordering::Relaxed) {
+                    match try_buy(&app, &sale, &format!("u{n}-{told}"), "k", 1).await {
+                        Ok(outcome) => assert_eq!(outcome, PurchaseOutcome::NotOpen(state)),
+                        Err(fault) => assert!(fault.is_passing(), "{fault}"),
+                    }
+                    told += 1;
+                    patience.pause("the shards have permits").await;
+                }
+            })
+        });
+        let shoppers: Vec<_> = shoppers.collect();
+        lab.redis.restart();
+        sells_again(&lab.world.app, &lab.sale).await;
+        let outcome = buy(&lab.world.app, &lab.sale, "after", "k", 1).await;
+        assert_eq!(outcome, PurchaseOutcome::NotOpen(state));
+        stop.store(true, Ordering::Relaxed);
+        for shopper in join_all(shoppers).await {
+            shopper.unwrap();
+        }
+        let item = lab.world.settled(&lab.sale).await;
+        assert_eq!((item.stock.available, item.stock.held), (49, 1), "{item:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_of_an_earlier_day_and_a_rebuilding_end_balanced_and_nobody_keeps_what_it_never_knew() {
+    let redis = fresh_redis();
+    let mut postgres = FreshPostgres::start().await;
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let sale = world.sale(&Terms::of(40, 4)).await;
+    let orders = of_every_kind(&world, &sale).await;
+    drop(world);
+    postgres.stop();
+    let copy = postgres.copy();
+    postgres.restart();
+
+    // What follows, the backup does not have.
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let later: Vec<String> = (0..12).map(|n| format!("later-{n}")).collect();
+    for user in &later {
+        bought(&world.app, &sale, user, "k", 1).await;
+    }
+    world.settled(&sale).await;
+    flow::pay::pay(&world.app, &payment("later", orders[0].1.id, 2))
+        .await
+        .unwrap();
+    cancel(&world.app, orders[4].1.id, "borrows").await;
+    let request = "later".parse().unwrap();
+    flow::restock::restock(&world.app, sale.id, &request, &sku(), 7)
+        .await
+        .unwrap();
+    flow::transition::transition(&world.app, sale.id, Transition::Pause)
+        .await
+        .unwrap();
+    world.settled(&sale).await;
+    drop(world);
+    postgres.stop();
+    postgres.go_back_to(&copy);
+    postgres.restart();
+
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    let item = world.settled(&sale).await;
+    assert_eq!(
+        (item.total, item.stock.available, item.stock.held),
+        (40, 34, 4),
+        "{item:?}"
+    );
+    all_are_there(&world, &sale, &orders).await;
+    // Nobody is told that he has an order for which no money would ever be taken.
+    for user in &later[..6] {
+        bought(&world.app, &sale, user, "k", 1).await;
+    }
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+    let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(world.number(revoked, sale.id).await, 0);
 }
 
 /// Every key of one shard, byte for byte.

@@ -356,7 +356,7 @@ pub struct Client {
 }
 
 impl Client {
-    fn at(url: &str) -> Self {
+    pub fn at(url: &str) -> Self {
         Self {
             url: url.to_owned(),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),

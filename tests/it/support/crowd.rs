@@ -395,6 +395,10 @@ impl Instance {
     pub fn client(&self) -> Client {
         Client::to(&self.address)
     }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Instance {

@@ -122,6 +122,23 @@ impl TcpRedis {
     fn raw(&self) -> Raw {
         Raw::connect(&self.server.url())
     }
+
+    /// Makes a node of a cluster the replica of another, once it has heard of it.
+    fn replicate(&self, primary: &Self) {
+        let id: String = primary.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+        eventually("a replica knows its primary", || {
+            let answer: Result<String, _> = self.raw().try_call(redis::cmd("CLUSTER").arg("REPLICATE").arg(&id));
+            answer.is_ok()
+        });
+    }
+
+    /// Waits until a replica follows it.
+    fn is_followed(&self) {
+        eventually("a replica follows", || {
+            let info: String = self.raw().call(redis::cmd("INFO").arg("replication"));
+            info.contains("state=online")
+        });
+    }
 }
 
 /// Three primaries and a replica of each, as a cluster of the test's own.
@@ -130,19 +147,21 @@ pub struct Cluster {
     dead: Vec<u16>,
 }
 
+/// A server that may become part of a cluster, whose nodes talk to each other at the port `bus`.
+fn cluster_node(bus: u16) -> TcpRedis {
+    TcpRedis::with(&[
+        ("cluster-enabled", "yes"),
+        ("cluster-port", &bus.to_string()),
+        ("cluster-node-timeout", "1000"),
+        ("cluster-require-full-coverage", "no"),
+        ("repl-diskless-sync-delay", "0"),
+    ])
+}
+
 impl Cluster {
     pub fn start() -> Self {
         let bus: Vec<u16> = (0..6).map(|_| free_port()).collect();
-        let start = |bus: &u16| {
-            TcpRedis::with(&[
-                ("cluster-enabled", "yes"),
-                ("cluster-port", &bus.to_string()),
-                ("cluster-node-timeout", "1000"),
-                ("cluster-require-full-coverage", "no"),
-                ("repl-diskless-sync-delay", "0"),
-            ])
-        };
-        let nodes: Vec<TcpRedis> = bus.iter().map(start).collect();
+        let nodes: Vec<TcpRedis> = bus.iter().map(|bus| cluster_node(*bus)).collect();
         let cluster = Self {
             nodes,
             dead: Vec::new(),
@@ -168,19 +187,10 @@ impl Cluster {
         };
         all_say("cluster_known_nodes:6");
         for (replica, primary) in cluster.nodes[3..].iter().zip(&cluster.nodes) {
-            let id: String = primary.raw().call(redis::cmd("CLUSTER").arg("MYID"));
-            eventually("a replica knows its primary", || {
-                let answer: Result<String, _> = replica.raw().try_call(redis::cmd("CLUSTER").arg("REPLICATE").arg(&id));
-                answer.is_ok()
-            });
+            replica.replicate(primary);
         }
         all_say("cluster_state:ok");
-        eventually("the replicas follow", || {
-            cluster.nodes[..3].iter().all(|node| {
-                let info: String = node.raw().call(redis::cmd("INFO").arg("replication"));
-                info.contains("state=online")
-            })
-        });
+        cluster.nodes[..3].iter().for_each(TcpRedis::is_followed);
         cluster
     }
 
@@ -197,8 +207,12 @@ impl Cluster {
         self.nodes.iter().filter(|node| !self.dead.contains(&node.port))
     }
 
-    /// The primary that has this slot, as the first node that lives sees it.
     fn primary_of(&self, slot: u16) -> &TcpRedis {
+        self.owner_of(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"))
+    }
+
+    /// The primary that has this slot, as the first node that lives sees it.
+    fn owner_of(&self, slot: u16) -> Option<&TcpRedis> {
         let view: String = self
             .alive()
             .next()
@@ -214,13 +228,10 @@ impl Cluster {
             };
             words[2].contains("master") && !words[2].contains("fail") && ranges.iter().any(is_in)
         };
-        let line = view
-            .lines()
-            .find(has)
-            .unwrap_or_else(|| panic!("nobody has slot {slot}:\n{view}"));
+        let line = view.lines().find(has)?;
         let address = line.split(' ').nth(1).unwrap().split('@').next().unwrap();
         let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
-        self.nodes.iter().find(|node| node.port == port).unwrap()
+        self.nodes.iter().find(|node| node.port == port)
     }
 
     /// The slot of a key.
@@ -230,12 +241,35 @@ impl Cluster {
 
     /// Ends the primary that has this slot, as `kill -9` does.
     pub fn kill_primary_of(&mut self, slot: u16) {
-        let (pid, port) = {
-            let primary = self.primary_of(slot);
-            (primary.server.pid(), primary.port)
-        };
-        kill(pid);
+        let port = self.primary_of(slot).port;
+        self.kill(port);
+    }
+
+    /// Ends the only replica of the primary that has this slot.
+    pub fn kill_replica_of(&mut self, slot: u16) {
+        let primary = self.primary_of(slot);
+        let info: String = primary.raw().call(redis::cmd("INFO").arg("replication"));
+        let port = info.split("port=").nth(1).unwrap().split(',').next().unwrap();
+        self.kill(port.parse().unwrap());
+    }
+
+    fn kill(&mut self, port: u16) {
+        kill(self.nodes.iter().find(|node| node.port == port).unwrap().server.pid());
         self.dead.push(port);
+    }
+
+    /// Waits until a replica has taken this slot over, and gives it one of its own.
+    pub fn give_heir_a_replica(&mut self, slot: u16) {
+        eventually("a replica has taken over", || {
+            self.owner_of(slot).is_some_and(|node| !self.dead.contains(&node.port))
+        });
+        let (bus, seed) = (free_port(), self.alive().next().unwrap().raw());
+        let replica = cluster_node(bus);
+        let mut meet = redis::cmd("CLUSTER");
+        let _ok: String = seed.call(meet.arg("MEET").arg("127.0.0.1").arg(replica.port).arg(bus));
+        replica.replicate(self.primary_of(slot));
+        self.primary_of(slot).is_followed();
+        self.nodes.push(replica);
     }
 
     /// Moves a slot with its keys to another primary, a few keys at a time, as `redis-cli --cluster reshard` does.
@@ -423,6 +457,12 @@ impl DurableRedis {
     }
 }
 
+/// Copies a folder with everything in it, its owners too.
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 pub fn copy_files(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().flatten() {
         fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
@@ -457,6 +497,23 @@ impl FreshPostgres {
 
     pub fn stop(&mut self) {
         self.server = None;
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("postgres/data")
+    }
+
+    /// A copy of its data, to be taken while it is stopped.
+    pub fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        copy_folder(&self.data(), &copy.path().join("data"));
+        copy
+    }
+
+    /// Puts an earlier copy in the place of its data, while it is stopped.
+    pub fn go_back_to(&self, copy: &tempfile::TempDir) {
+        fs::remove_dir_all(self.data()).unwrap();
+        copy_folder(&copy.path().join("data"), &self.data());
     }
 
     /// Ends it as `kill -9` does, if it runs; its sessions see that and end.

@@ -1,0 +1,133 @@
+//! Two primaries, each with its clients: a network that came apart, and a replica that was promoted on its side of it.
+
+use crate::support::app::{Answer, Instance, TestApp, environment, sale_with};
+use crate::support::poll;
+use crate::support::raw::Raw;
+use crate::support::servers::ReplicatedRedis;
+use flashsale::stock::record::ShardRecord;
+use futures_util::future::join_all;
+use serde_json::json;
+use std::time::Duration;
+
+const STOCK: i64 = 80;
+const SHARDS: u16 = 4;
+/// A permit, and a round in which the old side hears of it.
+const PERMITS_END: Duration = Duration::from_secs(5);
+
+/// So many shoppers buy one unit each, at once.
+async fn throng(instance: &Instance, sale: &str, name: &str, shoppers: usize) -> Vec<(String, Answer)> {
+    let purchases = (0..shoppers).map(|n| async move {
+        let user = format!("{name}-{n}");
+        (user.clone(), instance.buy(&user, sale, "k", 1).await)
+    });
+    join_all(purchases).await
+}
+
+/// Whether any shard has a permit.
+fn may_sell(redis: &Raw, sale: &str) -> bool {
+    let (seconds, _): (i64, i64) = redis.call(&mut redis::cmd("TIME"));
+    (0..SHARDS).any(|shard| {
+        let record: Vec<u8> = redis.call(redis::cmd("GET").arg(format!("{{{sale}:{shard}}}:shard")));
+        ShardRecord::decode(&record).unwrap().permit_until > seconds * 1000
+    })
+}
+
+async fn comes_apart(durability: &str) {
+    let mut redis = ReplicatedRedis::start(1);
+    let url = redis.primary.server.url();
+    let old = TestApp::with("all", &[("FLASHSALE_REDIS_URL", &url)]).await;
+    let old_side = TestApp {
+        instance: old.instance.may_log_errors(),
+        environment: old.environment,
+    };
+    let terms = json!({"shards": SHARDS, "stock": STOCK, "durability": durability});
+    let sale = old_side.load_sale(&sale_with(&terms)).await;
+    let mut before = throng(&old_side, &sale, "before", 12).await;
+    redis.in_step();
+
+    let mut new = redis.promote();
+    if durability == "replica" {
+        new.add_replica();
+    }
+    // Whoever buys on the old side now has what nobody else will ever hear of.
+    let cut_off = throng(&old_side, &sale, "cut-off", 12).await;
+    let database = &old_side.environment["FLASHSALE_DATABASE_URL"];
+    let new_side = Instance::start(&environment(&new.primary.server.url(), database), "all").may_log_errors();
+    let (old_raw, new_raw) = (
+        Raw::connect(&redis.primary.server.url()),
+        Raw::connect(&new.primary.server.url()),
+    );
+    let (late, mut after) = tokio::join!(
+        throng(&old_side, &sale, "late", 12),
+        throng(&new_side, &sale, "after", 12)
+    );
+    poll::within(PERMITS_END, "the old side has no permit", async || {
+        !may_sell(&old_raw, &sale)
+    })
+    .await;
+    for (user, answer) in throng(&old_side, &sale, "too-late", 4).await {
+        assert_eq!(answer.status, 503, "{user}: {answer:?}");
+    }
+    poll::answer("the new side sells", || async {
+        let answers = throng(&new_side, &sale, "after", 12).await;
+        answers.iter().all(|(_, answer)| answer.status < 300).then_some(())
+    })
+    .await;
+    assert!(may_sell(&new_raw, &sale) && !may_sell(&old_raw, &sale));
+
+    // What is decided by either is told to the side that counts.
+    let cancelled = before.pop().unwrap();
+    let order = cancelled.1.ok(201).id();
+    new_side.wait_for_order(&cancelled.0, &order, "reserved").await;
+    old_side.cancel(&cancelled.0, &order).await.ok(200);
+    poll::answer("its unit is back", || async {
+        let audit = new_side.admin(&sale, "/audit").await.ok(200).body;
+        let counts = &audit["items"][0];
+        (counts["ledger"]["unreleased"] == 0 && new_side.stats(&sale).await["orders"]["cancelled"] == 1).then_some(())
+    })
+    .await;
+
+    after.retain(|(_, answer)| answer.status == 201);
+    let mut kept = before;
+    kept.append(&mut after);
+    let acknowledged: Vec<_> = cut_off
+        .into_iter()
+        .chain(late)
+        .filter(|(_, it)| it.status == 201)
+        .collect();
+    if durability == "replica" {
+        assert!(acknowledged.is_empty(), "{acknowledged:?}");
+    }
+    for (user, answer) in kept {
+        let order = answer.ok(201).id();
+        new_side.wait_for_order(&user, &order, "reserved").await;
+    }
+    poll::answer("everything is sold", || async {
+        let answers = throng(&new_side, &sale, &uuid::Uuid::new_v4().to_string(), 20).await;
+        let sold_out = answers.iter().all(|(_, answer)| answer.code() == "sold_out");
+        sold_out.then_some(())
+    })
+    .await;
+    poll::answer("every unit has one order", || async {
+        let orders = &new_side.stats(&sale).await["orders"];
+        (orders["reserved"] == STOCK && orders["cancelled"] == 1).then_some(())
+    })
+    .await;
+    new_side.assert_balanced(&sale).await;
+    for (user, answer) in acknowledged {
+        // Taken in before the other side took over, or never.
+        let found = new_side.order(&user, &answer.id()).await;
+        assert!([200, 404].contains(&found.status), "{found:?}");
+    }
+    assert_eq!(new_side.stats(&sale).await["orders"]["revoked"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_primaries_with_clients_on_both_sides_sell_no_unit_twice() {
+    comes_apart("redis").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replica_acknowledged_is_kept_by_the_side_that_has_it() {
+    comes_apart("replica").await;
+}
