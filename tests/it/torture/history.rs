@@ -49,8 +49,14 @@ pub enum Request {
         quantity: i64,
     },
     /// Reads one order of the shopper's.
-    Read { user: String, order: String },
-    Cancel { user: String, order: String },
+    Read {
+        user: String,
+        order: String,
+    },
+    Cancel {
+        user: String,
+        order: String,
+    },
     Pay {
         payment: String,
         webhook: String,
@@ -58,7 +64,11 @@ pub enum Request {
         amount: i64,
     },
     /// A restock, or a withdrawal of units.
-    Restock { key: String, sku: String, quantity: i64 },
+    Restock {
+        key: String,
+        sku: String,
+        quantity: i64,
+    },
 }
 
 /// What came back. A 503 is a reply whose outcome is unknown, too.
