@@ -30,6 +30,8 @@ use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -39,6 +41,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(20);
 const BUYERS_MAX: usize = 500;
 /// Round trips under way at once.
 const WRITES_MAX: usize = 8;
+/// Round trips' shoppers that are read ahead: some ten megabytes.
+const PAGES_MAX: usize = 64;
 /// How often the other shards are looked at until nothing moves between them.
 const LOOKS_MAX: u32 = 50;
 /// How far apart versions of a shard's lives are: more than units can move in one.
@@ -402,6 +406,9 @@ struct Live {
     orders: usize,
 }
 
+/// A shard and some of its shoppers.
+type Page = (u16, Vec<(UserId, BuyerRecord)>);
+
 /// Writes every shopper of the claimed shards.
 async fn restore_buyers(
     app: &App,
@@ -409,63 +416,86 @@ async fn restore_buyers(
     claim: &mut RebuildClaim,
     epochs: &BTreeMap<u16, i64>,
 ) -> Result<Live, Fault> {
-    let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
     let now = app.stock.now().await?;
-    let key = |shard| ShardKey { sale: sale.id, shard };
-    let epoch = |shard| epochs.get(&shard).copied().unwrap_or_default();
+    // Postgres sorts the next shard's orders while Redis still writes this one's.
+    let (pages, read) = mpsc::channel(PAGES_MAX);
+    let shards: Vec<u16> = epochs.keys().copied().collect();
+    let (live, ()) = tokio::try_join!(
+        read_buyers(sale, claim, &shards, now, pages),
+        write_buyers(app, sale.id, epochs, read)
+    )?;
+    Ok(live)
+}
+
+/// Reads the shoppers of these shards, in pages.
+async fn read_buyers(
+    sale: &Sale,
+    claim: &mut RebuildClaim,
+    shards: &[u16],
+    now: Millis,
+    pages: mpsc::Sender<Page>,
+) -> Result<Live, Fault> {
+    let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
     let mut live = Live::default();
-    let mut pages: HashMap<u16, Vec<(UserId, BuyerRecord)>> = HashMap::new();
-    let mut writes = tokio::task::JoinSet::new();
-    let mut current: Option<(u16, UserId, Vec<Restored>)> = None;
-    let mut orders = std::pin::pin!(claim.orders());
-    loop {
-        let order = orders.try_next().await?;
-        let same = matches!((&current, &order), (Some((shard, user, _)), Some(order)) if *shard == order.shard && *user == order.user);
-        if !same && let Some((shard, user, orders)) = current.take() {
-            let page = pages.entry(shard).or_default();
-            page.push((user, buyer(sale, &positions, orders, now)?));
-            if page.len() == BUYERS_MAX {
-                flush(app, &mut writes, (key(shard), epoch(shard)), std::mem::take(page)).await?;
+    for shard in shards {
+        let mut page = Vec::new();
+        let mut current: Option<(UserId, Vec<Restored>)> = None;
+        let mut orders = std::pin::pin!(claim.orders(*shard));
+        loop {
+            let order = orders.try_next().await?;
+            let same = matches!((&current, &order), (Some((user, _)), Some(order)) if *user == order.user);
+            if !same && let Some((user, orders)) = current.take() {
+                page.push((user, buyer(sale, &positions, orders, now)?));
+            }
+            if page.len() == BUYERS_MAX || (order.is_none() && !page.is_empty()) {
+                // Whoever writes says himself why he does not any more.
+                if pages.send((*shard, std::mem::take(&mut page))).await.is_err() {
+                    return Err(Fault::Unavailable("the shoppers are not written any more".to_owned()));
+                }
+            }
+            let Some(order) = order else {
+                break;
+            };
+            live.orders += 1;
+            let cell = live.units.entry((*shard, order.sku.clone())).or_default();
+            match order.state {
+                OrderState::Reserved if bugs::has("a rebuilding forgets what is held") => {}
+                OrderState::Reserved => cell.0 += i64::from(order.quantity),
+                OrderState::Paid => cell.1 += i64::from(order.quantity),
+                _ => {}
+            }
+            match &mut current {
+                Some((_, orders)) => orders.push(order),
+                None => current = Some((order.user.clone(), vec![order])),
             }
         }
-        let Some(order) = order else {
-            break;
-        };
-        live.orders += 1;
-        let cell = live.units.entry((order.shard, order.sku.clone())).or_default();
-        match order.state {
-            OrderState::Reserved if bugs::has("a rebuilding forgets what is held") => {}
-            OrderState::Reserved => cell.0 += i64::from(order.quantity),
-            OrderState::Paid => cell.1 += i64::from(order.quantity),
-            _ => {}
-        }
-        match &mut current {
-            Some((_, _, orders)) => orders.push(order),
-            None => current = Some((order.shard, order.user.clone(), vec![order])),
-        }
-    }
-    for (shard, page) in pages {
-        flush(app, &mut writes, (key(shard), epoch(shard)), page).await?;
-    }
-    while let Some(written) = writes.join_next().await {
-        written.map_err(|error| Fault::Bug(error.to_string()))??;
     }
     Ok(live)
 }
 
-async fn flush(
+/// Writes pages of shoppers until there are no more.
+async fn write_buyers(
     app: &App,
-    writes: &mut tokio::task::JoinSet<Result<(), Fault>>,
-    (shard, epoch): (ShardKey, i64),
-    page: Vec<(UserId, BuyerRecord)>,
+    sale: SaleId,
+    epochs: &BTreeMap<u16, i64>,
+    mut pages: mpsc::Receiver<Page>,
 ) -> Result<(), Fault> {
-    while writes.len() >= WRITES_MAX {
-        if let Some(written) = writes.join_next().await {
-            written.map_err(|error| Fault::Bug(error.to_string()))??;
+    let mut writes = tokio::task::JoinSet::new();
+    let written = |outcome: Option<Result<Result<(), Fault>, JoinError>>| match outcome {
+        Some(outcome) => outcome.map_err(|error| Fault::Bug(error.to_string()))?,
+        None => Ok(()),
+    };
+    while let Some((shard, page)) = pages.recv().await {
+        if writes.len() == WRITES_MAX {
+            written(writes.join_next().await)?;
         }
+        let (stock, key) = (app.stock.clone(), ShardKey { sale, shard });
+        let epoch = epochs.get(&shard).copied().unwrap_or_default();
+        writes.spawn(async move { stock.restore_buyers(key, epoch, &page).await });
     }
-    let stock = app.stock.clone();
-    writes.spawn(async move { stock.restore_buyers(shard, epoch, &page).await });
+    while !writes.is_empty() {
+        written(writes.join_next().await)?;
+    }
     Ok(())
 }
 

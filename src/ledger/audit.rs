@@ -113,7 +113,9 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn order_counts(&self, sale: SaleId) -> Result<OrderCounts, Fault> {
         let rows = sqlx::query!(
-            "select state, count(*) as \"count!\" from orders where sale_id = $1 group by state",
+            "select 'reserved' as \"state!\", count(*) as \"count!\" from orders where sale_id = $1 and state = 'reserved' \
+             union all \
+             select state, count(*) from orders where sale_id = $1 and state <> 'reserved' group by state",
             sale.0
         )
         .fetch_all(&self.reports)

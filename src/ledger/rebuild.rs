@@ -39,8 +39,6 @@ pub struct Found {
 /// An order, as its shard has to know it.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// Its shard.
-    pub shard: u16,
     /// Whose.
     pub user: UserId,
     /// Which.
@@ -182,6 +180,8 @@ impl Ledger {
         for statement in [
             "set local statement_timeout = '600s'",
             "set local idle_in_transaction_session_timeout = '600s'",
+            // A shard's orders are sorted in memory as long as they are not more than some hundred thousand.
+            "set local work_mem = '64MB'",
         ] {
             sqlx::query(statement)
                 .execute(&mut *tx)
@@ -287,7 +287,6 @@ impl Ledger {
 
 struct Row {
     order_id: Uuid,
-    shard: i16,
     user_id: String,
     sku: String,
     quantity: i32,
@@ -299,20 +298,19 @@ struct Row {
 }
 
 impl RebuildClaim {
-    /// Every order of the claimed shards, all of a shopper's after each other.
-    pub fn orders(&mut self) -> impl Stream<Item = Result<Restored, Fault>> + '_ {
+    /// Every order of a claimed shard, all of a shopper's after each other.
+    pub fn orders(&mut self, shard: u16) -> impl Stream<Item = Result<Restored, Fault>> + '_ {
         sqlx::query_as!(
             Row,
-            "select order_id, shard, user_id, sku, quantity, state, created_at, resolved_at, epoch, seq from orders \
-             where sale_id = $1 and shard = any($2) order by user_id",
+            "select order_id, user_id, sku, quantity, state, created_at, resolved_at, epoch, seq from orders \
+             where sale_id = $1 and shard = $2 order by user_id",
             self.sale.0,
-            &self.shards
+            small(shard)
         )
         .fetch(&mut *self.tx)
         .map(|row| {
             let row = row.map_err(|error| fault(&error))?;
             Ok(Restored {
-                shard: unsigned(i64::from(row.shard))?,
                 user: word(&row.user_id)?,
                 id: OrderId(row.order_id),
                 sku: word(&row.sku)?,

@@ -256,7 +256,9 @@ fn tests_wait_for_conditions_and_are_called_by_sentences() {
             if line.contains(&sleep) && !path.ends_with("support/poll.rs") {
                 wrong.push(format!("{at}: wait for what is to happen, with support::poll"));
             }
-            if line.trim() == "#[ignore]" || line.trim().starts_with("#[ignore ") {
+            let is_ignored = line.trim() == "#[ignore]" || line.trim().starts_with("#[ignore ");
+            let is_measurement = path.ends_with("figures.rs") && line.contains("\"a measurement: ./dev figures\"");
+            if is_ignored && !is_measurement {
                 wrong.push(format!("{at}: a test that is never run proves nothing"));
             }
             if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {

@@ -161,15 +161,16 @@ impl World {
 
     /// What is still on its way somewhere, in words; empty when everything is at rest.
     pub async fn unrest(&self, sale: &Sale) -> String {
-        let waiting = self
-            .number("select count(*) from outbox where sale_id = $1", sale.id)
-            .await;
+        // In the order in which one becomes the other: what is pending leaves a message when it is decided.
         let pending = self
             .number(
                 "select (select count(*) from restocks where sale_id = $1 and state = 'pending') \
                  + (select count(*) from payments where outcome = 'pending')",
                 sale.id,
             )
+            .await;
+        let waiting = self
+            .number("select count(*) from outbox where sale_id = $1", sale.id)
             .await;
         let transfers = self.app.stock.transfers(sale.id, sale.shards).await.unwrap().len();
         let readings = self.app.stock.read_shards(sale).await.unwrap();

@@ -79,7 +79,18 @@ pub fn fresh_redis() -> FreshRedis {
 pub struct ReplicatedRedis {
     pub primary: TcpRedis,
     pub replicas: Vec<TcpRedis>,
+    /// Of every one of them.
+    settings: &'static [(&'static str, &'static str)],
 }
+
+/// A replica is served at once, instead of waiting five seconds for others.
+const REPLICATED: &[(&str, &str)] = &[("repl-diskless-sync-delay", "0")];
+/// The same, and what is acknowledged is on disk.
+const REPLICATED_ON_DISK: &[(&str, &str)] = &[
+    ("repl-diskless-sync-delay", "0"),
+    ("appendonly", "yes"),
+    ("appendfsync", "always"),
+];
 
 /// One of them; it ends when it is dropped.
 pub struct TcpRedis {
@@ -95,11 +106,6 @@ pub fn free_port() -> u16 {
 }
 
 impl TcpRedis {
-    fn start() -> Self {
-        // A replica is served at once, instead of waiting five seconds for others.
-        Self::with(&[("repl-diskless-sync-delay", "0")])
-    }
-
     fn with(settings: &[(&str, &str)]) -> Self {
         let port = free_port();
         let own = [("port", port.to_string()), ("bind", "127.0.0.1".to_owned())];
@@ -309,9 +315,19 @@ impl Cluster {
 impl ReplicatedRedis {
     /// Starts a primary and so many replicas.
     pub fn start(replicas: usize) -> Self {
+        Self::with(replicas, REPLICATED)
+    }
+
+    /// The same, each of which has on disk what it acknowledges.
+    pub fn on_disk(replicas: usize) -> Self {
+        Self::with(replicas, REPLICATED_ON_DISK)
+    }
+
+    fn with(replicas: usize, settings: &'static [(&'static str, &'static str)]) -> Self {
         let mut redis = Self {
-            primary: TcpRedis::start(),
+            primary: TcpRedis::with(settings),
             replicas: Vec::new(),
+            settings,
         };
         for _ in 0..replicas {
             redis.add_replica();
@@ -321,7 +337,7 @@ impl ReplicatedRedis {
 
     /// Starts one more replica and waits until it follows.
     pub fn add_replica(&mut self) {
-        let replica = TcpRedis::start();
+        let replica = TcpRedis::with(self.settings);
         let mut follow = redis::cmd("REPLICAOF");
         follow.arg("127.0.0.1").arg(self.primary.port);
         let _ok: String = Raw::connect(&replica.server.url()).call(&mut follow);
@@ -354,6 +370,7 @@ impl ReplicatedRedis {
         Self {
             primary,
             replicas: Vec::new(),
+            settings: self.settings,
         }
     }
 }
@@ -473,14 +490,36 @@ pub fn copy_files(from: &Path, to: &Path) {
 pub struct FreshPostgres {
     server: Option<PostgresServer>,
     folder: tempfile::TempDir,
+    options: PostgresOptions,
 }
 
 impl FreshPostgres {
     pub async fn start() -> Self {
+        Self::with(PostgresOptions {
+            durable: false,
+            settings: Vec::new(),
+        })
+        .await
+    }
+
+    /// One whose commits are on disk, for several instances.
+    pub async fn on_disk() -> Self {
+        Self::with(PostgresOptions {
+            durable: true,
+            settings: vec![("max_connections".to_owned(), "400".to_owned())],
+        })
+        .await
+    }
+
+    async fn with(options: PostgresOptions) -> Self {
         let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
         // Postgres runs as another user if we are root, and must be able to pass.
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let mut postgres = Self { server: None, folder };
+        let mut postgres = Self {
+            server: None,
+            folder,
+            options,
+        };
         postgres.restart();
         flashsale::ledger::migrate(&postgres.url()).await.unwrap();
         postgres
@@ -493,6 +532,13 @@ impl FreshPostgres {
 
     pub fn server(&self) -> &PostgresServer {
         self.server.as_ref().unwrap()
+    }
+
+    /// The URL of one more database there, with every migration.
+    pub async fn database(&self) -> String {
+        let url = database_url(&self.url(), &create_database(&self.url(), "template1").await);
+        flashsale::ledger::migrate(&url).await.unwrap();
+        url
     }
 
     pub fn stop(&mut self) {
@@ -532,30 +578,27 @@ impl FreshPostgres {
             return;
         }
         self.server = None;
-        let options = PostgresOptions {
-            durable: false,
-            settings: Vec::new(),
-        };
-        self.server = Some(PostgresServer::start(self.folder.path(), &options).unwrap());
+        self.server = Some(PostgresServer::start(self.folder.path(), &self.options).unwrap());
     }
 }
 
 /// The URL of a database of the test's own, with every migration applied.
 pub async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+    let server = POSTGRES.url();
     let template = TEMPLATE
         .get_or_init(|| async {
-            let name = create_database("template1").await;
-            flashsale::ledger::migrate(&database_url(&name)).await.unwrap();
+            let name = create_database(&server, "template1").await;
+            flashsale::ledger::migrate(&database_url(&server, &name)).await.unwrap();
             name
         })
         .await;
-    database_url(&create_database(template).await)
+    database_url(&server, &create_database(&server, template).await)
 }
 
-async fn create_database(template: &str) -> String {
+async fn create_database(server: &str, template: &str) -> String {
     let name = format!("it_{}", uuid::Uuid::new_v4().simple());
-    let connected = <sqlx::PgConnection as sqlx::Connection>::connect(&POSTGRES.url()).await;
+    let connected = <sqlx::PgConnection as sqlx::Connection>::connect(server).await;
     let mut connection = connected.unwrap();
     // Both names are ours: letters, digits and underscores.
     let statement = sqlx::AssertSqlSafe(format!("create database {name} template {template}"));
@@ -563,9 +606,8 @@ async fn create_database(template: &str) -> String {
     name
 }
 
-fn database_url(name: &str) -> String {
-    let url = POSTGRES.url();
-    let (_, options) = url.split_once('?').unwrap();
+fn database_url(server: &str, name: &str) -> String {
+    let (_, options) = server.split_once('?').unwrap();
     format!("postgres:///{name}?{options}")
 }
 

@@ -1,0 +1,439 @@
+//! Measurements, with real servers and instances: `./dev figures`. A figure depends on the machine, so each is printed
+//! with its goal; what must hold on every machine is asserted: nothing is lost, and every unit is accounted for.
+
+use crate::support::app::{Instance, environment, sale_with};
+use crate::support::load::{Bought, Shoppers, Until, name};
+use crate::support::poll::{Patience, within};
+use crate::support::raw::Raw;
+use crate::support::servers::{DurableRedis, FreshPostgres, ReplicatedRedis, fresh_redis};
+use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::domain::ids::OrderId;
+use flashsale::domain::shard::home_shard;
+use flashsale::stock::keys::ShardKey;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection, Row as _};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Connections of a crowd.
+const CLIENTS: usize = 128;
+/// Shards of a sale, where only one number of them is measured.
+const SHARDS: u16 = 8;
+
+/// A sale that lasts, with so many units.
+fn terms(stock: i64, shards: u16, durability: &str) -> Value {
+    sale_with(&json!({
+        "stock": stock, "shards": shards, "durability": durability,
+        "payment_window_seconds": 86_400, "per_user_limit": 1000,
+    }))
+}
+
+/// An instance that does everything, and logs as much as in production.
+fn start(redis: &str, database: &str) -> Instance {
+    let mut environment = environment(redis, database);
+    environment.insert("FLASHSALE_LOG".to_owned(), "info".to_owned());
+    Instance::start(&environment, "all")
+}
+
+async fn connect(database: &str) -> PgConnection {
+    PgConnection::connect(database).await.unwrap()
+}
+
+fn machine() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let processors = std::thread::available_parallelism().unwrap();
+    format!(
+        "{processors} processors, load {}",
+        load.split(' ').next().unwrap_or_default()
+    )
+}
+
+/// The middle one, and the range.
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+fn spread(values: &[f64]) -> Spread {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (below, above) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+    Spread {
+        min: sorted[0],
+        median: f64::midpoint(below, above),
+        max: sorted[sorted.len() - 1],
+    }
+}
+
+const fn verdict(reached: bool) -> &'static str {
+    if reached { "reached" } else { "missed" }
+}
+
+/// Shoppers of a sale, one whose home is each shard, who have not bought yet.
+async fn one_a_shard(database: &str, sale: &str, shards: u16) -> Vec<String> {
+    let (_, secret) = secret(&mut connect(database).await, sale).await;
+    let home = |shopper: &String| home_shard(&secret, &shopper.parse().unwrap(), shards);
+    let find = |shard| {
+        (0..)
+            .map(|n| format!("visitor-{n}"))
+            .find(|it| home(it) == shard)
+            .unwrap()
+    };
+    (0..shards).map(find).collect()
+}
+
+/// A sale's number and secret.
+async fn secret(database: &mut PgConnection, sale: &str) -> (u32, [u8; 32]) {
+    let row = sqlx::query("select number, secret from sales where sale_id = $1::uuid")
+        .bind(sale)
+        .fetch_one(database)
+        .await
+        .unwrap();
+    let (number, secret): (i32, Vec<u8>) = (row.get(0), row.get(1));
+    (u32::try_from(number).unwrap(), secret.try_into().unwrap())
+}
+
+/// When a shopper at each of the shards has bought, each trying until he has.
+async fn all_sell(instance: &Instance, sale: &str, shoppers: &[String], key: &str) -> Vec<Instant> {
+    let buys = shoppers.iter().map(|shopper| async move {
+        let patience = Patience::of(PATIENCE);
+        loop {
+            let answer = instance.buy(shopper, sale, key, 1).await;
+            if answer.status == 201 {
+                return Instant::now();
+            }
+            assert_eq!(answer.status, 503, "{answer:?}");
+            patience.pause("a shard sells again").await;
+        }
+    });
+    join_all(buys).await
+}
+
+/// Waits until the ledger has every order. Asks Redis alone: the operators' view counts all orders each time.
+async fn drained(redis: &str, sale: &str, shards: u16) {
+    let raw = Raw::connect(redis);
+    let key = |shard| ShardKey {
+        sale: sale.parse().unwrap(),
+        shard,
+    };
+    let waiting = |shard| -> i64 { raw.call(redis::cmd("XLEN").arg(key(shard).events())) };
+    within(PATIENCE, "everything is taken in", async || {
+        (0..shards).map(waiting).sum::<i64>() == 0
+    })
+    .await;
+}
+
+/// How many of these orders the ledger has.
+async fn known(database: &str, orders: &[String]) -> usize {
+    let ids: Vec<Uuid> = orders.iter().map(|id| id.parse().unwrap()).collect();
+    let count: i64 = sqlx::query_scalar("select count(*) from orders where order_id = any($1)")
+        .bind(ids)
+        .fetch_one(&mut connect(database).await)
+        .await
+        .unwrap();
+    usize::try_from(count).unwrap()
+}
+
+/// When Redis on this socket first answers as one that has read its files.
+fn first_pong(url: &str) -> Instant {
+    let socket = url.strip_prefix("unix://").unwrap().to_owned();
+    let pong = || -> std::io::Result<bool> {
+        let mut stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer.trim_end() == "+PONG")
+    };
+    crate::support::poll::eventually("Redis answers", || pong().unwrap_or(false));
+    Instant::now()
+}
+
+/// Kills Redis, starts it on its files, and returns the seconds from its first answer to a purchase on each shard.
+async fn restart(redis: &mut DurableRedis, selling: impl Future<Output = Vec<Instant>>) -> Vec<f64> {
+    let url = redis.url();
+    redis.kill();
+    let (pong, sold) = std::thread::scope(|threads| {
+        let answers = threads.spawn(|| first_pong(&url));
+        threads.spawn(|| redis.restart());
+        let sold = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(selling));
+        (answers.join().unwrap(), sold)
+    });
+    sold.iter().map(|at| (*at - pong).as_secs_f64()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn a_restarted_redis_sells_again() {
+    const ORDERS: usize = 100_000;
+    const ROUNDS: usize = 5;
+    const GOAL: f64 = 1.0;
+    println!(
+        "\nSeconds from the first PONG of a Redis that was killed to a purchase on every shard; {ORDERS} live orders, \
+         one instance, Redis and Postgres with fsync; killed twice in each round; {}",
+        machine()
+    );
+    println!("shards  restart  rounds  median    max   goal");
+    for shards in [4, 8] {
+        let (mut redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+        let instance = start(&redis.url(), &postgres.url());
+        let sale = instance.load_sale(&terms(200_000, shards, "redis")).await;
+        let crowd = Shoppers::of(ORDERS);
+        let bought = crowd.buy(&instance.url, &sale, "k", CLIENTS, Until::AllHave).await;
+        assert_eq!((bought.orders.len(), bought.refused), (ORDERS, 0));
+        drained(&redis.url(), &sale, shards).await;
+        let visitors = one_a_shard(&postgres.url(), &sale, shards).await;
+        let mut seconds = [Vec::new(), Vec::new()];
+        for round in 0..ROUNDS {
+            for (restarted, seconds) in seconds.iter_mut().enumerate() {
+                let key = format!("{round}-{restarted}");
+                let each = restart(&mut redis, all_sell(&instance, &sale, &visitors, &key)).await;
+                seconds.push(spread(&each).max);
+            }
+        }
+        for (restarted, seconds) in seconds.iter().enumerate() {
+            let Spread { median, max, .. } = spread(seconds);
+            println!(
+                "{shards:6}  {:>7}  {ROUNDS:6}  {median:6.3} {max:6.3}  {GOAL:5.3}  {}",
+                ["first", "second"][restarted],
+                verdict(max <= GOAL)
+            );
+        }
+        drained(&redis.url(), &sale, shards).await;
+        instance.assert_balanced(&sale).await;
+        assert_eq!(known(&postgres.url(), &bought.orders).await, ORDERS);
+    }
+}
+
+/// Puts orders into the ledger as if they had been bought, on shards that know nothing of them: of ten, seven are
+/// reserved, two paid and one is cancelled; each of another shopper.
+async fn insert_orders(database: &str, sale: &str, shards: u16, count: usize) {
+    const BATCH: usize = 20_000;
+    let mut database = connect(database).await;
+    let (number, secret) = secret(&mut database, sale).await;
+    let (key, began) = (
+        "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11",
+        Utc::now() - TimeDelta::minutes(20),
+    );
+    let mut last = vec![0_i64; usize::from(shards)];
+    for from in (0..count).step_by(BATCH) {
+        let (mut ids, mut users, mut homes, mut states) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut created, mut seqs): (Vec<DateTime<Utc>>, _) = (Vec::new(), Vec::new());
+        for n in from..(from + BATCH).min(count) {
+            let user = name(n).parse().unwrap();
+            let home = home_shard(&secret, &user, shards);
+            let seq = &mut last[usize::from(home)];
+            *seq += 1;
+            ids.push(OrderId::derive(number, &secret, &user, &key.parse().unwrap()).0);
+            users.push(name(n));
+            homes.push(i16::try_from(home).unwrap());
+            seqs.push(*seq);
+            states.push(["reserved", "paid", "cancelled"][usize::from(n % 10 >= 7) + usize::from(n % 10 == 9)]);
+            created.push(began + TimeDelta::microseconds(i64::try_from(n).unwrap() * 500));
+        }
+        sqlx::query(
+            "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+                 currency, state, created_at, expires_at, paid_at, resolved_at, epoch, seq) \
+             select o.id, $1::uuid, o.shard, 'phone', o.user_id, $2, 1, 49900, 'EUR', o.state, o.created, \
+                 o.created + interval '1 day', case o.state when 'paid' then o.created end, \
+                 case when o.state <> 'reserved' then o.created end, 1, o.seq \
+             from unnest($3::uuid[], $4::text[], $5::int2[], $6::text[], $7::timestamptz[], $8::int8[]) \
+                 as o (id, user_id, shard, state, created, seq)",
+        )
+        .bind(sale)
+        .bind(key)
+        .bind(ids)
+        .bind(users)
+        .bind(homes)
+        .bind(states)
+        .bind(created)
+        .bind(seqs)
+        .execute(&mut database)
+        .await
+        .unwrap();
+    }
+    for statement in [
+        "update shards s set drained_epoch = 1, drained_seq = o.seq from (select shard, max(seq) as seq from orders \
+         where sale_id = $1::uuid group by shard) o where s.sale_id = $1::uuid and s.shard = o.shard",
+        "update grants g set held = o.held, sold = o.sold from (select shard, \
+         count(*) filter (where state = 'reserved') as held, count(*) filter (where state = 'paid') as sold \
+         from orders where sale_id = $1::uuid group by shard) o where g.sale_id = $1::uuid and g.shard = o.shard",
+        "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, matched_order_id, \
+         received_at, settled_at) select order_id, order_id, order_id, amount_minor, currency, 'applied', order_id, \
+         paid_at, paid_at from orders where sale_id = $1::uuid and state = 'paid'",
+    ] {
+        sqlx::query(statement).bind(sale).execute(&mut database).await.unwrap();
+    }
+    // As autovacuum has done by the time that a sale has so many.
+    sqlx::query("vacuum analyze orders")
+        .execute(&mut database)
+        .await
+        .unwrap();
+}
+
+/// Bytes that Redis uses.
+fn memory(redis: &Raw) -> i64 {
+    let info: String = redis.call(redis::cmd("INFO").arg("memory"));
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    used.unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn a_million_orders_are_rebuilt() {
+    const ORDERS: usize = 1_000_000;
+    const ROUNDS: usize = 3;
+    const GOAL: f64 = 15.0;
+    println!(
+        "\nSeconds from the end of FLUSHALL to a purchase on every one of {SHARDS} shards; {ORDERS} orders of as many \
+         shoppers, one instance, Redis and Postgres with fsync; {}",
+        machine()
+    );
+    let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+    let environment = (redis.url(), postgres.url());
+    // It runs all the while: a worker that was away would begin with extending every hold.
+    let instance = start(&environment.0, &environment.1);
+    let sale = instance.load_sale(&terms(2_000_000, SHARDS, "redis")).await;
+    insert_orders(&environment.1, &sale, SHARDS, ORDERS).await;
+    let raw = Raw::connect(&environment.0);
+    let flush = || {
+        let _ok: String = raw.call(&mut redis::cmd("FLUSHALL"));
+        Instant::now()
+    };
+    let visitors = one_a_shard(&environment.1, &sale, SHARDS).await;
+    let mut seconds = Vec::new();
+    let mut bytes = 0;
+    for round in 0..ROUNDS {
+        drained(&environment.0, &sale, SHARDS).await;
+        let flushed = flush();
+        let empty = memory(&raw);
+        let sold = all_sell(&instance, &sale, &visitors, &format!("round-{round}")).await;
+        bytes = (memory(&raw) - empty) / i64::try_from(ORDERS).unwrap();
+        let each: Vec<f64> = sold.iter().map(|at| (*at - flushed).as_secs_f64()).collect();
+        seconds.push(spread(&each).max);
+    }
+    let Spread { median, max, .. } = spread(&seconds);
+    println!("rounds  median    max   goal           bytes an order in Redis");
+    println!(
+        "{ROUNDS:6}  {median:6.2} {max:6.2}  {GOAL:5.2}  {}  {bytes}",
+        verdict(max <= GOAL)
+    );
+    // Every shopper's order is there under its key, as the ledger has it.
+    let (mut database, key) = (connect(&environment.1).await, "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11");
+    let (number, secret) = secret(&mut database, &sale).await;
+    for n in (0..ORDERS).step_by(ORDERS / 97) {
+        let id = OrderId::derive(number, &secret, &name(n).parse().unwrap(), &key.parse().unwrap());
+        let again = instance.buy(&name(n), &sale, key, 1).await.ok(200);
+        let state = ["reserved", "paid", "cancelled"][usize::from(n % 10 >= 7) + usize::from(n % 10 == 9)];
+        assert_eq!((again.id(), again.text("state")), (id.to_string(), state));
+    }
+    drained(&environment.0, &sale, SHARDS).await;
+    instance.assert_balanced(&sale).await;
+}
+
+/// A level with its servers, its sale, and what it came to.
+struct Level {
+    name: &'static str,
+    redis: String,
+    database: String,
+    instance: Instance,
+    sale: String,
+    rates: Vec<f64>,
+    orders: Vec<String>,
+}
+
+impl Level {
+    async fn start(name: &'static str, durability: &str, redis: &str, postgres: &FreshPostgres) -> Self {
+        let database = postgres.database().await;
+        let instance = start(redis, &database);
+        let sale = instance.load_sale(&terms(10_000_000, SHARDS, durability)).await;
+        Self {
+            name,
+            redis: redis.to_owned(),
+            database,
+            instance,
+            sale,
+            rates: Vec::new(),
+            orders: Vec::new(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn what_a_durability_level_costs() {
+    const ROUNDS: usize = 7;
+    const TIME: Until = Until::After {
+        warm: Duration::from_secs(1),
+        measured: Duration::from_secs(4),
+    };
+    println!(
+        "\nAccepted purchases a second by durability, {CLIENTS} clients on the same machine, one instance each, {SHARDS} shards, \
+         Postgres with fsync; the levels take turns; {}",
+        machine()
+    );
+    let (none, always) = (fresh_redis(), [DurableRedis::start(), DurableRedis::start()]);
+    let (replicated, postgres) = (ReplicatedRedis::on_disk(1), FreshPostgres::on_disk().await);
+    let mut levels = [
+        Level::start("redis, no append-only file", "redis", &none.server.url(), &postgres).await,
+        Level::start("redis, fsync always", "redis", &always[0].url(), &postgres).await,
+        Level::start(
+            "replica, fsync always on both",
+            "replica",
+            &replicated.primary.server.url(),
+            &postgres,
+        )
+        .await,
+        Level::start("postgres, fsync always", "postgres", &always[1].url(), &postgres).await,
+    ];
+    let shoppers = Shoppers::of(100_000);
+    for round in 0..ROUNDS {
+        for level in &mut levels {
+            let (url, key) = (level.instance.url.clone(), format!("round-{round}"));
+            let bought: Bought = shoppers.buy(&url, &level.sale, &key, CLIENTS, TIME).await;
+            assert_eq!(bought.refused, 0, "{}", level.name);
+            #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+            level.rates.push(bought.counted as f64 / bought.seconds);
+            level.orders.extend(bought.orders);
+            // What is left would be taken in at the cost of the next.
+            drained(&level.redis, &level.sale, SHARDS).await;
+        }
+    }
+    println!("level                              a second  of none (range)       of fsync always (range)");
+    let ratios = |level: &Level, to: &Level| -> Vec<f64> {
+        level.rates.iter().zip(&to.rates).map(|(rate, of)| rate / of).collect()
+    };
+    for (level, (to_none, to_always)) in levels.iter().zip([(1.0, 0.0), (0.7, 1.0), (0.6, 0.6), (0.3, 0.3)]) {
+        let show = |to: &Level, goal: f64| {
+            let it = spread(&ratios(level, to));
+            let goal = if goal > 0.0 && goal < 1.0 {
+                format!(", goal {goal}: {}", verdict(it.median >= goal))
+            } else {
+                String::new()
+            };
+            format!("{:.2} ({:.2} to {:.2}){goal}", it.median, it.min, it.max)
+        };
+        println!(
+            "{:32} {:10.0}  {:42} {}",
+            level.name,
+            spread(&level.rates).median,
+            show(&levels[0], to_none),
+            show(&levels[1], to_always)
+        );
+    }
+    for level in &levels {
+        assert_eq!(
+            known(&level.database, &level.orders).await,
+            level.orders.len(),
+            "{}",
+            level.name
+        );
+        level.instance.assert_balanced(&level.sale).await;
+    }
+}
