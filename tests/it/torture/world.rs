@@ -150,6 +150,11 @@ impl Node {
     }
 }
 
+/// The program that is tortured: that of the tests, unless `TORTURE_PROGRAM` names another, like a release build.
+fn program() -> String {
+    std::env::var("TORTURE_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flashsale").to_owned())
+}
+
 /// One instance of the program, with links of its own.
 pub struct Instance {
     child: Option<Child>,
@@ -171,7 +176,7 @@ impl Instance {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_flashsale")])
+            .args(["--pdeathsig", "KILL", "--", &program()])
             .args(["serve", "--role", "all"])
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
