@@ -1,7 +1,7 @@
 //! Faults: why an answer could not be had. A refusal is not a fault; it is an outcome.
 
 /// What kept an operation from having an outcome.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Fault {
     /// A server did not answer in time, or could not be reached. Whatever was asked may or may not have happened.
     #[error("{0}")]

@@ -102,7 +102,10 @@ pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) 
         let second = app.stock.survey(sale.id, sale.shards, sku).await?;
         let still = |(a, b): (&Counters, &Counters)| a.version == b.version;
         let in_transit: i64 = second.iter().map(Counters::in_transit).sum();
-        if first.iter().zip(&second).all(still) && in_transit == leaving(app, sale, sku, in_transit).await? {
+        let leaving = leaving(app, sale, sku, in_transit).await?;
+        // What leaves the sale comes back if the withdrawal is refused, so it must not be what is missing.
+        let free = free + leaving;
+        if first.iter().zip(&second).all(still) && in_transit == leaving && free < quantity {
             last.proof = Some((look, free));
             return Ok(Cover::SoldOut);
         }
@@ -114,7 +117,7 @@ pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) 
     ))
 }
 
-/// Of the units in transit, those that are leaving the sale: nobody can buy them.
+/// Of the units in transit, those that are leaving the sale: nobody can bring them anywhere.
 async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i64, Fault> {
     if in_transit == 0 {
         return Ok(0);

@@ -211,7 +211,7 @@ pub(super) async fn uncertain(app: &App, shards: HashSet<ShardKey>) -> Result<Ha
     let sales: HashSet<SaleId> = shards.iter().map(|shard| shard.sale).collect();
     let standings = app.ledger.standings(&sales.into_iter().collect::<Vec<_>>()).await?;
     let shards: Vec<ShardKey> = shards.into_iter().collect();
-    let servers = run_ids(app, &shards).await;
+    let servers = app.stock.run_ids(&shards).await;
     let uncertain = shards.into_iter().zip(servers).filter(|(shard, server)| {
         let noted = standings
             .get(&(shard.sale, shard.shard))
@@ -424,7 +424,7 @@ async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<us
     }
     let mut tally = Tally::default();
     let mut servers: BTreeMap<String, Vec<ShardKey>> = BTreeMap::new();
-    for (key, run_id) in missing.iter().zip(run_ids(app, &missing).await) {
+    for (key, run_id) in missing.iter().zip(app.stock.run_ids(&missing).await) {
         match run_id {
             Ok(run_id) => servers.entry(run_id).or_default().push(*key),
             Err(fault) => tally.note(Err(fault)),
@@ -434,15 +434,6 @@ async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<us
         tally.note(attend_on_server(app, sale, live, &run_id, &shards).await);
     }
     tally.finish()
-}
-
-/// The run id of each shard's server.
-async fn run_ids(app: &App, shards: &[ShardKey]) -> Vec<Result<String, Fault>> {
-    futures_util::stream::iter(shards.iter().copied())
-        .map(|shard| app.stock.run_id(shard))
-        .buffered(AT_ONCE)
-        .collect()
-        .await
 }
 
 async fn attend_on_server(

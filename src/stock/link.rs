@@ -107,6 +107,10 @@ impl Link {
         Ok((Self::Cluster(connected), Way::Cluster(any)))
     }
 
+    pub(super) const fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
     /// Which primary of a cluster has which slot, as the one sees it that has this key.
     pub(super) async fn owners(&self, key: &str) -> Result<HashMap<Slot, Place>, Fault> {
         let mut command = redis::cmd("CLUSTER");

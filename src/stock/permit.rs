@@ -8,8 +8,12 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
+use futures_util::StreamExt;
 use redis::Value;
 use std::time::Duration;
+
+/// Shards asked at once.
+const AT_ONCE: usize = 64;
 
 /// What a shard says to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,21 @@ pub struct Permit<'a> {
 }
 
 impl Stock {
+    /// [`Stock::run_id`] of each of these shards, in the same order. One server is asked once for all of them.
+    pub async fn run_ids(&self, shards: &[ShardKey]) -> Vec<Result<String, Fault>> {
+        let asked = if self.link.is_cluster() { shards.len() } else { 1 };
+        let answers = futures_util::stream::iter(shards.iter().take(asked).copied());
+        let mut answers: Vec<_> = answers
+            .map(|shard| self.run_id(shard))
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        if let Some(last) = answers.last().cloned() {
+            answers.resize(shards.len(), last);
+        }
+        answers
+    }
+
     /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.
     ///
     /// # Errors

@@ -859,6 +859,28 @@ async fn units_that_were_taken_out_of_an_earlier_life_are_neither_withdrawn_nor_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_called_sold_out_for_units_that_an_undecided_withdrawal_may_give_back() {
+    for gives_back in [true, false] {
+        let world = World::new().await;
+        let sale = world.sale(&Terms::of(6, 3)).await;
+        let (id, taken) = withdrawing(&world, &sale, &[(0, 2), (1, 2), (2, 2)]).await;
+        let unknown = try_buy(&world.app, &sale, "a", "k", 1).await;
+        assert!(matches!(unknown, Err(Fault::Unavailable(_))), "{unknown:?}");
+        let too_many = try_buy(&world.app, &sale, "a", "too many", 7).await;
+        assert_eq!(too_many.unwrap(), PurchaseOutcome::SoldOut);
+        if gives_back {
+            take(&world, id).await.give_back(&taken).await.unwrap();
+            world.settled(&sale).await;
+            bought(&world.app, &sale, "a", "k", 6).await;
+        } else {
+            assert!(take(&world, id).await.withdraw(&taken).await.unwrap());
+            world.settled(&sale).await;
+        }
+        assert_eq!(buy(&world.app, &sale, "b", "k", 1).await, PurchaseOutcome::SoldOut);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restock_that_a_shard_had_been_told_or_not_counts_once() {
     let runs = [&[0u16][..], &[1, 2], &[0, 1, 2]]
         .into_iter()
