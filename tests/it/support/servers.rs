@@ -278,11 +278,39 @@ impl Cluster {
         self.nodes.push(replica);
     }
 
-    /// Moves a slot with its keys to another primary, a few keys at a time, as `redis-cli --cluster reshard` does.
+    /// Adds a primary without slots.
+    pub fn add_primary(&mut self) {
+        let (bus, seed) = (free_port(), self.alive().next().unwrap().raw());
+        let node = cluster_node(bus);
+        let mut meet = redis::cmd("CLUSTER");
+        let _ok: String = seed.call(meet.arg("MEET").arg("127.0.0.1").arg(node.port).arg(bus));
+        let id: String = node.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+        self.nodes.push(node);
+        eventually("every node knows the new one", || {
+            self.alive().all(|node| {
+                let nodes: String = node.raw().call(redis::cmd("CLUSTER").arg("NODES"));
+                nodes
+                    .lines()
+                    .any(|line| line.starts_with(&id) && !line.contains("handshake"))
+            })
+        });
+    }
+
+    /// Moves a slot with its keys to the node that was added last.
+    pub fn move_slot_to_newest(&self, slot: u16) {
+        self.move_slot_between(slot, self.primary_of(slot), self.nodes.last().unwrap());
+    }
+
+    /// Moves a slot with its keys to another primary.
     pub fn move_slot(&self, slot: u16) {
         let from = self.primary_of(slot);
         let to = [0, 6000, 12000].map(|slot| self.primary_of(slot));
         let to = to.into_iter().find(|node| node.port != from.port).unwrap();
+        self.move_slot_between(slot, from, to);
+    }
+
+    /// A few keys at a time, as `redis-cli --cluster reshard` does.
+    fn move_slot_between(&self, slot: u16, from: &TcpRedis, to: &TcpRedis) {
         let id = |node: &TcpRedis| -> String { node.raw().call(redis::cmd("CLUSTER").arg("MYID")) };
         let set = |at: &TcpRedis, state: &str, id: &str| {
             let mut command = redis::cmd("CLUSTER");

@@ -40,6 +40,10 @@ pub enum Fault {
     FailOverBehind,
     /// The replica takes over while the primary lives, and every second instance goes on with the old one.
     TwoPrimaries,
+    /// The primary of a shard is killed; its replica takes over, and gets one in turn.
+    KillPrimary,
+    /// The slots of some shards move to other primaries.
+    MoveSlots,
     LinkToRedis(usize, Mode),
     LinkToPostgres(usize, Mode),
     KillPostgres,
@@ -62,6 +66,7 @@ impl Fault {
                 | Self::FailOver
                 | Self::FailOverBehind
                 | Self::TwoPrimaries
+                | Self::KillPrimary
         )
     }
 
@@ -69,6 +74,16 @@ impl Fault {
     /// it lost.
     pub fn suits(self, kind: Kind, durability: &str) -> bool {
         match self {
+            Self::KillPrimary => kind == Kind::Cluster,
+            // `MIGRATE` waits for no replica of the node that it moves keys to.
+            Self::MoveSlots => kind == Kind::Cluster && durability != "replica",
+            Self::Rebuild
+            | Self::LinkToPostgres(..)
+            | Self::KillPostgres
+            | Self::FreezePostgres
+            | Self::KillInstance(_)
+            | Self::FreezeInstance(_) => true,
+            _ if matches!(kind, Kind::Cluster) => false,
             Self::FailOver | Self::FailOverBehind | Self::TwoPrimaries => kind == Kind::WithReplica,
             // A replica does not help a primary that forgets and stays one.
             Self::Flush | Self::EmptyStart | Self::OlderData | Self::TornFile(_) => durability != "replica",
@@ -135,7 +150,7 @@ impl Campaign {
 pub fn any(random: &mut StdRng, instances: usize) -> Fault {
     let instance = random.random_range(0..instances);
     let mode = MODES[random.random_range(0..MODES.len())];
-    match random.random_range(0..24) {
+    match random.random_range(0..28) {
         0 | 1 => Fault::KillRedis,
         2 => Fault::FreezeRedis,
         3 => Fault::SlowDisk(random.random_range(10..400)),
@@ -155,7 +170,9 @@ pub fn any(random: &mut StdRng, instances: usize) -> Fault {
         20 => Fault::FreezePostgres,
         21 => Fault::KillInstance(instance),
         22 => Fault::FreezeInstance(instance),
-        _ => Fault::Rebuild,
+        23 => Fault::Rebuild,
+        24 | 25 => Fault::KillPrimary,
+        _ => Fault::MoveSlots,
     }
 }
 
@@ -238,6 +255,17 @@ async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRn
             promote(world);
             world.lead_half_to_primary();
         }
+        Fault::KillPrimary => {
+            let slot = slots(world, sale, random).await[0];
+            let cluster = world.cluster.as_mut().unwrap();
+            cluster.kill_primary_of(slot);
+            cluster.give_heir_a_replica(slot);
+        }
+        Fault::MoveSlots => {
+            for slot in slots(world, sale, random).await {
+                world.cluster.as_ref().unwrap().move_slot(slot);
+            }
+        }
         Fault::LinkToRedis(of, mode) => world.instances[of].redis.set(mode),
         Fault::LinkToPostgres(of, mode) => world.instances[of].postgres.set(mode),
         Fault::KillPostgres => world.postgres.kill(),
@@ -294,6 +322,8 @@ async fn end(world: &mut World, struck: Struck) -> Injection {
         | Fault::FlushScripts
         | Fault::LoseItem
         | Fault::Flush
+        | Fault::KillPrimary
+        | Fault::MoveSlots
         | Fault::FreezePostgres
         | Fault::FreezeInstance(_)
         | Fault::Rebuild => {}
@@ -316,6 +346,15 @@ fn fail_over(world: &mut World) {
     world.redis[0].kill();
     promote(world);
     world.lead_to_primary();
+}
+
+/// The slots of the sale's shards, from a random one on.
+async fn slots(world: &World, sale: SaleId, random: &mut StdRng) -> Vec<u16> {
+    let shards = world.app.sales.fixed(sale).await.unwrap().unwrap().shards;
+    let first = random.random_range(0..shards);
+    let cluster = world.cluster.as_ref().unwrap();
+    let slot = |shard| cluster.slot(&ShardKey { sale, shard }.shard());
+    (0..shards).map(|shard| slot((first + shard) % shards)).collect()
 }
 
 async fn lose_item(world: &World, sale: SaleId, random: &mut StdRng) {

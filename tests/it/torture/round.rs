@@ -43,7 +43,7 @@ impl Plan {
     pub fn any(seed: u64, kind: Kind, strikes: usize) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let durability = match (kind, random.random_range(0..4)) {
-            (Kind::WithReplica, 0..=1) => "replica",
+            (Kind::WithReplica | Kind::Cluster, 0..=1) => "replica",
             (_, 0..=2) => "redis",
             _ => "postgres",
         };

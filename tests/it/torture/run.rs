@@ -132,8 +132,15 @@ async fn lane(run: &Run) {
             return;
         }
         let narrow = run.settings.campaign.narrow();
-        let either = [Kind::One, Kind::WithReplica][usize::try_from(block % 2).unwrap()];
-        let kind = narrow.map_or(either, |(kind, ..)| kind);
+        let kinds = [
+            Kind::One,
+            Kind::WithReplica,
+            Kind::Cluster,
+            Kind::WithReplica,
+            Kind::One,
+        ];
+        let next = kinds[usize::try_from(block).unwrap() % kinds.len()];
+        let kind = narrow.map_or(next, |(kind, ..)| kind);
         let mut world = World::start(kind, INSTANCES, &run.settings.variables).await;
         for round in first..end {
             if run.is_over() {

@@ -5,7 +5,7 @@ use super::proxy::{Mode, Proxy};
 use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{FOLDER, FreshPostgres, Frozen, copy_files, free_port, kill};
+use crate::support::servers::{Cluster, FOLDER, FreshPostgres, Frozen, copy_files, free_port, kill};
 use flashsale::embedded::{RedisOptions, RedisServer};
 use flashsale::flow::App;
 use flashsale::ledger::Ledger;
@@ -25,6 +25,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(40);
 pub enum Kind {
     One,
     WithReplica,
+    /// Three primaries with a replica each, which only their memory keeps.
+    Cluster,
 }
 
 /// A Redis that keeps what it acknowledged, on a disk that may be weak.
@@ -221,8 +223,9 @@ impl Drop for Instance {
 /// See the module.
 pub struct World {
     pub kind: Kind,
-    /// The primary first.
+    /// The primary first; none on a cluster.
     pub redis: Vec<Node>,
+    pub cluster: Option<Cluster>,
     /// From replicas to the primary.
     pub replication: Proxy,
     pub postgres: FreshPostgres,
@@ -242,19 +245,27 @@ impl World {
         let redis: Vec<Node> = match kind {
             Kind::One => vec![Node::start()],
             Kind::WithReplica => vec![Node::start(), Node::start()],
+            Kind::Cluster => Vec::new(),
+        };
+        let cluster = (kind == Kind::Cluster).then(Cluster::start);
+        // The nodes of a cluster name each other's addresses, past any link.
+        let first = redis.first().map(Node::socket).unwrap_or_default();
+        let url = |link: &Proxy| {
+            let one = || format!("redis://127.0.0.1:{}", link.port);
+            cluster.as_ref().map_or_else(one, Cluster::url)
         };
         let postgres = FreshPostgres::start().await;
-        let replication = Proxy::to(redis[0].socket()).await;
-        let own_redis = Proxy::to(redis[0].socket()).await;
+        let replication = Proxy::to(first.clone()).await;
+        let own_redis = Proxy::to(first.clone()).await;
         let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
         let socket = socket(&postgres.url());
         let mut started = Vec::new();
         for number in 0..instances {
-            let link = Proxy::to(redis[0].socket()).await;
+            let link = Proxy::to(first.clone()).await;
             let ledger = Proxy::to(socket.clone()).await;
             let port = free_port();
             let environment = [
-                ("FLASHSALE_REDIS_URL", format!("redis://127.0.0.1:{}", link.port)),
+                ("FLASHSALE_REDIS_URL", url(&link)),
                 (
                     "FLASHSALE_DATABASE_URL",
                     format!(
@@ -278,15 +289,14 @@ impl World {
             });
         }
         let (stock, ledger) = (
-            Stock::connect(&format!("redis://127.0.0.1:{}", own_redis.port))
-                .await
-                .unwrap(),
+            Stock::connect(&url(&own_redis)).await.unwrap(),
             Ledger::connect(&postgres.url()).await.unwrap(),
         );
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2);
         let mut world = Self {
             kind,
             redis,
+            cluster,
             replication,
             pool: pool.connect(&postgres.url()).await.unwrap(),
             postgres,
@@ -333,11 +343,13 @@ impl World {
 
     /// Leads all links to the first node.
     pub fn lead_to_primary(&self) {
-        for instance in &self.instances {
-            instance.redis.lead_to(self.redis[0].socket());
+        let Some(primary) = self.redis.first() else {
+            return;
+        };
+        let links = self.instances.iter().map(|instance| &instance.redis);
+        for link in links.chain([&self.replication, &self.own_redis]) {
+            link.lead_to(primary.socket());
         }
-        self.replication.lead_to(self.redis[0].socket());
-        self.own_redis.lead_to(self.redis[0].socket());
     }
 
     /// Leads every second instance to the first node.
