@@ -38,9 +38,15 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
     .into()
 }
 
+/// Where the program is: the one that was built with the tests, unless `FLASHSALE_TEST_PROGRAM` names another, like a
+/// release build.
+pub fn program_path() -> String {
+    std::env::var("FLASHSALE_TEST_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flashsale").to_owned())
+}
+
 /// The program, with these variables and no others, in a folder without `flashsale.toml`.
 pub fn program(environment: &BTreeMap<String, String>, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flashsale"));
+    let mut command = Command::new(program_path());
     command
         .args(args)
         .env_clear()

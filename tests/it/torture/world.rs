@@ -2,6 +2,7 @@
 //! between them. Each can be killed, stopped, cut off and started again; all end when this is dropped.
 
 use super::proxy::{Mode, Proxy};
+use crate::support::app::program_path;
 use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
@@ -152,11 +153,6 @@ impl Node {
     }
 }
 
-/// The program that is tortured: that of the tests, unless `TORTURE_PROGRAM` names another, like a release build.
-fn program() -> String {
-    std::env::var("TORTURE_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flashsale").to_owned())
-}
-
 /// One instance of the program, with links of its own.
 pub struct Instance {
     child: Option<Child>,
@@ -178,7 +174,7 @@ impl Instance {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--", &program()])
+            .args(["--pdeathsig", "KILL", "--", &program_path()])
             .args(["serve", "--role", "all"])
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
