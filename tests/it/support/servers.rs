@@ -286,12 +286,12 @@ impl Cluster {
         let _ok: String = seed.call(meet.arg("MEET").arg("127.0.0.1").arg(node.port).arg(bus));
         let id: String = node.raw().call(redis::cmd("CLUSTER").arg("MYID"));
         self.nodes.push(node);
-        eventually("every node knows the new one", || {
+        eventually("every node knows the new one, and it takes writes", || {
             self.alive().all(|node| {
                 let nodes: String = node.raw().call(redis::cmd("CLUSTER").arg("NODES"));
-                nodes
-                    .lines()
-                    .any(|line| line.starts_with(&id) && !line.contains("handshake"))
+                let info: String = node.raw().call(redis::cmd("CLUSTER").arg("INFO"));
+                let knows = |line: &str| line.starts_with(&id) && !line.contains("handshake");
+                nodes.lines().any(knows) && info.contains("cluster_state:ok")
             })
         });
     }
