@@ -5,21 +5,22 @@
 -- allow-oom: a damaged shard must be restored also when memory is short.
 --
 -- KEYS[1] {sale:shard}:shard      string  rewritten; never expires
--- KEYS[2] {sale:shard}:events     stream  created empty, if it was empty or not there; never expires
+-- KEYS[2] {sale:shard}:events     stream  created empty, if it has nothing that could be taken in; never expires
 -- KEYS[3] {sale:shard}:transfers  hash    forgotten: their units are counted as this shard's, or have arrived
 -- KEYS[4] {sale:shard}:fences     hash    forgotten, and set anew
 -- ARGV[1] epoch   the one that was looked at; 0 when the shard had none
 -- ARGV[2] next    a later one
 -- ARGV[3] record  the shard's, loading and without a permit
--- ARGV[4..] lender, epoch for each other shard of the sale
--- Returns {'BEGUN', lost}  the shard is loading; lost is 1 if it had no stream
+-- ARGV[4] known   the epoch that the ledger knows: events of an earlier one are never taken in
+-- ARGV[5..] lender, epoch for each other shard of the sale
+-- Returns {'BEGUN', lost}  the shard is loading; lost is 1 if it had no stream, or one that is never taken in
 --         {'CHANGED'}      it is of another epoch, or has events: look again
 -- Retry:  the second run finds another epoch.
 -- Caller: src/stock/restore.rs
 
 local shard_key, events_key, transfers_key, fences_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local epoch, next_epoch, record = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-if not (epoch and next_epoch) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 1 or #ARGV > 515 then
+local epoch, next_epoch, record, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+if not (epoch and next_epoch and known) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 0 or #ARGV > 516 then
   return redis.error_reply('BADARG begin_restore')
 end
 -- Whatever stands in a key's place goes.
@@ -31,7 +32,8 @@ if redis.call('TYPE', shard_key).ok == 'string' then
   end
 end
 local had_stream = redis.call('TYPE', events_key).ok == 'stream'
-if its_epoch ~= epoch or (had_stream and redis.call('XLEN', events_key) > 0) then
+local last = had_stream and redis.call('XREVRANGE', events_key, '+', '-', 'COUNT', 1)[1]
+if its_epoch ~= epoch or (last and tonumber(last[1]:match('^%d+')) >= known) then
   return { 'CHANGED' }
 end
 
@@ -40,7 +42,7 @@ redis.call('SET', shard_key, record)
 -- As in preload.lua: a stream that is empty and exists.
 redis.call('XADD', events_key, ARGV[2] .. '-0', 'created', '')
 redis.call('XTRIM', events_key, 'MAXLEN', 0)
-for at = 4, #ARGV, 2 do
+for at = 5, #ARGV, 2 do
   redis.call('HSET', fences_key, ARGV[at], ARGV[at + 1])
 end
-return { 'BEGUN', had_stream and 0 or 1 }
+return { 'BEGUN', had_stream and not last and 0 or 1 }

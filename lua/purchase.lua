@@ -16,7 +16,7 @@
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
 --         {'LOOK', number}               some of the shopper's orders are in the ledger alone: look there first
---         {'STOPPED'}                    the shard has no permit to sell: it is being reconciled with the ledger
+--         {'STOPPED'}                    the shard has no permit to sell, or is being written anew
 --         {'OVERLOADED'}                 too much waits for the ledger
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the window is full for that long
@@ -59,7 +59,10 @@ if buyer then
   local _, at = orders:find(order, 1, true)
   if at then
     local _, its_item, its_quantity = unpack('>BI2I4', orders, at + 1)
-    if its_item ~= item or its_quantity ~= quantity then
+    if state == 0 then
+      -- It is being written anew: this row may be of a life that is over.
+      return { 'STOPPED' }
+    elseif its_item ~= item or its_quantity ~= quantity then
       return { 'KEY_REUSED' }
     end
     if call('EXISTS', events_key) == 0 then

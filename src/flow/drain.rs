@@ -88,6 +88,13 @@ async fn drain_claimed(
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     };
+    if last.epoch < claim.epoch {
+        // A shard begins another life only once the ledger has all that it wrote in this one. So whoever wrote these did
+        // not know that it was over: a primary that a replica had taken over from, or data of an earlier day. Their units
+        // have been given to others since. They stay until the shard is rebuilt, and nobody is told that they are in.
+        *complete = Some(began);
+        return Ok(DrainOutcome::Empty);
+    }
     // Nobody can note another server while the claim stands.
     let server = app.stock.run_id(key).await?;
     if claim

@@ -22,7 +22,7 @@ use crate::domain::time::Millis;
 use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::{RebuildClaim, Restored, Standing};
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::ShardReading;
+use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::record::{BuyerRecord, OrderRecord};
 use crate::stock::transfer::{Destination, Transfer};
 use crate::{bugs, crash};
@@ -116,9 +116,10 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             epochs,
             servers,
             orders,
+            left_out,
         }) => {
             crash::point("rebuild.before_commit");
-            let lost = lost(app, sale.id, &claim, &epochs);
+            let lost = lost(app, sale.id, &claim, &epochs, left_out);
             claim.finish(&epochs, &servers, &lost).await?;
             crash::point("rebuild.after_commit");
             tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
@@ -150,6 +151,8 @@ enum Written {
         epochs: BTreeMap<u16, i64>,
         servers: BTreeMap<u16, String>,
         orders: usize,
+        /// Orders that each of them had accepted in an earlier life, and that nobody took in.
+        left_out: BTreeMap<u16, i64>,
     },
     /// The shards that were not to be written account for too much.
     TooMuchElsewhere,
@@ -184,9 +187,23 @@ async fn write_anew(
         .iter()
         .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
         .collect();
-    let mut without_events = Vec::new();
+    let (mut without_events, mut left_out) = (Vec::new(), BTreeMap::new());
     // Before the others are told: what a shard sends in the life that is ending must not be fenced off.
     for (shard, life) in &lives {
+        let known = seen.get(shard).copied().unwrap_or_default();
+        let unknown = unknown_events(
+            app,
+            claim,
+            ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            },
+            known,
+        )
+        .await?;
+        if unknown > 0 {
+            left_out.insert(*shard, unknown);
+        }
         // One that has no stream has lost its events, which is noticed in a moment.
         let wrote = app
             .stock
@@ -199,7 +216,8 @@ async fn write_anew(
         let is_ahead = wrote
             .zip(claim.standings.get(shard))
             .is_some_and(|(wrote, it)| is_ahead(wrote, it));
-        if app.stock.begin_restore(sale, *shard, *life, &fences).await?.lost_events || is_ahead {
+        let begun = app.stock.begin_restore(sale, *shard, *life, known, &fences).await?;
+        if begun.lost_events || is_ahead {
             without_events.push(*shard);
         }
     }
@@ -225,7 +243,22 @@ async fn write_anew(
         epochs,
         servers,
         orders: live.orders,
+        left_out,
     })
+}
+
+/// How many orders that are still in a shard's stream, of a life before the one that the ledger knows, it does not know;
+/// at least so many.
+async fn unknown_events(app: &App, claim: &mut RebuildClaim, key: ShardKey, known: i64) -> Result<i64, Fault> {
+    let Ok(events) = app.stock.events(key, EVENTS_MAX).await else {
+        // There is nothing that could be read.
+        return Ok(0);
+    };
+    let stale = events.iter().filter(|event| event.position.epoch < known);
+    let orders: Vec<Uuid> = stale
+        .filter_map(|event| Some(event.reserved.as_ref().ok()?.order.0))
+        .collect();
+    claim.unknown_orders(&orders).await
 }
 
 /// Whether a shard has written events, or had a life, of which the ledger knows nothing.
@@ -258,7 +291,13 @@ async fn forget_revoked(
 }
 
 /// How many orders each shard had accepted that nobody knows any more, as far as this process has seen.
-fn lost(app: &App, sale: SaleId, claim: &RebuildClaim, epochs: &BTreeMap<u16, i64>) -> BTreeMap<u16, i64> {
+fn lost(
+    app: &App,
+    sale: SaleId,
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+    left_out: BTreeMap<u16, i64>,
+) -> BTreeMap<u16, i64> {
     let known = epochs.keys().filter_map(|shard| {
         let seen = app.permits.last_seen(ShardKey { sale, shard: *shard })?;
         let drained = claim.standings.get(shard)?.position;
@@ -268,7 +307,10 @@ fn lost(app: &App, sale: SaleId, claim: &RebuildClaim, epochs: &BTreeMap<u16, i6
         let lost = seen.seq - drained;
         (in_this_life && lost > 0).then_some((*shard, lost))
     });
-    let known: BTreeMap<u16, i64> = known.collect();
+    let mut known: BTreeMap<u16, i64> = known.collect();
+    for (shard, orders) in left_out {
+        *known.entry(shard).or_default() += orders;
+    }
     if !known.is_empty() {
         tracing::error!(%sale, shards = ?known, "orders that Redis had accepted are lost; at least so many");
     }

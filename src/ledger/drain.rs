@@ -22,7 +22,7 @@ pub struct Claim {
     /// The last event that has been taken in.
     pub position: Position,
     /// The life of the shard that the ledger knows.
-    epoch: i64,
+    pub epoch: i64,
     /// The Redis server on which the shard was last reconciled.
     pub run_id: Option<String>,
 }
@@ -103,15 +103,12 @@ impl Claim {
         };
         let mut rows = Vec::with_capacity(events.len());
         let mut dead: Vec<Dead<'_>> = Vec::new();
-        let mut stale = Vec::new();
         for event in events {
             match row(sale, event) {
-                Ok(row) if row.position.epoch < self.epoch => stale.push(row.reserved.order.0),
                 Ok(row) => rows.push(row),
                 Err(reason) => dead.push((event.position, &event.raw, reason, None)),
             }
         }
-        self.leave_out(&stale).await?;
         let mut drained = Drained::default();
         if let Err(error) = self.insert(&rows, now, &mut drained).await? {
             // One row spoils a batch: find it by taking them one by one.
@@ -168,39 +165,6 @@ impl Claim {
         }
         commit(self.tx).await?;
         Ok(drained)
-    }
-
-    /// Counts, of orders of an earlier life of the shard, those that the ledger does not know as lost.
-    ///
-    /// A shard begins another life only once the ledger has all that it wrote in this one. So whoever wrote them did
-    /// not know that it was over: a primary that a replica had taken over from, or data of an earlier day. Their units
-    /// and their shoppers' limits have been given to others since.
-    async fn leave_out(&mut self, stale: &[Uuid]) -> Result<(), Fault> {
-        if stale.is_empty() {
-            return Ok(());
-        }
-        let known = sqlx::query_scalar!(
-            "select count(*) as \"known!\" from orders where order_id = any($1)",
-            stale
-        );
-        let known = known.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
-        let lost = i64::try_from(stale.len()).unwrap_or(i64::MAX) - known;
-        if lost > 0 {
-            tracing::error!(
-                sale = %self.sale, shard = self.shard, lost,
-                "orders of an earlier life of a shard are lost: a Redis accepted them that others had taken over from"
-            );
-        }
-        sqlx::query!(
-            "update shards set lost_orders = lost_orders + $3 where sale_id = $1 and shard = $2",
-            self.sale.0,
-            small(self.shard),
-            lost
-        )
-        .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
-        Ok(())
     }
 
     /// Stores rows and counts their units as held, behind a savepoint. The inner error says that the data cannot be

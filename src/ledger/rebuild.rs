@@ -326,6 +326,22 @@ impl RebuildClaim {
         })
     }
 
+    /// How many of these orders the ledger does not know.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn unknown_orders(&mut self, orders: &[Uuid]) -> Result<i64, Fault> {
+        if orders.is_empty() {
+            return Ok(0);
+        }
+        let known = sqlx::query_scalar!(
+            "select count(*) as \"known!\" from orders where order_id = any($1)",
+            orders
+        );
+        let known = known.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        Ok(i64::try_from(orders.len()).unwrap_or(i64::MAX) - known)
+    }
+
     /// Gives the shards free again, as they are.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use uuid::Uuid;
 /// A shard's next life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// Whether its events were gone: its shoppers may have orders that nobody else has heard of.
+    /// Whether its events were gone, or are left out: its shoppers may have orders that nobody else has heard of.
     pub lost_events: bool,
 }
 
@@ -26,7 +26,8 @@ pub struct Begun {
 const STEP: usize = 1000;
 
 impl Stock {
-    /// Begins a shard's next life, if it is in the life `epoch` and has no events: forgets its transfers and fences,
+    /// Begins a shard's next life, if it is in the life `epoch` and has no events but those of a life before the one that
+    /// is `known` to the ledger: forgets its transfers and fences,
     /// which the ledger has made good, and marks it as loading until [`Stock::end_restore`].
     ///
     /// # Errors
@@ -36,6 +37,7 @@ impl Stock {
         sale: &Sale,
         shard: u16,
         (epoch, next): (i64, i64),
+        known: i64,
         fences: &[(u16, i64)],
     ) -> Result<Begun, Fault> {
         let key = ShardKey { sale: sale.id, shard };
@@ -46,7 +48,8 @@ impl Stock {
             .key(key.fences());
         call.arg(epoch)
             .arg(next)
-            .arg(record(sale, Lifecycle::Loading, next).encode(&sale.purchase_rate));
+            .arg(record(sale, Lifecycle::Loading, next).encode(&sale.purchase_rate))
+            .arg(known);
         for (lender, epoch) in fences {
             call.arg(*lender).arg(*epoch);
         }

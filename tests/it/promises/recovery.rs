@@ -403,6 +403,32 @@ async fn orders_that_nobody_knows_any_more_are_counted_and_their_units_sold_once
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_a_life_that_is_over_are_never_taken_in_and_are_counted() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    let order = bought(&world.app, &sale, "late", "k", 2).await;
+    // Elsewhere the shard has begun another life, of which this Redis knows nothing.
+    world
+        .execute("update shards set epoch = epoch + 1 where sale_id = $1", sale.id)
+        .await
+        .unwrap();
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let taken_in = "select count(*) from orders where sale_id = $1";
+    assert_eq!(world.number(taken_in, sale.id).await, 0);
+    let replayed = buy(&world.app, &sale, "late", "k", 2).await;
+    assert!(
+        matches!(&replayed, PurchaseOutcome::Replayed(it) if it.id == order.id && !it.confirmed),
+        "{replayed:?}"
+    );
+    rebuild(&world.app, &sale, &[0]).await;
+    assert_eq!(world.number(taken_in, sale.id).await, 0);
+    assert_eq!(lost_orders(&world, &sale).await, 1);
+    let anew = buy(&world.app, &sale, "late", "k", 2).await;
+    assert!(matches!(anew, PurchaseOutcome::Reserved(_)), "{anew:?}");
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit() {
     let mut lab = Forgetful::with(&Terms::of(10, 4)).await;
     bought(&lab.world.app, &lab.sale, "first", "k", 1).await;

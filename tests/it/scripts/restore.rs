@@ -33,7 +33,7 @@ async fn drained() -> Shop {
 
 async fn begin(shop: &Shop, life: (i64, i64)) -> Result<(), Fault> {
     shop.stock
-        .begin_restore(&shop.sale, 0, life, &[(0, life.1), (1, 1)])
+        .begin_restore(&shop.sale, 0, life, life.0, &[(0, life.1), (1, 1)])
         .await
         .map(|_| ())
 }
@@ -111,6 +111,18 @@ async fn a_life_begins_only_after_the_one_that_was_looked_at_and_with_nothing_un
     let begun = shop.dump();
     assert!(refused(&begin(&shop, (1, 2)).await), "twice is once");
     assert_eq!(shop.dump(), begun);
+}
+
+#[tokio::test]
+async fn events_of_a_life_before_the_one_that_the_ledger_knows_are_left_out() {
+    let shop = drained().await;
+    shop.reserve("cyd", "k", 1).await;
+    let begin = async |known| shop.stock.begin_restore(&shop.sale, 0, (1, 4), known, &[]).await;
+    assert!(begin(1).await.is_err(), "they may still be taken in");
+    assert!(begin(2).await.unwrap().lost_events);
+    assert_eq!(shop.read().await.undrained, 0);
+    // Nor does anybody say that this order is in the ledger, because its event is gone.
+    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Stopped);
 }
 
 #[tokio::test]
@@ -195,12 +207,14 @@ async fn arguments_out_of_bounds_are_refused() {
     let key = shop.key;
     let record = "x".repeat(45);
     let begins: &[&[&str]] = &[
-        &["", "2", &record],
-        &["1", "", &record],
-        &["1", "1", &record],
-        &["2", "1", &record],
-        &["1", "2", &record[1..]],
-        &["1", "2", &record, "1"],
+        &["", "2", &record, "1"],
+        &["1", "", &record, "1"],
+        &["1", "1", &record, "1"],
+        &["2", "1", &record, "1"],
+        &["1", "2", &record[1..], "1"],
+        &["1", "2", &record, ""],
+        &["1", "2", &record],
+        &["1", "2", &record, "1", "1"],
     ];
     let keys = [key.shard(), key.events(), key.transfers(), key.fences()];
     assert_refused(&shop, &BEGIN_RESTORE, &keys, begins);

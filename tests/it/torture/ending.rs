@@ -2,15 +2,21 @@
 
 use super::history::{Buyer, Final, Grant, LedgerOrder, LedgerPayment, LedgerRestock, Op, Request, Shard, Terms};
 use super::world::World;
+use crate::support::poll::pass;
 use chrono::{DateTime, Utc};
 use flashsale::domain::ids::{SaleId, UserId};
 use flashsale::domain::sale::Sale;
 use flashsale::domain::shard::home_shard;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
+use flashsale::stock::read_shard::ShardReading;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often the shards are looked at until nothing moves between them.
+const LOOKS_MAX: u32 = 200;
 
 /// What is still on its way or undecided, in words; empty at rest. Holds that have not expired are, too.
 pub async fn unrest(world: &World, sale: &Sale) -> String {
@@ -57,7 +63,7 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         .collect();
     end.payments
         .retain(|it| own.contains(&it.payment) || it.matched.is_some());
-    for reading in world.app.stock.read_shards(sale).await.unwrap() {
+    for reading in read_shards(world, sale).await {
         end.shards.push(Shard {
             shard: reading.shard,
             epoch: reading.record.epoch,
@@ -83,6 +89,25 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         end.audit.push(format!("{:?}", audit.items));
     }
     end
+}
+
+/// Every shard as of one moment: a job evens out what is free now and then, also at rest.
+async fn read_shards(world: &World, sale: &Sale) -> Vec<ShardReading> {
+    let read = async || world.app.stock.read_shards(sale).await.unwrap();
+    let versions = |readings: &[ShardReading]| -> Vec<i64> {
+        let items = readings.iter().flat_map(|reading| reading.items.values());
+        items.map(|counters| counters.version).collect()
+    };
+    let mut before = read().await;
+    for _ in 0..LOOKS_MAX {
+        let now = read().await;
+        if versions(&now) == versions(&before) && now.iter().all(|reading| reading.transfers.is_empty()) {
+            return now;
+        }
+        pass(Duration::from_millis(20)).await;
+        before = now;
+    }
+    before
 }
 
 async fn read_buyer(world: &World, sale: &Sale, terms: &Terms, user: &str) -> Option<Buyer> {

@@ -1,5 +1,6 @@
 //! A link between two processes that can be cut, stalled, slowed and robbed of its answers.
 
+use crate::support::poll::pass;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -125,7 +126,7 @@ async fn pump(
                 return;
             }
             Mode::Slow(millis) => {
-                tokio::time::sleep(Duration::from_millis(millis)).await;
+                pass(Duration::from_millis(millis)).await;
                 to.write_all(piece).await
             }
             Mode::Dribbling if answers => dribble(&mut to, piece).await,
