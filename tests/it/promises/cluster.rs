@@ -90,6 +90,18 @@ async fn a_primary_that_dies_while_it_sells_costs_no_unit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_primaries_die_one_after_the_other_costs_no_unit() {
+    sells_out_while("replica", |cluster, sale| {
+        let slot = slot(cluster, sale, 0);
+        for _ in 0..2 {
+            cluster.kill_primary_of(slot);
+            cluster.give_heir_a_replica(slot);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_while_its_shard_sells_costs_no_unit() {
     let sold = sells_out_while("redis", |cluster, sale| {
         for shard in 0..4 {

@@ -276,6 +276,16 @@ impl Cluster {
         replica.replicate(self.primary_of(slot));
         self.primary_of(slot).is_followed();
         self.nodes.push(replica);
+        // Otherwise nobody would vote for it, nor would it stand for election.
+        let (replica, primary) = (self.nodes.last().unwrap(), self.primary_of(slot));
+        let id: String = replica.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+        let of: String = primary.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+        eventually("every node knows the replica, and it knows its primary's slots", || {
+            let view = |node: &TcpRedis| -> String { node.raw().call(redis::cmd("CLUSTER").arg("NODES")) };
+            let knows = |line: &str| line.starts_with(&id) && line.contains("slave") && line.contains(&of);
+            let has_slots = |line: &str| line.starts_with(&of) && line.split(' ').count() > 8;
+            self.alive().all(|node| view(node).lines().any(knows)) && view(replica).lines().any(has_slots)
+        });
     }
 
     /// Adds a primary without slots.
