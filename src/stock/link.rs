@@ -4,20 +4,26 @@
 use super::{CALL_MAX, CONNECT_MAX, bounded};
 use crate::domain::fault::Fault;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::cluster::ClusterClientBuilder;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture,
-    Value,
+    RedisResult, Value,
 };
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 /// What the URL of a cluster begins with.
 const CLUSTER: &str = "redis+cluster://";
 /// How often a cluster is asked again while a slot moves or a replica takes over; the time limit of a call ends it.
 const RETRIES_MAX: u32 = 8;
+/// How long it may take to ask a cluster anew who has what, and how long that is believed.
+const RENEW_MAX: Duration = Duration::from_secs(2);
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// The shortest and the longest wait in between, in milliseconds.
 const RETRY_WAIT: (u64, u64) = (20, 400);
 
@@ -27,7 +33,60 @@ pub(super) enum Link {
     /// One server.
     One(ConnectionManager),
     /// A cluster; every call is sent where the slot of its keys is, also while it moves.
-    Cluster(ClusterConnection),
+    Cluster(Arc<ClusterLink>),
+}
+
+/// A connection to a cluster that does not stay with a node that is silent.
+///
+/// The client learns that slots have another owner from answers and from broken connections. A node that hangs, or that
+/// the network has cut off, gives neither, so the client would ask it for ever. So a call that got no answer in time has
+/// the cluster asked anew who has what.
+pub(super) struct ClusterLink {
+    client: ClusterClient,
+    now: RwLock<ClusterConnection>,
+    renewing: AtomicBool,
+}
+
+/// A call under way; dropped without an answer, its node is silent.
+struct Call(Option<Arc<ClusterLink>>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.take() {
+            link.renew();
+        }
+    }
+}
+
+impl ClusterLink {
+    fn connection(&self) -> ClusterConnection {
+        // What it guards is whole at every moment, also after a panic.
+        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Does a call, and notes if nothing came of it in time.
+    async fn watched<T>(self: Arc<Self>, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut call = Call(Some(self));
+        let answer = answer.await;
+        if !matches!(&answer, Err(error) if error.is_timeout()) {
+            call.0 = None;
+        }
+        answer
+    }
+
+    /// Connects anew, one at a time and not more often than once a second.
+    fn renew(self: Arc<Self>) {
+        if self.renewing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tokio::spawn(async move {
+            if let Ok(Ok(fresh)) = tokio::time::timeout(RENEW_MAX, self.client.get_async_connection()).await {
+                *self.now.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+            }
+            tokio::time::sleep(RENEW_AGAIN).await;
+            self.renewing.store(false, Ordering::SeqCst);
+        });
+    }
 }
 
 /// How to have a connection of one's own.
@@ -104,7 +163,12 @@ impl Link {
             .build()
             .map_err(unreachable)?;
         let connected = client.get_async_connection().await.map_err(unreachable)?;
-        Ok((Self::Cluster(connected), Way::Cluster(any)))
+        let link = ClusterLink {
+            client,
+            now: RwLock::new(connected),
+            renewing: AtomicBool::new(false),
+        };
+        Ok((Self::Cluster(Arc::new(link)), Way::Cluster(any)))
     }
 
     pub(super) const fn is_cluster(&self) -> bool {
@@ -149,10 +213,11 @@ impl Link {
     pub(super) async fn ask_server_of<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
-            Self::Cluster(connection) => {
+            Self::Cluster(link) => {
                 let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
-                let mut connection = connection.clone();
+                let mut connection = link.connection();
                 let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(route));
+                let answer = Arc::clone(link).watched(answer);
                 bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await
             }
         }
@@ -162,10 +227,10 @@ impl Link {
     pub(super) async fn ask_any<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
-            Self::Cluster(connection) => {
+            Self::Cluster(link) => {
                 let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
-                let mut connection = connection.clone();
-                let answer = connection.route_command(command.clone(), route);
+                let mut connection = link.connection();
+                let answer = Arc::clone(link).watched(connection.route_command(command.clone(), route));
                 bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await
             }
         }
@@ -175,10 +240,10 @@ impl Link {
     pub(super) async fn ask_all<T: FromRedisValue>(&self, command: &Cmd) -> Result<Vec<T>, Fault> {
         match self {
             Self::One(connection) => Ok(vec![bounded(command.query_async(&mut connection.clone())).await?]),
-            Self::Cluster(connection) => {
+            Self::Cluster(link) => {
                 let route = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-                let mut connection = connection.clone();
-                let answers = connection.route_command(command.clone(), route);
+                let mut connection = link.connection();
+                let answers = Arc::clone(link).watched(connection.route_command(command.clone(), route));
                 bounded(async {
                     match answers.await? {
                         Value::Map(answers) => {
@@ -213,7 +278,10 @@ impl ConnectionLike for Link {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::One(connection) => connection.req_packed_command(command),
-            Self::Cluster(connection) => connection.req_packed_command(command),
+            Self::Cluster(link) => {
+                let (mut connection, link) = (link.connection(), Arc::clone(link));
+                Box::pin(async move { link.watched(connection.req_packed_command(command)).await })
+            }
         }
     }
 
@@ -225,14 +293,20 @@ impl ConnectionLike for Link {
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(link) => {
+                let (mut connection, link) = (link.connection(), Arc::clone(link));
+                Box::pin(async move {
+                    link.watched(connection.req_packed_commands(pipeline, offset, count))
+                        .await
+                })
+            }
         }
     }
 
     fn get_db(&self) -> i64 {
         match self {
             Self::One(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
+            Self::Cluster(link) => link.connection().get_db(),
         }
     }
 }

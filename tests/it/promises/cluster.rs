@@ -102,6 +102,15 @@ async fn a_shard_whose_primaries_die_one_after_the_other_costs_no_unit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_hangs_does_not_keep_those_who_wait_for_it() {
+    sells_out_while("redis", |cluster, sale| {
+        let slot = slot(cluster, sale, 0);
+        cluster.hang_primary_of(slot);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_while_its_shard_sells_costs_no_unit() {
     let sold = sells_out_while("redis", |cluster, sale| {
         for shard in 0..4 {

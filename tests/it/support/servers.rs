@@ -149,7 +149,10 @@ impl TcpRedis {
 
 /// Three primaries and a replica of each, as a cluster of the test's own.
 pub struct Cluster {
+    /// Goes on before its nodes are ended.
+    hung: Vec<Frozen>,
     nodes: Vec<TcpRedis>,
+    /// Nodes that are not asked any more.
     dead: Vec<u16>,
 }
 
@@ -169,6 +172,7 @@ impl Cluster {
         let bus: Vec<u16> = (0..6).map(|_| free_port()).collect();
         let nodes: Vec<TcpRedis> = bus.iter().map(|bus| cluster_node(*bus)).collect();
         let cluster = Self {
+            hung: Vec::new(),
             nodes,
             dead: Vec::new(),
         };
@@ -249,6 +253,16 @@ impl Cluster {
     pub fn kill_primary_of(&mut self, slot: u16) {
         let port = self.primary_of(slot).port;
         self.kill(port);
+    }
+
+    /// Stops the primary that has this slot in the middle of whatever it does: its connections stay, and say nothing.
+    pub fn hang_primary_of(&mut self, slot: u16) {
+        let (pid, port) = {
+            let primary = self.primary_of(slot);
+            (primary.server.pid(), primary.port)
+        };
+        self.hung.push(Frozen::one(pid));
+        self.dead.push(port);
     }
 
     /// Ends the only replica of the primary that has this slot.
