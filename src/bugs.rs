@@ -3,6 +3,9 @@
 
 use std::borrow::Cow;
 
+#[cfg(all(feature = "seeded-bugs", not(debug_assertions)))]
+compile_error!("the feature seeded-bugs is for tests; a release build has none");
+
 #[cfg(feature = "seeded-bugs")]
 mod seeded {
     use std::sync::LazyLock;

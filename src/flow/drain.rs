@@ -150,6 +150,8 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     for sale in sales.iter().filter(|sale| sale.lifecycle != Lifecycle::Loading) {
         shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
     }
+    // What another server has taken over is drained there.
+    shards.retain(|(_, key)| !app.permits.has_lost(*key));
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
     let mut backlog = app.stock.undrained(&keys).await?.into_iter();
     shards.retain(|_| backlog.next().is_some_and(|events| events > 0));

@@ -33,7 +33,8 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
         return app.ledger.record_payment(payment, PaymentOutcome::Unmatched).await;
     };
     let gone = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
-        Ok(taken_in) => taken_in,
+        // A process whose Redis was taken over from cannot know what there is.
+        Ok(taken_in) => taken_in && !app.permits.is_superseded(),
         // The money is recorded all the same; whether there is an order, the job finds out.
         Err(fault) => {
             tracing::debug!(%fault, "a payment could not wait for its order");
@@ -111,7 +112,10 @@ async fn settle_one(app: &App, payment: &Payment) -> Result<usize, Fault> {
     let mut settlement = app.ledger.settle_pending(payment, false, now).await?;
     if matches!(settlement, Settlement::NoOrder) {
         let gone = match selling(app, payment).await? {
-            Some(sale) => drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?,
+            Some(sale) => {
+                let taken_in = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?;
+                taken_in && !app.permits.is_superseded()
+            }
             None => true,
         };
         settlement = app.ledger.settle_pending(payment, gone, now).await?;

@@ -69,8 +69,9 @@ struct State {
     admitted: HashSet<String>,
     /// The shards that were reconciled, with what a permit for them says.
     held: HashMap<ShardKey, Held>,
-    /// Shards that were reconciled, and then did not answer as they should.
-    suspects: HashSet<ShardKey>,
+    /// Shards that were reconciled, and then did not answer as they should, with the life that is doubted: one that the
+    /// ledger has given another since was repaired by somebody else.
+    suspects: HashMap<ShardKey, i64>,
     /// The last event that each shard was seen to have written.
     seen: HashMap<ShardKey, Position>,
     /// Shards of which too much waits for the ledger.
@@ -102,17 +103,18 @@ impl Permits {
 
     /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
-        if self.state().held.contains_key(&shard) {
-            self.distrust(shard);
+        let held = self.state().held.get(&shard).map(|held| held.epoch);
+        if let Some(epoch) = held {
+            self.distrust(shard, epoch);
         }
         self.wanted.notify_one();
     }
 
-    /// Has a shard looked at, whatever the ledger says of it.
-    fn distrust(&self, shard: ShardKey) {
+    /// Has a shard looked at in this life, whatever the ledger says of it.
+    fn distrust(&self, shard: ShardKey, epoch: i64) {
         let mut state = self.state();
         state.held.remove(&shard);
-        state.suspects.insert(shard);
+        state.suspects.insert(shard, epoch);
     }
 
     fn grant(&self, shard: ShardKey, held: Held) {
@@ -190,6 +192,16 @@ impl Permits {
         }
     }
 
+    /// The server on which this process has found a shard whole.
+    pub(super) fn server(&self, shard: ShardKey) -> Option<String> {
+        self.state().held.get(&shard).map(|held| held.run_id.clone())
+    }
+
+    /// Whether another server has taken this shard over from the one that this process asks.
+    pub(super) fn has_lost(&self, shard: ShardKey) -> bool {
+        self.state().superseded.contains(&shard)
+    }
+
     fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
     }
@@ -225,18 +237,23 @@ pub(super) async fn uncertain(app: &App, shards: HashSet<ShardKey>) -> Result<Ha
     Ok(uncertain.map(|(shard, _)| shard).collect())
 }
 
-/// Lets go of shards that a promoted replica has taken over, as far as the ledger says so in time.
+/// Lets go of shards that the ledger knows on another server or in another life, as far as it says so in time: somebody
+/// has found them whole there, or written them anew.
 async fn let_go(app: &App) {
     let held = app.permits.state().held.clone();
     let sales: HashSet<SaleId> = held.keys().map(|shard| shard.sale).collect();
     let sales: Vec<SaleId> = sales.into_iter().collect();
     if let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await {
         for (shard, held) in held {
-            let noted = standings
-                .get(&(shard.sale, shard.shard))
-                .and_then(|it| it.run_id.as_ref());
-            if noted.is_some_and(|noted| has_taken_over(noted, &held.run_id)) {
-                app.permits.supersede(shard);
+            let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
+                continue;
+            };
+            match &standing.run_id {
+                Some(noted) if has_taken_over(noted, &held.run_id) => app.permits.supersede(shard),
+                noted if noted.as_ref() != Some(&held.run_id) || standing.epoch != held.epoch => {
+                    app.permits.doubt(shard);
+                }
+                _ => {}
             }
         }
     }
@@ -303,7 +320,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut state = app.permits.state();
     state.held.retain(|shard, _| live.contains(&shard.sale));
-    state.suspects.retain(|shard| live.contains(&shard.sale));
+    state.suspects.retain(|shard, _| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));
     state.braked.retain(|shard| live.contains(&shard.sale));
     state.superseded.retain(|shard| live.contains(&shard.sale));
@@ -462,7 +479,9 @@ async fn attend_on_server(
     let is_known = |key: &ShardKey| {
         // Another process, or this one before, has reconciled it on this very server.
         let standing = standings.get(&(key.sale, key.shard));
-        standing.is_some_and(|it| it.run_id.as_deref() == Some(run_id)) && !suspects.contains(key)
+        standing.is_some_and(|it| {
+            it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > *doubted)
+        })
     };
     let unknown: Vec<u16> = shards
         .iter()
@@ -491,7 +510,7 @@ async fn attend_on_server(
         match permit(app, *key, &held).await {
             Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
             Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
-                app.permits.distrust(*key);
+                app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
             }
             Err(fault) => return Err(fault),

@@ -11,6 +11,7 @@
 use super::App;
 use super::borrow::finish;
 use super::drain::drain_to_now;
+use super::permit::superseded;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
@@ -22,6 +23,7 @@ use crate::domain::time::Millis;
 use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::{RebuildClaim, Restored, Standing};
 use crate::stock::keys::ShardKey;
+use crate::stock::permit::has_taken_over;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::record::{BuyerRecord, OrderRecord};
 use crate::stock::transfer::{Destination, Transfer};
@@ -76,6 +78,11 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
             shard: *shard,
         };
         app.stock.stop(key).await?;
+        let known = seen.get(shard).copied().unwrap_or_default();
+        if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
+            // What it wrote in a life that is over is never taken in.
+            continue;
+        }
         match drain(app, sale, &[*shard]).await {
             // There is nothing that could be read.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {}
@@ -176,7 +183,13 @@ async fn write_anew(
             sale: sale.id,
             shard: *shard,
         };
-        servers.insert(*shard, app.stock.run_id(key).await?);
+        let server = app.stock.run_id(key).await?;
+        let noted = claim.standings.get(shard).and_then(|it| it.run_id.as_ref());
+        // Nobody can note another one while the claim stands.
+        if noted.is_some_and(|noted| has_taken_over(noted, &server)) {
+            return Err(superseded());
+        }
+        servers.insert(*shard, server);
         app.stock.stop(key).await?;
         let epoch = app.stock.epoch(key).await?;
         lives.insert(*shard, (epoch, epoch.max(*standing) + 1));

@@ -26,6 +26,7 @@ const LOOKS_MAX: u32 = 6;
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
 pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
     let mut servers = BTreeMap::new();
     for shard in shards {
         let key = ShardKey {
@@ -51,6 +52,7 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
             found.push(Found {
                 shard,
                 run_id,
+                before: standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone()),
                 wrote,
                 lost: app.permits.lost_since(key, wrote),
             });

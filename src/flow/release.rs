@@ -136,10 +136,14 @@ pub async fn release_now(app: &App, decided: &Decided) {
     if app.permits.is_superseded() {
         return;
     }
-    if let (Delivery::Applied, _) = deliver(app, &outgoing, &HashMap::new()).await {
+    let told = app.permits.server(ShardKey {
+        sale: outgoing.sale,
+        shard: outgoing.shard,
+    });
+    if let ((Delivery::Applied, _), Some(told)) = (deliver(app, &outgoing, &HashMap::new()).await, told) {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.
-        if let Err(fault) = app.ledger.strike_outgoing(decided.message).await {
+        if let Err(fault) = app.ledger.strike_outgoing(decided.message, &told).await {
             tracing::debug!(%fault, message = decided.message, "left to the relay");
         }
     }

@@ -182,15 +182,18 @@ impl Ledger {
         Ok(Batch { tx, messages })
     }
 
-    /// Deletes a message that has just been applied, unless a relay has taken it.
+    /// Deletes a message that the server `told` has just applied, unless a relay has taken it, or the shard is another
+    /// server's by now, which has to be told, too.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; the relay deletes it then.
-    pub async fn strike_outgoing(&self, id: i64) -> Result<(), Fault> {
+    pub async fn strike_outgoing(&self, id: i64, told: &str) -> Result<(), Fault> {
         sqlx::query!(
             "delete from outbox where outbox_id in \
-             (select outbox_id from outbox where outbox_id = $1 for update skip locked)",
-            id
+             (select o.outbox_id from outbox o join shards s on s.sale_id = o.sale_id and s.shard = o.shard \
+              where o.outbox_id = $1 and s.run_id = $2 for update of o skip locked)",
+            id,
+            told
         )
         .execute(&self.api)
         .await

@@ -30,6 +30,8 @@ pub struct Found {
     pub shard: u16,
     /// The Redis server that has it.
     pub run_id: String,
+    /// The one that was noted before anything was looked at.
+    pub before: Option<String>,
     /// The last event that it wrote there.
     pub wrote: Position,
     /// How many orders it is known to have lost.
@@ -140,28 +142,34 @@ impl Ledger {
 
     /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
     /// the ledger never saw; those are counted by the first who notes the server. A shard is left out if the ledger
-    /// has taken in more by now than the shard had written: another server has it as well.
+    /// has taken in more by now than the shard had written, or if somebody has noted another server meanwhile: another
+    /// server has it as well.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn note_reconciled(&self, sale: SaleId, found: &[Found]) -> Result<(), Fault> {
         let shards: Vec<i16> = found.iter().map(|it| small(it.shard)).collect();
         let run_ids: Vec<String> = found.iter().map(|it| it.run_id.clone()).collect();
+        // No server is called like this.
+        let before = found.iter().map(|it| it.before.clone().unwrap_or_default());
+        let before: Vec<String> = before.collect();
         let epochs: Vec<i64> = found.iter().map(|it| it.wrote.epoch).collect();
         let seqs: Vec<i64> = found.iter().map(|it| it.wrote.seq).collect();
         let lost: Vec<i64> = found.iter().map(|it| it.lost).collect();
         sqlx::query!(
             "update shards s set run_id = n.run_id, lost_orders = s.lost_orders + n.lost \
-             from unnest($2::int2[], $3::text[], $4::int8[], $5::int8[], $6::int8[]) \
-                 as n (shard, run_id, lost, epoch, seq) \
+             from unnest($2::int2[], $3::text[], $4::int8[], $5::int8[], $6::int8[], $7::text[]) \
+                 as n (shard, run_id, lost, epoch, seq, before) \
              where s.sale_id = $1 and s.shard = n.shard and s.run_id is distinct from n.run_id \
+             and coalesce(s.run_id, '') = n.before \
              and (s.drained_epoch, s.drained_seq) <= (n.epoch, n.seq)",
             sale.0,
             &shards,
             &run_ids,
             &lost,
             &epochs,
-            &seqs
+            &seqs,
+            &before
         )
         .execute(&self.jobs)
         .await
