@@ -11,6 +11,7 @@ use super::order::read_order;
 use super::retire::is_leaving;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
 use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::shard::home_shard;
@@ -69,9 +70,15 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                 let order = record.into_order(order, &sale, request.user.clone(), false)?;
                 match sale.durability {
                     Durability::Redis => PurchaseOutcome::Reserved(order),
-                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, Some(heard)))
-                        .await?
-                        .map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Reserved),
+                    Durability::Replica | Durability::Postgres => {
+                        let accepted_at = order.created_at;
+                        match Box::pin(kept(app, &sale, home, order, Some(heard))).await? {
+                            Some(order) if order.created_at == accepted_at => PurchaseOutcome::Reserved(order),
+                            // The ledger had the key's order before, from a Redis that this one knows nothing of.
+                            Some(order) => again(&sale, order, request),
+                            None => PurchaseOutcome::SoldOut,
+                        }
+                    }
                 }
             }
             // The first answer may have been that the outcome is unknown, so this one waits as that one did.
@@ -131,11 +138,14 @@ async fn replay_from_ledger(
     request: &PurchaseRequest,
 ) -> Result<Option<PurchaseOutcome>, Fault> {
     let order = app.ledger.order(id).await?;
-    Ok(order.map(|order| {
-        if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
-            upheld(sale, order).map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed)
-        } else {
-            PurchaseOutcome::KeyReused
-        }
-    }))
+    Ok(order.map(|order| again(sale, order, request)))
+}
+
+/// What an order of the ledger makes of a request under its key.
+fn again(sale: &Sale, order: Order, request: &PurchaseRequest) -> PurchaseOutcome {
+    if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
+        upheld(sale, order).map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed)
+    } else {
+        PurchaseOutcome::KeyReused
+    }
 }

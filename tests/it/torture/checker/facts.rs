@@ -125,6 +125,12 @@ impl<'a> Facts<'a> {
         next.map(|(_, end)| *end)
     }
 
+    /// Whether two primaries sell at this moment, because the permits of the old one have not ended.
+    pub fn has_two_primaries(&self, at: Micros) -> bool {
+        let split = self.history.injections.iter().filter(|it| it.what == "TwoPrimaries");
+        split.into_iter().any(|it| (it.from..it.until).contains(&at))
+    }
+
     /// Whether Redis may have lost anything that the ledger had not taken in.
     pub fn is_lossy(&self) -> bool {
         !self.losses.is_empty()

@@ -67,6 +67,12 @@ fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
         .min_by_key(earliest);
     let any = successes.min_by_key(earliest);
     for buy in buys.iter().filter(|buy| !is_unknown(&buy.op.reply)) {
+        // A primary that was taken over from knows nothing of what the other has accepted since, and may refuse by what
+        // it knows until its permits have ended.
+        let is_refused = matches!(&buy.op.reply, Reply::Problem { .. });
+        if is_refused && facts.has_two_primaries(buy.op.invoked) {
+            continue;
+        }
         let before = |it: &Shown| it.op.returned < buy.op.invoked;
         let undisturbed = facts.first_loss().is_none_or(|at| millis(buy.op.returned) < at);
         let success = firm.filter(before).or(any.filter(|it| before(it) && undisturbed));
