@@ -491,7 +491,15 @@ async fn attend_on_server(
     let standings = if unknown.is_empty() {
         standings
     } else {
-        reconcile(app, sale, &unknown).await?;
+        let reconciled = reconcile(app, sale, &unknown).await;
+        if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
+            // Other shards, which nobody has looked at, have lost something as well.
+            for (key, standing) in &standings {
+                let (sale, shard) = *key;
+                app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
+            }
+        }
+        reconciled?;
         app.ledger.standings(&[sale.id]).await?
     };
     for key in shards {
