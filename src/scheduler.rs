@@ -21,6 +21,8 @@ use tokio_util::task::TaskTracker;
 
 /// How long the drain collects events after the first, so that many share a transaction.
 const DRAIN_GATHER: Duration = Duration::from_millis(10);
+/// The same while shoppers wait for the ledger.
+const DRAIN_GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long the drain waits when nobody wakes it: events of other processes do not.
 const DRAIN_IDLE: Duration = Duration::from_millis(50);
 /// How long it waits at the most, after rounds that found nothing.
@@ -225,7 +227,10 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            () = app.drain_wanted.notified() => tokio::time::sleep(DRAIN_GATHER).await,
+            () = app.drain_wanted.notified() => {
+                let awaited = app.arrivals.are_awaited();
+                tokio::time::sleep(if awaited { DRAIN_GATHER_AWAITED } else { DRAIN_GATHER }).await;
+            }
             () = tokio::time::sleep(idle) => {}
         }
         let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_all(&app)).await;

@@ -155,6 +155,8 @@ async fn run(
         }
         Role::Api => None,
     };
+    let telling = Arc::clone(&app);
+    let tell = tokio::spawn(async move { flow::durable::tell(&telling).await });
     let outcome = match listener {
         Some(listener) => {
             let watched = Arc::clone(&app);
@@ -173,6 +175,7 @@ async fn run(
         scheduler.end().await;
     }
     keeper.end().await;
+    tell.abort();
     ledger.close().await;
     tracing::info!("stopped");
     Ok(outcome?)

@@ -34,7 +34,12 @@ pub enum DrainOutcome {
     /// Nothing is left.
     Empty,
     /// A batch was taken in.
-    Drained(Drained),
+    Drained {
+        /// What it came to.
+        drained: Drained,
+        /// Whether the stream had more than fits a batch.
+        more: bool,
+    },
 }
 
 /// When this process last took a shard's stream in to its end: the moment that drain began. Its lock lets one drain of
@@ -114,13 +119,14 @@ async fn drain_claimed(
         .await?;
     crash::point("drain.after_commit");
     if sale.durability == Durability::Postgres {
-        app.arrivals.committed();
+        app.arrivals.committed(events.len(), &drained.orders);
     }
-    if events.len() < BATCH_MAX {
+    let more = events.len() == BATCH_MAX;
+    if !more {
         *complete = Some(began);
     }
     app.stock.trim_events(key, last).await?;
-    Ok(DrainOutcome::Drained(drained))
+    Ok(DrainOutcome::Drained { drained, more })
 }
 
 /// Numbers follow each other; a missing one is a lost order, which must be seen.
@@ -169,7 +175,12 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16) -> Result<usize, Fault>
     let mut orders = 0;
     for _ in 0..BATCHES_MAX {
         match drain_batch(app, sale, shard).await? {
-            DrainOutcome::Drained(drained) => orders += drained.inserted,
+            DrainOutcome::Drained { drained, more } => {
+                orders += drained.inserted;
+                if !more {
+                    break;
+                }
+            }
             DrainOutcome::Busy | DrainOutcome::Empty => break,
         }
     }

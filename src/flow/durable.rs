@@ -11,11 +11,11 @@ use crate::domain::order::{Order, OrderState};
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::stock::keys::ShardKey;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 /// How long an order is waited for. The API answers within two seconds, and the script has taken its part.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
@@ -25,48 +25,90 @@ const NEWS_MAX: Duration = Duration::from_millis(500);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// Orders whose shoppers wait until the ledger has them, and the news of its commits.
-#[derive(Default)]
 pub struct Arrivals {
     waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Order>>>>,
-    commits: AtomicU64,
+    /// Some of them may have been committed where this process did not see it.
     look: Notify,
+    /// Others may wait for what this process has committed.
+    tell: Notify,
+    /// What this process is called in the news.
+    process: Uuid,
 }
 
-impl Arrivals {
-    /// How many commits this process has heard of: what it has not heard of by now, it will.
-    pub(super) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::SeqCst)
-    }
-
-    /// A drain has committed orders that somebody may wait for.
-    pub(super) fn committed(&self) {
-        self.commits.fetch_add(1, Ordering::SeqCst);
-        self.look.notify_one();
-    }
-
-    /// Waits for the ledger to have an order that may have been committed after `heard` commits; `None`: at any time.
-    async fn arrival(&self, id: OrderId, heard: Option<u64>) -> Result<Order, Fault> {
-        let (found, arrival) = oneshot::channel();
-        self.waiting().entry(id).or_default().push(found);
-        if heard != Some(self.commits()) {
-            self.look.notify_one();
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            look: Notify::default(),
+            tell: Notify::default(),
+            process: Uuid::new_v4(),
         }
-        match timeout(WAIT_MAX, arrival).await {
+    }
+}
+
+/// An order that the ledger may come to have. Whoever expects it before it is accepted misses no commit.
+pub(super) struct Expected {
+    arrivals: Arc<Arrivals>,
+    id: OrderId,
+    arrival: oneshot::Receiver<Order>,
+}
+
+impl Expected {
+    /// Waits for the ledger to have it.
+    async fn arrived(mut self) -> Result<Order, Fault> {
+        match timeout(WAIT_MAX, &mut self.arrival).await {
             Ok(Ok(order)) => Ok(order),
             _ => Err(Fault::Unavailable(
                 "the order is not in the ledger yet; the same key tells later".to_owned(),
             )),
         }
     }
+}
 
-    /// The orders that are still waited for.
-    fn wanted(&self) -> Vec<OrderId> {
-        let mut waiting = self.waiting();
-        waiting.retain(|_, shoppers| {
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.arrival.close();
+        let mut waiting = self.arrivals.waiting();
+        if let Some(shoppers) = waiting.get_mut(&self.id) {
             shoppers.retain(|shopper| !shopper.is_closed());
-            !shoppers.is_empty()
-        });
-        waiting.keys().copied().collect()
+            if shoppers.is_empty() {
+                waiting.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Arrivals {
+    /// This process has taken in so many events, which brought these orders.
+    pub(super) fn committed(&self, events: usize, orders: &[Order]) {
+        orders.iter().for_each(|order| self.arrived(order));
+        if orders.len() < events {
+            // The others were there before, or were refused.
+            self.look.notify_one();
+        }
+        self.tell.notify_one();
+    }
+
+    /// Whether somebody waits for an order.
+    #[must_use]
+    pub fn are_awaited(&self) -> bool {
+        !self.waiting().is_empty()
+    }
+
+    /// Begins to wait for an order.
+    pub(super) fn expect(self: &Arc<Self>, id: OrderId) -> Expected {
+        let (found, arrival) = oneshot::channel();
+        self.waiting().entry(id).or_default().push(found);
+        Expected {
+            arrivals: Arc::clone(self),
+            id,
+            arrival,
+        }
+    }
+
+    /// The orders that are waited for.
+    fn wanted(&self) -> Vec<OrderId> {
+        self.waiting().keys().copied().collect()
     }
 
     fn arrived(&self, order: &Order) {
@@ -82,8 +124,8 @@ impl Arrivals {
     }
 }
 
-/// Waits until an accepted order is as durable as its sale promises; `heard` is what [`Arrivals::commits`] said
-/// before it was accepted, if it was just now. `None`: the ledger refused the order, so its shopper has none.
+/// Waits until an accepted order is as durable as its sale promises; `expected` since before it was accepted, if that
+/// was just now. `None`: the ledger refused the order, so its shopper has none.
 ///
 /// # Errors
 /// `Unavailable` when that takes too long: the order is there, and its key tells later what has become of it.
@@ -92,7 +134,7 @@ pub(super) async fn kept(
     sale: &Sale,
     home: ShardKey,
     order: Order,
-    heard: Option<u64>,
+    expected: Option<Expected>,
 ) -> Result<Option<Order>, Fault> {
     match sale.durability {
         Durability::Redis => Ok(Some(order)),
@@ -108,7 +150,15 @@ pub(super) async fn kept(
         }
         // The ledger could not store it, and has told the shard.
         Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
-        Durability::Postgres => Ok(upheld(sale, app.arrivals.arrival(order.id, heard).await?)),
+        Durability::Postgres => {
+            let expected = expected.unwrap_or_else(|| {
+                let expected = app.arrivals.expect(order.id);
+                // It may be there by now.
+                app.arrivals.look.notify_one();
+                expected
+            });
+            Ok(upheld(sale, expected.arrived().await?))
+        }
     }
 }
 
@@ -151,21 +201,30 @@ pub async fn watch(app: &App) {
     tokio::join!(hear(app), look(app));
 }
 
-/// Hears of the commits of all processes.
+/// Hears of the commits of other processes.
 async fn hear(app: &App) {
     loop {
         if let Ok(mut news) = app.ledger.news().await {
             // What was committed before could not be heard.
-            app.arrivals.committed();
-            while news.next().await.is_ok() {
-                app.arrivals.committed();
+            app.arrivals.look.notify_one();
+            while news.next(app.arrivals.process).await.is_ok() {
+                app.arrivals.look.notify_one();
             }
         }
         sleep(NEWS_MAX).await;
     }
 }
 
-/// Looks for all orders that are waited for, in one query, after each commit.
+/// Tells other processes of this one's commits, for as long as it runs; of those that follow each other closely, once.
+pub async fn tell(app: &App) {
+    loop {
+        app.arrivals.tell.notified().await;
+        // Whoever does not hear of them looks after a moment.
+        let _untold = timeout(LOOK_MAX, app.ledger.tell_committed(app.arrivals.process)).await;
+    }
+}
+
+/// Looks for all orders that are waited for, in one query, whenever some of them may be there.
 async fn look(app: &App) {
     loop {
         // Without news, now and then all the same.

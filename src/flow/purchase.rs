@@ -44,7 +44,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         sale: sale.id,
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
-    let heard = app.arrivals.commits();
+    let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.expect(order));
     crash::point("purchase.before_script");
     let (mut looked, mut waited) = (None, false);
     for _ in 0..TRIES_MAX {
@@ -72,7 +72,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
                     Durability::Redis => PurchaseOutcome::Reserved(order),
                     Durability::Replica | Durability::Postgres => {
                         let accepted_at = order.created_at;
-                        match Box::pin(kept(app, &sale, home, order, Some(heard))).await? {
+                        match Box::pin(kept(app, &sale, home, order, expected.take())).await? {
                             Some(order) if order.created_at == accepted_at => PurchaseOutcome::Reserved(order),
                             // The ledger had the key's order before, from a Redis that this one knows nothing of.
                             Some(order) => again(&sale, order, request),

@@ -1,16 +1,16 @@
 //! Taking events in: each exactly once, because a shard's position moves in the transaction that stores its rows,
 //! and because an order's id, its key and its event are each unique for ever.
 
-use super::news::tell;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::order::OrderState;
-use crate::domain::sale::{Durability, Sale};
+use crate::domain::order::{Order, OrderState};
+use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use std::collections::{BTreeMap, HashSet};
+use chrono::{DateTime, Utc};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 /// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
@@ -36,6 +36,8 @@ pub struct Drained {
     pub revoked: usize,
     /// Events that could not be taken in.
     pub dead: usize,
+    /// The orders that are new, and were not refused.
+    pub orders: Vec<Order>,
 }
 
 /// An order of a batch that fits the sale.
@@ -58,6 +60,7 @@ struct Inserted {
     sku: String,
     quantity: i64,
     seq: i64,
+    expires_at: DateTime<Utc>,
 }
 
 impl Ledger {
@@ -160,9 +163,6 @@ impl Claim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        if sale.durability == Durability::Postgres {
-            tell(&mut self.tx).await?;
-        }
         commit(self.tx).await?;
         Ok(drained)
     }
@@ -183,10 +183,11 @@ impl Claim {
                 .await
                 .map_err(|error| fault(&error))?;
             match insert_rows(&mut savepoint, self.sale, self.shard, rows, now, units).await {
-                Ok(Some((inserted, revoked))) => {
+                Ok(Some(new)) => {
                     savepoint.commit().await.map_err(|error| fault(&error))?;
-                    drained.inserted += inserted;
-                    drained.revoked += revoked;
+                    drained.inserted += new.held.len() + new.revoked;
+                    drained.revoked += new.revoked;
+                    drained.orders.extend(orders(self.sale, rows, &new.held));
                     return Ok(Ok(()));
                 }
                 Ok(None) => savepoint.rollback().await.map_err(|error| fault(&error))?,
@@ -233,8 +234,39 @@ fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
 
 type Savepoint<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 
-/// Inserts the orders that are not there yet and counts their units as held; returns how many were new, and how
-/// many of those were refused. `None` when the shard's own units were asked for and do not suffice.
+/// Orders that were not in the ledger before.
+#[derive(Default)]
+struct New {
+    /// Those whose units are held, with their deadlines.
+    held: HashMap<Uuid, DateTime<Utc>>,
+    /// So many others were refused.
+    revoked: usize,
+}
+
+/// The orders of a batch that are held by now, as the ledger has them.
+fn orders(sale: SaleId, rows: &[Row<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Order> {
+    let held = rows.iter().filter_map(|row| {
+        let order = row.reserved;
+        Some(Order {
+            id: order.order,
+            sale_id: sale,
+            sku: row.sku.clone(),
+            quantity: order.quantity,
+            amount_minor: row.amount_minor,
+            currency: row.currency.to_owned(),
+            state: OrderState::Reserved,
+            confirmed: true,
+            created_at: from_millis(order.created_at),
+            expires_at: *held.get(&order.order.0)?,
+            paid_at: None,
+            user: order.user.clone(),
+        })
+    });
+    held.collect()
+}
+
+/// Inserts the orders that are not there yet and counts their units as held. `None` when the shard's own units were
+/// asked for and do not suffice.
 async fn insert_rows(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
@@ -242,7 +274,7 @@ async fn insert_rows(
     rows: &[Row<'_>],
     now: Millis,
     units: Units,
-) -> Result<Option<(usize, usize)>, sqlx::Error> {
+) -> Result<Option<New>, sqlx::Error> {
     let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
     let users: Vec<String> = rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect();
     let keys: Vec<String> = rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect();
@@ -271,7 +303,7 @@ async fn insert_rows(
          join shards sh on sh.sale_id = $1 and sh.shard = $2 \
          on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
-             quantity::int8 as \"quantity!\", seq as \"seq!\"",
+             quantity::int8 as \"quantity!\", seq as \"seq!\", expires_at as \"expires_at!\"",
         sale.0,
         small(shard),
         &ids,
@@ -290,21 +322,26 @@ async fn insert_rows(
     refuse_strangers(tx, &ids, &inserted).await?;
 
     inserted.sort_by_key(|order| order.seq);
-    let new = inserted.len();
+    let mut new = New::default();
+    new.held.extend(inserted.iter().map(|it| (it.order, it.expires_at)));
     let mut by_sku: BTreeMap<String, Vec<Inserted>> = BTreeMap::new();
     for order in inserted {
         by_sku.entry(order.sku.clone()).or_default().push(order);
     }
     // In the order of the SKUs, so that two drains never wait for each other.
-    let mut revoked = 0;
     for (sku, orders) in by_sku {
         match units {
             Units::Own if hold_own(tx, sale, shard, &sku, &orders).await? => {}
             Units::Own => return Ok(None),
-            Units::Gathered => revoked += hold(tx, sale, shard, &sku, orders, now).await?,
+            Units::Gathered => {
+                for refused in hold(tx, sale, shard, &sku, orders, now).await? {
+                    new.held.remove(&refused.order);
+                    new.revoked += 1;
+                }
+            }
         }
     }
-    Ok(Some((new, revoked)))
+    Ok(Some(new))
 }
 
 /// Fails when an event was skipped although its own order is not in the ledger: another order has its place.
@@ -348,8 +385,8 @@ async fn hold_own(
     Ok(held.rows_affected() == 1)
 }
 
-/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first. Returns
-/// how many were revoked.
+/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first, and returns
+/// them.
 async fn hold(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
@@ -357,7 +394,7 @@ async fn hold(
     sku: &str,
     orders: Vec<Inserted>,
     now: Millis,
-) -> Result<usize, sqlx::Error> {
+) -> Result<Vec<Inserted>, sqlx::Error> {
     let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
     let mut free = gather(tx, sale, shard, sku, wanted).await?;
     let mut held = 0;
@@ -380,7 +417,7 @@ async fn hold(
     .execute(&mut **tx)
     .await?;
     revoke(tx, sale, shard, &refused, now).await?;
-    Ok(refused.len())
+    Ok(refused)
 }
 
 /// Moves grants of the item from the shards that have most to spare to this one, until it has `wanted` free or

@@ -1,8 +1,10 @@
-//! News: a drain tells every process what it has committed, in the same transaction (`NOTIFY`).
+//! News: a drain tells every process that it has committed (`NOTIFY`). Afterwards, not in the same transaction: commits
+//! that notify queue up behind one lock, each for as long as the disk takes.
 
-use super::{Ledger, Tx, fault};
+use super::{Ledger, fault};
 use crate::domain::fault::Fault;
 use sqlx::postgres::PgListener;
+use uuid::Uuid;
 
 /// Where drains tell it.
 const CHANNEL: &str = "flashsale_drained";
@@ -22,24 +24,33 @@ impl Ledger {
         listener.listen(CHANNEL).await.map_err(|error| fault(&error))?;
         Ok(News(listener))
     }
-}
 
-impl News {
-    /// Returns after a commit, and after a new connection: what was told in between was not heard.
+    /// Tells every process that `process` has committed orders.
     ///
     /// # Errors
-    /// `Unavailable` when there is no connection any more.
-    pub async fn next(&mut self) -> Result<(), Fault> {
-        self.0.try_recv().await.map_err(|error| fault(&error))?;
+    /// `Unavailable` when Postgres does not answer: then nobody hears of it.
+    pub async fn tell_committed(&self, process: Uuid) -> Result<(), Fault> {
+        sqlx::query!("select pg_notify($1, $2) as told", CHANNEL, process.to_string())
+            .execute(&self.jobs)
+            .await
+            .map_err(|error| fault(&error))?;
         Ok(())
     }
 }
 
-/// Tells it everybody, once this transaction is committed.
-pub(super) async fn tell(tx: &mut Tx) -> Result<(), Fault> {
-    sqlx::query!("select pg_notify($1, '') as told", CHANNEL)
-        .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
-    Ok(())
+impl News {
+    /// Returns after a commit of another process than `own`, and after a new connection: what was told in between was
+    /// not heard.
+    ///
+    /// # Errors
+    /// `Unavailable` when there is no connection any more.
+    pub async fn next(&mut self, own: Uuid) -> Result<(), Fault> {
+        let own = own.to_string();
+        loop {
+            match self.0.try_recv().await.map_err(|error| fault(&error))? {
+                Some(news) if news.payload() == own => {}
+                _ => return Ok(()),
+            }
+        }
+    }
 }

@@ -71,7 +71,7 @@ impl Replicas {
     /// Starts what is needed, on the runtime of the caller.
     pub(super) fn by(way: Way) -> Self {
         match way {
-            Way::One(client) => Self::One(Primary::of(client)),
+            Way::One(client) => Self::One(Primary::of(client, Slots::All)),
             Way::Cluster(info) => Self::Cluster(Arc::new(Primaries {
                 info,
                 known: Mutex::default(),
@@ -167,7 +167,7 @@ impl Primaries {
                 Some(primary) => primary,
                 None => {
                     let info = self.info.clone().set_addr(place.address());
-                    Primary::of(Client::open(info).map_err(|error| fault(&error))?)
+                    Primary::of(Client::open(info).map_err(|error| fault(&error))?, Slots::Some)
                 }
             };
             primaries.insert(place.clone(), primary);
@@ -191,10 +191,14 @@ pub(super) struct Primary {
 }
 
 impl Primary {
-    fn of(client: Client) -> Self {
+    fn of(client: Client, slots: Slots) -> Self {
         let (asks, asked) = mpsc::channel(WAITING_MAX);
         let behind = Arc::<AtomicBool>::default();
-        let node = Node { client, link: None };
+        let node = Node {
+            client,
+            slots,
+            link: None,
+        };
         tokio::spawn(answer_groups(node, asked, Arc::clone(&behind)));
         Self { asks, behind }
     }
@@ -255,9 +259,19 @@ fn refuse(asks: impl Iterator<Item = Ask>) {
     }
 }
 
+/// Which slots a server has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slots {
+    /// Every one, so that it can be written to anywhere.
+    All,
+    /// Those of a node of a cluster, which others may take over.
+    Some,
+}
+
 /// The connection for `WAIT`, and how to get another.
 struct Node {
     client: Client,
+    slots: Slots,
     link: Option<MultiplexedConnection>,
 }
 
@@ -290,8 +304,9 @@ impl Node {
         for ask in group {
             pipeline.add_command(ask.reading.clone());
         }
-        // One for each shard, so that one whose slot has moved away leaves the others theirs.
-        for shard in shards {
+        // On a cluster one for each shard, so that one whose slot has moved away leaves the others theirs.
+        let barriers = if self.slots == Slots::All { 1 } else { shards.len() };
+        for shard in shards.iter().take(barriers) {
             let mut barrier = BARRIER.prepare_invoke();
             barrier.key(shard.barrier()).arg(BARRIER_KEPT_MS);
             pipeline.invoke_script(&barrier);
@@ -299,7 +314,7 @@ impl Node {
         pipeline.cmd("WAIT").arg(REPLICAS_MIN).arg(WAIT_MS);
         let answers: RedisResult<Vec<RedisResult<Value>>> = pipeline.query_async(&mut link).await;
         let mut answers = answers.map_err(|error| fault(&error))?;
-        if answers.len() != group.len() + shards.len() + 1 {
+        if answers.len() != group.len() + barriers + 1 {
             return Err(Fault::Bug("Redis answered too little".to_owned()));
         }
         let reached = answers.pop();
@@ -308,7 +323,10 @@ impl Node {
             match written {
                 Err(error) if is_elsewhere(&error) => continue,
                 written => match outcome(written.map_err(|error| fault(&error))?)?.0.as_str() {
-                    "SET" => here.insert(*shard),
+                    "SET" if self.slots == Slots::All => here.clone_from(shards),
+                    "SET" => {
+                        here.insert(*shard);
+                    }
                     other => return Err(unknown("barrier", other)),
                 },
             };

@@ -392,7 +392,7 @@ async fn what_a_durability_level_costs() {
         .await,
         Level::start("postgres, fsync always", "postgres", &always[1].url(), &postgres).await,
     ];
-    let shoppers = Shoppers::of(100_000);
+    let shoppers = Shoppers::of(400_000);
     for round in 0..ROUNDS {
         for level in &mut levels {
             let (url, key) = (level.instance.url.clone(), format!("round-{round}"));

@@ -59,7 +59,7 @@ async fn drains_that_race_and_batches_that_come_twice_take_every_event_in_once()
             let patience = Patience::of(PATIENCE);
             loop {
                 match drain_batch(&app, &sale, 0).await.unwrap() {
-                    DrainOutcome::Drained(drained) => return drained.inserted,
+                    DrainOutcome::Drained { drained, .. } => return drained.inserted,
                     DrainOutcome::Empty => return 0,
                     DrainOutcome::Busy => patience.pause("the shard is free").await,
                 }
@@ -123,7 +123,7 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
         }
     }
     let last = bought(&world.app, &sale, "last", "k", 2).await;
-    let DrainOutcome::Drained(drained) = drain_batch(&world.app, &sale, 0).await.unwrap() else {
+    let DrainOutcome::Drained { drained, .. } = drain_batch(&world.app, &sale, 0).await.unwrap() else {
         panic!("nothing was drained");
     };
     assert_eq!((drained.inserted, drained.dead), (2, hostile.len()));
