@@ -8,6 +8,7 @@
 -- KEYS[2] {sale:shard}:events     stream  created empty, if it has nothing that could be taken in; never expires
 -- KEYS[3] {sale:shard}:transfers  hash    forgotten: their units are counted as this shard's, or have arrived
 -- KEYS[4] {sale:shard}:fences     hash    forgotten, and set anew
+-- KEYS[5] {sale:shard}:applied    set     kept, unless something else stands in its place; never expires
 -- ARGV[1] epoch   the one that was looked at; 0 when the shard had none
 -- ARGV[2] next    a later one
 -- ARGV[3] record  the shard's, loading and without a permit
@@ -18,7 +19,7 @@
 -- Retry:  the second run finds another epoch.
 -- Caller: src/stock/restore.rs
 
-local shard_key, events_key, transfers_key, fences_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local shard_key, events_key, transfers_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local epoch, next_epoch, record, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 if not (epoch and next_epoch and known) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 0 or #ARGV > 516 then
   return redis.error_reply('BADARG begin_restore')
@@ -38,6 +39,9 @@ if its_epoch ~= epoch or (last and tonumber(last[1]:match('^%d+')) >= known) the
 end
 
 redis.call('DEL', events_key, transfers_key, fences_key)
+if redis.call('TYPE', applied_key).ok ~= 'set' then
+  redis.call('DEL', applied_key)
+end
 redis.call('SET', shard_key, record)
 -- As in preload.lua: a stream that is empty and exists.
 redis.call('XADD', events_key, ARGV[2] .. '-0', 'created', '')

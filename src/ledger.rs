@@ -48,11 +48,11 @@ impl Ledger {
     pub async fn connect(url: &str) -> Result<Self, Fault> {
         reach(url).await?;
         Ok(Self {
-            api: pool(url, 12, "1500ms").await?,
-            payments: pool(url, 6, "1500ms").await?,
-            jobs: pool(url, 12, "20s").await?,
-            reports: pool(url, 4, "10s").await?,
-            news: pool(url, 1, "0").await?,
+            api: pool(url, 12, "1500ms", "5s").await?,
+            payments: pool(url, 6, "1500ms", "5s").await?,
+            jobs: pool(url, 12, "20s", "10s").await?,
+            reports: pool(url, 4, "10s", "10s").await?,
+            news: pool(url, 1, "0", "10s").await?,
         })
     }
 
@@ -94,7 +94,7 @@ impl Ledger {
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), Fault> {
     reach(url).await?;
-    let pool = pool(url, 1, "0").await?;
+    let pool = pool(url, 1, "0", "0").await?;
     let outcome = MIGRATIONS
         .run(&pool)
         .await
@@ -120,13 +120,15 @@ async fn reach(url: &str) -> Result<(), Fault> {
     }
 }
 
-async fn pool(url: &str, connections_max: u32, statement_max: &str) -> Result<PgPool, Fault> {
+/// Connections on which a statement, and a transaction between two statements, may take so long: what a process has
+/// locked that stands still is given to others after `idle_max`.
+async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
     let options = PgConnectOptions::from_str(url)
         .map_err(|error| fault(&error))?
         .options([
             ("statement_timeout", statement_max),
             ("lock_timeout", "5s"),
-            ("idle_in_transaction_session_timeout", "30s"),
+            ("idle_in_transaction_session_timeout", idle_max),
             ("application_name", "flashsale"),
         ]);
     PgPoolOptions::new()

@@ -34,7 +34,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     };
     let gone = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
         // A process whose Redis was taken over from cannot know what there is.
-        Ok(taken_in) => taken_in && !app.permits.is_superseded(),
+        Ok(taken_in) => taken_in && !app.permits.is_superseded(sale.id),
         // The money is recorded all the same; whether there is an order, the job finds out.
         Err(fault) => {
             tracing::debug!(%fault, "a payment could not wait for its order");
@@ -114,7 +114,7 @@ async fn settle_one(app: &App, payment: &Payment) -> Result<usize, Fault> {
         let gone = match selling(app, payment).await? {
             Some(sale) => {
                 let taken_in = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?;
-                taken_in && !app.permits.is_superseded()
+                taken_in && !app.permits.is_superseded(sale.id)
             }
             None => true,
         };

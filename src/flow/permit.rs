@@ -173,10 +173,14 @@ impl Permits {
         self.state().seen.get(&shard).copied()
     }
 
-    /// Whether another server has shards that this process still asks its own about: then what it does for them comes
-    /// to nothing.
-    pub(super) fn is_superseded(&self) -> bool {
-        !self.state().superseded.is_empty()
+    /// The shards that another server has taken over from the one that this process asks.
+    pub(super) fn superseded(&self) -> Vec<ShardKey> {
+        self.state().superseded.iter().copied().collect()
+    }
+
+    /// Whether one of them is this sale's: then what this process sees of it may not be all.
+    pub(super) fn is_superseded(&self, sale: SaleId) -> bool {
+        self.state().superseded.iter().any(|shard| shard.sale == sale)
     }
 
     /// Notes that a shard is another server's by now.
@@ -213,28 +217,6 @@ pub(super) fn superseded() -> Fault {
         "a promoted replica has taken over from this Redis; connect to that one, or if it is gone restart this one"
             .to_owned(),
     )
-}
-
-/// Those of the shards of which it is not certain that the server which this process asks is still theirs.
-///
-/// # Errors
-/// `Unavailable` when the ledger does not answer.
-pub(super) async fn uncertain(app: &App, shards: HashSet<ShardKey>) -> Result<HashSet<ShardKey>, Fault> {
-    let sales: HashSet<SaleId> = shards.iter().map(|shard| shard.sale).collect();
-    let standings = app.ledger.standings(&sales.into_iter().collect::<Vec<_>>()).await?;
-    let shards: Vec<ShardKey> = shards.into_iter().collect();
-    let servers = app.stock.run_ids(&shards).await;
-    let uncertain = shards.into_iter().zip(servers).filter(|(shard, server)| {
-        let noted = standings
-            .get(&(shard.sale, shard.shard))
-            .and_then(|it| it.run_id.as_ref());
-        match (noted, server) {
-            (Some(noted), Ok(server)) => has_taken_over(noted, server),
-            (None, Ok(_)) => false,
-            (_, Err(_)) => true,
-        }
-    });
-    Ok(uncertain.map(|(shard, _)| shard).collect())
 }
 
 /// Lets go of shards that the ledger knows on another server or in another life, as far as it says so in time: somebody

@@ -11,7 +11,7 @@ use super::release::release_of;
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::ledger::rebuild::Found;
+use crate::ledger::rebuild::{CLAIMED, Found, Moved};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
 use futures_util::future::try_join_all;
@@ -37,6 +37,24 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
         servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.stop(key).await?;
     }
+    // What other servers were told before this counts, and is in the ledger; what they are told after it does not.
+    let noted = |shard: u16| standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone());
+    let moved = servers.iter().map(|(shard, run_id)| Moved {
+        shard: *shard,
+        before: noted(*shard),
+        run_id: run_id.clone(),
+    });
+    let is_new = |it: &Moved| it.before.as_ref().map(|before| before.trim_start_matches(CLAIMED)) != Some(&it.run_id);
+    let moved: Vec<Moved> = moved.filter(is_new).collect();
+    app.ledger.claim_for(sale.id, &moved).await?;
+    let before = |shard: u16, run_id: &str| {
+        let claimed = moved.iter().any(|it| it.shard == shard);
+        if claimed {
+            Some(format!("{CLAIMED}{run_id}"))
+        } else {
+            noted(shard)
+        }
+    };
     let damaged = damaged(app, sale, shards).await?;
     servers.retain(|shard, _| !damaged.contains(shard));
     if !servers.is_empty() {
@@ -51,8 +69,8 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
             let wrote = app.stock.last_event(key).await?;
             found.push(Found {
                 shard,
+                before: before(shard, &run_id),
                 run_id,
-                before: standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone()),
                 wrote,
                 lost: app.permits.lost_since(key, wrote),
             });

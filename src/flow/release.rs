@@ -5,7 +5,7 @@
 
 use super::App;
 use super::borrow::finish;
-use super::permit::uncertain;
+use super::retire::is_leaving;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::OrderState;
@@ -17,6 +17,8 @@ use crate::stock::transfer::{Destination, Transfer};
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -26,6 +28,8 @@ const BATCHES_MAX: usize = 400;
 const UNKNOWN_MAX: i32 = 5;
 /// Messages told at once.
 const AT_ONCE: usize = 64;
+/// How long the messages of a batch may take to be told: nobody else can have them meanwhile.
+const TELL_MAX: Duration = Duration::from_secs(4);
 
 /// Delivers what is waiting; returns how many messages that were.
 ///
@@ -66,36 +70,49 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
-    if app.permits.is_superseded() {
-        // Others tell the server that has taken over.
-        return Ok(Released {
-            messages: 0,
-            stuck: true,
-            trouble: None,
-        });
-    }
-    let batch = app.ledger.take_outgoing(BATCH_MAX, sale).await?;
+    // Others tell the servers that have taken over.
+    let taken_over: Vec<(SaleId, u16)> = app.permits.superseded().iter().map(|it| (it.sale, it.shard)).collect();
+    let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &taken_over).await?;
     let messages = batch.messages.len();
+    let shard = |it: &Outgoing| ShardKey {
+        sale: it.sale,
+        shard: it.shard,
+    };
+    let shards: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
+    let shards: Vec<ShardKey> = shards.into_iter().collect();
+    let before = servers(app, &shards).await;
+    let deadline = Instant::now() + TELL_MAX;
     let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
-            let id = outgoing.id;
-            let (delivery, trouble) = deliver(app, &outgoing, epochs).await;
-            (id, delivery, trouble)
+            let told = timeout_at(deadline, deliver(app, &outgoing, epochs)).await;
+            let (delivery, trouble) = told.unwrap_or_else(|_| {
+                let late = Fault::Unavailable("the stock could not be told in time".to_owned());
+                (Delivery::Later, Some(late))
+            });
+            (outgoing.id, delivery, trouble)
         })
         .buffered(AT_ONCE)
         .collect()
         .await;
     crash::point("release.before_settle");
-    let shard = |it: &Outgoing| ShardKey {
-        sale: it.sale,
-        shard: it.shard,
-    };
-    let told: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
-    // One that a replica has just taken over from is not the one to be told.
-    let uncertain = uncertain(app, told).await?;
+    let after = servers(app, &shards).await;
     for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
-        if uncertain.contains(&shard(outgoing)) {
-            *delivery = Delivery::Later;
+        // Nobody reconciles a sale whose keys are being removed.
+        if app
+            .sales
+            .fixed(outgoing.sale)
+            .await?
+            .is_some_and(|sale| is_leaving(&sale))
+        {
+            continue;
+        }
+        let key = shard(outgoing);
+        let server = after.get(&key).filter(|server| before.get(&key) == Some(server));
+        match (&mut *delivery, server) {
+            (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
+            (_, Some(_)) => {}
+            // It has just been replaced, or cannot be asked: who knows which one that was.
+            (_, None) => *delivery = Delivery::Later,
         }
     }
     let stuck = outcomes
@@ -112,6 +129,15 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         stuck,
         trouble,
     })
+}
+
+/// Which servers these shards are on, as far as they can be asked.
+async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
+    let servers = app.stock.run_ids(shards).await;
+    let known = shards.iter().zip(servers);
+    known
+        .filter_map(|(shard, server)| Some((*shard, server.ok()?)))
+        .collect()
 }
 
 /// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
@@ -133,17 +159,17 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
-    if app.permits.is_superseded() {
-        return;
-    }
-    let told = app.permits.server(ShardKey {
+    // The server on which it was found whole, which has all that was told to it since; `None`: it has to be looked at.
+    let Some(told) = app.permits.server(ShardKey {
         sale: outgoing.sale,
         shard: outgoing.shard,
-    });
-    if let ((Delivery::Applied, _), Some(told)) = (deliver(app, &outgoing, &HashMap::new()).await, told) {
+    }) else {
+        return;
+    };
+    if let (Delivery::Applied { .. }, _) = deliver(app, &outgoing, &HashMap::new()).await {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.
-        if let Err(fault) = app.ledger.strike_outgoing(decided.message, &told).await {
+        if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
             tracing::debug!(%fault, message = decided.message, "left to the relay");
         }
     }
@@ -154,7 +180,7 @@ async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>
     match tell(app, outgoing, epochs).await {
         Ok(delivery) => (delivery.reported(outgoing), None),
         Err(Fault::Bug(reason)) => (Delivery::Failed(reason).reported(outgoing), None),
-        Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied, None),
+        Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied { by: None }, None),
         Err(fault) => {
             // A quarter of an hour of tries.
             if outgoing.attempts == 20 {
@@ -206,7 +232,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 .resolve(shard, &user, OrderId(*order), &sku, state, *at)
                 .await?;
             return Ok(match resolved {
-                Resolved::Now | Resolved::Already => Delivery::Applied,
+                Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
                 // A shard that has lost something: once it is rebuilt it knows the order, and this decision.
                 Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
                     app.permits.suspect(shard);
@@ -237,7 +263,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
             };
             if app.stock.epoch(shard).await? > *epoch {
                 // It was rebuilt since they were taken out, and has them.
-                return Ok(Delivery::Applied);
+                return Ok(Delivery::Applied { by: None });
             }
             let back = Transfer {
                 id: *transfer,
@@ -252,7 +278,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
             finish(app, &sale, outgoing.shard, &back).await?;
         }
     }
-    Ok(Delivery::Applied)
+    Ok(Delivery::Applied { by: None })
 }
 
 fn gone(sale: SaleId) -> Delivery {

@@ -8,6 +8,7 @@ use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// What a shard has to be told.
@@ -98,7 +99,11 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub enum Delivery {
     /// It knows.
-    Applied,
+    Applied {
+        /// The server that was told: if the shard is another's by now, that one has to be told, too. `None`: any server
+        /// will do.
+        by: Option<String>,
+    },
     /// Not yet; try again.
     Later,
     /// It refuses: an operator has to look.
@@ -153,18 +158,28 @@ pub(super) async fn send_all(
 }
 
 impl Ledger {
-    /// Takes up to `max` messages that are due, of one sale or of all.
+    /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn take_outgoing(&self, max: i64, sale: Option<SaleId>) -> Result<Batch, Fault> {
+    pub async fn take_outgoing(
+        &self,
+        max: i64,
+        sale: Option<SaleId>,
+        except: &[(SaleId, u16)],
+    ) -> Result<Batch, Fault> {
+        let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
+        let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
         let rows = sqlx::query!(
             "select outbox_id, sale_id, shard, message, attempts from outbox \
              where failure is null and not_before <= now() and ($2::uuid is null or sale_id = $2) \
+             and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
              order by not_before, outbox_id limit $1 for update skip locked",
             max,
-            sale.map(|sale| sale.0)
+            sale.map(|sale| sale.0),
+            &sales,
+            &shards
         )
         .fetch_all(&mut *tx)
         .await
@@ -187,19 +202,54 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; the relay deletes it then.
-    pub async fn strike_outgoing(&self, id: i64, told: &str) -> Result<(), Fault> {
+    pub async fn strike_outgoing(&self, sale: SaleId, id: i64, told: &str) -> Result<(), Fault> {
+        let mut tx = begin(&self.api).await?;
+        if settled_servers(&mut tx, &[sale])
+            .await
+            .map_err(|error| fault(&error))?
+            .is_empty()
+        {
+            return Ok(());
+        }
         sqlx::query!(
             "delete from outbox where outbox_id in \
              (select o.outbox_id from outbox o join shards s on s.sale_id = o.sale_id and s.shard = o.shard \
-              where o.outbox_id = $1 and s.run_id = $2 for update of o skip locked)",
+              where o.outbox_id = $1 and ltrim(s.run_id, '?') = $2 for update of o skip locked)",
             id,
             told
         )
-        .execute(&self.api)
+        .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        Ok(())
+        commit(tx).await
     }
+}
+
+/// Keeps others from relying on which servers a sale's shards are on, and waits for those who do.
+pub(super) async fn lock_servers(tx: &mut PgConnection, sale: SaleId) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('servers of ' || $1::text, 0)) as locked",
+        sale.0.to_string()
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Of these sales, those of which it is certain until the end of this transaction, from its next statement on, which
+/// servers their shards are on.
+async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> Result<HashSet<SaleId>, sqlx::Error> {
+    let sales: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
+    let settled = sqlx::query!(
+        "select sale as \"sale!\", \
+             pg_try_advisory_xact_lock_shared(hashtextextended('servers of ' || sale::text, 0)) as \"settled!\" \
+         from unnest($1::uuid[]) as sale",
+        &sales
+    )
+    .fetch_all(tx)
+    .await?;
+    let settled = settled.into_iter().filter(|row| row.settled);
+    Ok(settled.map(|row| SaleId(row.sale)).collect())
 }
 
 impl Batch {
@@ -208,11 +258,22 @@ impl Batch {
     /// # Errors
     /// `Unavailable` when Postgres does not answer; all of them are tried again.
     pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<(), Fault> {
-        let mut applied = Vec::new();
+        let sales: HashSet<SaleId> = self.messages.iter().map(|message| message.sale).collect();
+        let sales: Vec<SaleId> = sales.into_iter().collect();
+        let settled = settled_servers(&mut self.tx, &sales)
+            .await
+            .map_err(|error| fault(&error))?;
+        let unsettled = self.messages.iter().filter(|message| !settled.contains(&message.sale));
+        let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
+        let (mut applied, mut told) = (Vec::new(), Vec::new());
         let mut later = Vec::new();
         for (id, delivery) in deliveries {
             match delivery {
-                Delivery::Applied => applied.push(id),
+                Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => later.push(id),
+                Delivery::Applied { by } => {
+                    applied.push(id);
+                    told.push(by.unwrap_or_default());
+                }
                 Delivery::Later => later.push(id),
                 Delivery::Failed(reason) => {
                     sqlx::query!(
@@ -226,6 +287,18 @@ impl Batch {
                 }
             }
         }
+        let struck = sqlx::query_scalar!(
+            "delete from outbox o using shards s, unnest($1::int8[], $2::text[]) as t (id, told) \
+             where o.outbox_id = t.id and s.sale_id = o.sale_id and s.shard = o.shard \
+             and t.told in ('', ltrim(s.run_id, '?')) returning o.outbox_id",
+            &applied,
+            &told
+        )
+        .fetch_all(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let struck: HashSet<i64> = struck.into_iter().collect();
+        later.extend(applied.into_iter().filter(|id| !struck.contains(id)));
         // A second, doubled with every try up to a minute.
         sqlx::query!(
             "update outbox set attempts = attempts + 1, \
@@ -236,10 +309,6 @@ impl Batch {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        sqlx::query!("delete from outbox where outbox_id = any($1)", &applied)
-            .execute(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
         commit(self.tx).await
     }
 }

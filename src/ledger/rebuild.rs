@@ -1,6 +1,6 @@
 //! What the ledger knows of shards that have to be reconciled, and the lock under which one is written anew.
 
-use super::outbox::{Message, send_all};
+use super::outbox::{Message, lock_servers, send_all};
 use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -17,10 +17,24 @@ use uuid::Uuid;
 pub struct Standing {
     /// Its generation.
     pub epoch: i64,
-    /// The Redis server on which it was last reconciled.
+    /// The Redis server on which it was last reconciled; one that begins with [`CLAIMED`] is being reconciled there.
     pub run_id: Option<String>,
     /// The last event that was taken in.
     pub position: Position,
+}
+
+/// What the name of a server begins with while a shard is reconciled there.
+pub const CLAIMED: char = '?';
+
+/// A server that has a shard now.
+#[derive(Debug, Clone)]
+pub struct Moved {
+    /// The shard's number.
+    pub shard: u16,
+    /// The server that had it.
+    pub before: Option<String>,
+    /// The server that has it.
+    pub run_id: String,
 }
 
 /// A shard that was found whole.
@@ -102,6 +116,40 @@ impl Ledger {
                 ))
             })
             .collect()
+    }
+
+    /// Notes that shards are about to be reconciled on other servers than before. From then on no message counts as
+    /// delivered that an earlier server was told; those that did before are no longer among the messages.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer, or somebody else has noted another server.
+    pub async fn claim_for(&self, sale: SaleId, moved: &[Moved]) -> Result<(), Fault> {
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let shards: Vec<i16> = moved.iter().map(|it| small(it.shard)).collect();
+        // No server is called like this.
+        let before = moved.iter().map(|it| it.before.clone().unwrap_or_default());
+        let before: Vec<String> = before.collect();
+        let claimed: Vec<String> = moved.iter().map(|it| format!("{CLAIMED}{}", it.run_id)).collect();
+        let mut tx = begin(&self.jobs).await?;
+        lock_servers(&mut tx, sale).await.map_err(|error| fault(&error))?;
+        let noted = sqlx::query!(
+            "update shards s set run_id = n.claimed \
+             from unnest($2::int2[], $3::text[], $4::text[]) as n (shard, before, claimed) \
+             where s.sale_id = $1 and s.shard = n.shard and coalesce(s.run_id, '') = n.before",
+            sale.0,
+            &shards,
+            &before,
+            &claimed
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if usize::try_from(noted.rows_affected()) != Ok(moved.len()) {
+            return Err(Fault::Unavailable("somebody else reconciles these shards".to_owned()));
+        }
+        commit(tx).await
     }
 
     /// Waits for the drains that are under way on these shards: what they have read comes in before this returns.
@@ -187,7 +235,7 @@ impl Ledger {
         let mut tx = begin(&self.jobs).await?;
         for statement in [
             "set local statement_timeout = '600s'",
-            "set local idle_in_transaction_session_timeout = '600s'",
+            "set local idle_in_transaction_session_timeout = '60s'",
             // A shard's orders are sorted in memory as long as they are not more than some hundred thousand.
             "set local work_mem = '64MB'",
         ] {

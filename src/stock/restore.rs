@@ -45,7 +45,8 @@ impl Stock {
         call.key(key.shard())
             .key(key.events())
             .key(key.transfers())
-            .key(key.fences());
+            .key(key.fences())
+            .key(key.applied());
         call.arg(epoch)
             .arg(next)
             .arg(record(sale, Lifecycle::Loading, next).encode(&sale.purchase_rate))
@@ -182,7 +183,11 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn epoch(&self, shard: ShardKey) -> Result<i64, Fault> {
-        let value: Option<Vec<u8>> = self.command(redis::cmd("GET").arg(shard.shard())).await?;
+        let value: Option<Vec<u8>> = match self.command(redis::cmd("GET").arg(shard.shard())).await {
+            // Something else stands in its place.
+            Err(Fault::Bug(_)) => None,
+            value => value?,
+        };
         let record = value.and_then(|value| ShardRecord::decode(&value).ok());
         Ok(record.map_or(0, |record| record.epoch))
     }

@@ -14,7 +14,10 @@ use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{PurchaseRate, Sale, SaleState, Transition};
 use flashsale::flow::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
+use flashsale::ledger::outbox::Delivery;
+use flashsale::ledger::rebuild::Moved;
 use flashsale::ledger::restock::{PendingRestock, Taken, TakenRestock};
+use flashsale::ledger::sale::Loading;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::transfer::{Destination, Sent, Transfer};
 use futures_util::StreamExt as _;
@@ -446,13 +449,14 @@ async fn a_shard_that_the_ledger_knows_in_another_life_is_let_go_and_written_ane
 async fn a_message_is_struck_only_if_the_shard_is_still_the_servers_that_was_told() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
-    // In an hour, so that no relay takes it.
-    let message = "insert into outbox (sale_id, shard, message, not_before) \
-                   values ($1, 0, '{}', now() + interval '1 hour')";
-    world.execute(message, sale.id).await.unwrap();
-    let message = world
-        .number("select max(outbox_id) from outbox where sale_id = $1", sale.id)
-        .await;
+    world.settled(&sale).await;
+    let send = async || {
+        let message = "insert into outbox (sale_id, shard, message) values ($1, 0, '{\"kind\": \"state\"}')";
+        world.execute(message, sale.id).await.unwrap();
+        let message = "select max(outbox_id) from outbox where sale_id = $1";
+        world.number(message, sale.id).await
+    };
+    let message = send().await;
     let left = async || {
         world
             .number("select count(*) from outbox where sale_id = $1", sale.id)
@@ -462,12 +466,62 @@ async fn a_message_is_struck_only_if_the_shard_is_still_the_servers_that_was_tol
     world
         .app
         .ledger
-        .strike_outgoing(message, "another server")
+        .strike_outgoing(sale.id, message, "another server")
         .await
         .unwrap();
     assert_eq!(left().await, 1);
-    world.app.ledger.strike_outgoing(message, &told).await.unwrap();
+    world.app.ledger.strike_outgoing(sale.id, message, &told).await.unwrap();
     assert_eq!(left().await, 0);
+
+    // The relay's as well; one that told another server has to wait before it tries again.
+    let message = send().await;
+    for (by, is_left) in [("another server", 1), (&told, 0)] {
+        let again = "update outbox set not_before = now() where sale_id = $1";
+        world.execute(again, sale.id).await.unwrap();
+        let batch = world.app.ledger.take_outgoing(10, Some(sale.id), &[]).await.unwrap();
+        assert_eq!(batch.messages.len(), 1);
+        let by = Some(by.to_owned());
+        batch.settle(vec![(message, Delivery::Applied { by })]).await.unwrap();
+        assert_eq!(left().await, is_left);
+        let due = world.app.ledger.take_outgoing(10, Some(sale.id), &[]).await.unwrap();
+        assert_eq!(due.messages.len(), 0);
+    }
+
+    // And none goes to a shard that somebody else tells.
+    send().await;
+    let none = world.app.ledger.take_outgoing(10, None, &[(sale.id, 0)]).await.unwrap();
+    assert_eq!(none.messages.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_a_shard_is_claimed_for_is_the_only_one_whose_messages_are_struck() {
+    let world = World::new().await;
+    // Nobody reconciles what is not loaded.
+    let sale = world.draft(&Terms::of(10, 1)).await;
+    let begun = world.app.ledger.begin_loading(sale).await.unwrap();
+    assert!(matches!(begun, Loading::Begun(_)));
+    let claim = async |before: Option<&str>, run_id: &str| {
+        let moved = Moved {
+            shard: 0,
+            before: before.map(ToOwned::to_owned),
+            run_id: run_id.to_owned(),
+        };
+        world.app.ledger.claim_for(sale, &[moved]).await
+    };
+    claim(None, "one").await.unwrap();
+    // Who looked before that has seen less than there is.
+    assert!(claim(None, "other").await.unwrap_err().is_passing());
+    claim(Some("?one"), "other").await.unwrap();
+    let message = "insert into outbox (sale_id, shard, message, not_before) \
+                   values ($1, 0, '{}', now() + interval '1 hour')";
+    world.execute(message, sale).await.unwrap();
+    let message = "select max(outbox_id) from outbox where sale_id = $1";
+    let message = world.number(message, sale).await;
+    for (told, is_left) in [("one", 1), ("other", 0)] {
+        world.app.ledger.strike_outgoing(sale, message, told).await.unwrap();
+        let left = "select count(*) from outbox where sale_id = $1";
+        assert_eq!(world.number(left, sale).await, is_left, "{told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -680,7 +734,7 @@ async fn one_shard_that_forgets_while_the_others_do_not_is_made_good_to_the_unit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_vanishes_is_made_good() {
+async fn a_key_that_vanishes_or_becomes_something_else_is_made_good() {
     let names: [(&str, bool); 7] = [
         ("shard", true),
         ("item", true),
@@ -690,10 +744,12 @@ async fn a_key_that_vanishes_is_made_good() {
         ("applied", false),
         ("fences", false),
     ];
-    side_by_side(names.map(|(name, heals)| Box::pin(vanishes(name, heals)))).await;
+    for becomes_another in [false, true] {
+        side_by_side(names.map(|(name, heals)| Box::pin(vanishes(name, heals, becomes_another)))).await;
+    }
 }
 
-async fn vanishes(name: &str, heals: bool) {
+async fn vanishes(name: &str, heals: bool, becomes_another: bool) {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(16, 4)).await;
     let orders = of_every_kind(&world, &sale).await;
@@ -715,7 +771,11 @@ async fn vanishes(name: &str, heals: bool) {
         _ => shard.fences(),
     };
     let before = rebuilds(&world, &sale).await;
-    let _gone: i64 = Raw::connect(&world.redis).call(redis::cmd("DEL").arg(lost));
+    let raw = Raw::connect(&world.redis);
+    let _gone: i64 = raw.call(redis::cmd("DEL").arg(&lost));
+    if becomes_another {
+        let _there: i64 = raw.call(redis::cmd("RPUSH").arg(&lost).arg("of another hand"));
+    }
     if heals {
         within(PATIENCE, "the loss is noticed", async || {
             rebuilds(&world, &sale).await > before

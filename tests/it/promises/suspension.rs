@@ -2,7 +2,7 @@
 
 use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{Instance, PATIENCE, Terms, World};
-use crate::support::poll::{Patience, within};
+use crate::support::poll::{Patience, pass, within};
 use crate::support::servers::Frozen;
 use flashsale::domain::sale::Sale;
 use serde_json::json;
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Longer than any permit.
 const STILL: Duration = Duration::from_secs(4);
+
+/// Long enough to finish what was under way.
+const AWAKE: Duration = Duration::from_millis(500);
 
 async fn has_answered(doors: &Doors, more: usize) {
     let (patience, before) = (Patience::of(PATIENCE), doors.answers.load(Ordering::Relaxed));
@@ -32,8 +35,9 @@ async fn suspend(sleeps: &Instance, other: &Instance, sale: &Sale, rebuilt: bool
         if answer.is_some_and(|answer| answer.status == 200) {
             return frozen;
         }
-        // It has a lock of the ledger, which ends half a minute later.
+        // It has a lock of the ledger, which it gives back at once if it can, or loses some seconds later.
         drop(frozen);
+        pass(AWAKE).await;
         patience.pause("the sale is rebuilt while a process sleeps").await;
     }
 }
