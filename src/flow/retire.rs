@@ -43,8 +43,17 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
         return Ok(0);
     };
     let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
-    if app.stock.undrained(&shards).await?.iter().any(|events| *events > 0) {
-        return Ok(0);
+    let standings = app.ledger.standings(&[id]).await?;
+    for (key, events) in shards.iter().zip(app.stock.undrained(&shards).await?) {
+        let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
+        if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
+            return Ok(0);
+        }
+        if events > 0 {
+            // As the drain leaves them: their units have been given to others.
+            tracing::error!(sale = %id, shard = key.shard, events, "orders of a life that is over leave Redis; they are lost");
+            app.stock.forget_buyers(*key).await?;
+        }
     }
     let mut last = None;
     for _ in 0..PAGES_MAX {

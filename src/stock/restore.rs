@@ -64,7 +64,7 @@ impl Stock {
         }
     }
 
-    /// Removes every shopper of a shard that is being restored. Looks at all keys of its server, in small steps, so that
+    /// Removes every shopper of a shard that is being restored or leaves. Looks at all keys of its server, in small steps, so that
     /// nobody waits for it.
     ///
     /// # Errors

@@ -509,6 +509,7 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     let pays = bought(&world.app, &sale, "pays", "k", 2).await;
     flow::pay::pay(&world.app, &payment("p", pays.id, 2)).await.unwrap();
     world.settled(&sale).await;
+    bought(&world.app, &sale, "not taken in", "k", 1).await;
     let ended = "update sales set starts_at = now() - interval '50 hours', ends_at = now() - interval '26 hours' \
                  where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
@@ -531,6 +532,11 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     cancel(&app, open.id, "holds").await;
     // Nobody keeps the shards of such a sale any more, so the relay is who is sure that they were told.
     flow::release::release_waiting(&app).await.unwrap();
+    flow::retire::retire_ended(&app).await.unwrap();
+    assert!(keys_of(&world, sale.id) > 0, "an order has not been taken in");
+    // It never will be, if it is of a life of its shard that is over.
+    let over = "update shards set epoch = epoch + 1 where sale_id = $1";
+    world.execute(over, sale.id).await.unwrap();
     flow::retire::retire_ended(&app).await.unwrap();
     assert_eq!(keys_of(&world, sale.id), 0);
 
