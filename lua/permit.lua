@@ -22,7 +22,7 @@
 -- Retry:  the second run gives or takes the same again.
 -- Caller: src/stock/permit.rs
 
-local all_of, pack, unpack = unpack, struct.pack, struct.unpack
+local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key = KEYS[1], KEYS[2]
 local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
@@ -49,9 +49,8 @@ if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('mast
 elseif redis.call('EXISTS', events_key) == 0 then
   return redis.error_reply('MISSING events')
 end
--- What is no string reads as missing, too.
-for _, item in ipairs(#KEYS > 2 and redis.call('MGET', all_of(KEYS, 3)) or {}) do
-  if not item then
+for at = 3, #KEYS do
+  if redis.call('TYPE', KEYS[at]).ok ~= 'string' then
     return redis.error_reply('MISSING item')
   end
 end

@@ -150,9 +150,10 @@ fn fault(error: &sqlx::Error) -> Fault {
         | sqlx::Error::Configuration(_) => true,
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default();
-            // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock or
-            // a lock that did not come: the same again may succeed.
-            ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default()) || code == "55P03"
+            // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock, a lock
+            // that did not come, or a transaction that stood still for too long: the same again may succeed.
+            ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default())
+                || ["55P03", "25P03", "25P04"].contains(&code.as_ref())
         }
         _ => false,
     };

@@ -23,9 +23,8 @@ use tokio_util::task::TaskTracker;
 const DRAIN_GATHER: Duration = Duration::from_millis(10);
 /// The same while shoppers wait for the ledger.
 const DRAIN_GATHER_AWAITED: Duration = Duration::from_millis(2);
-/// How long the drain waits when nobody wakes it: events of other processes do not.
-const DRAIN_IDLE: Duration = Duration::from_millis(50);
-/// How long it waits at the most, after rounds that found nothing.
+/// How long it waits at the most when nobody wakes it, as events of other processes do not: twice as long after each
+/// round that found nothing.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
 /// How long one round may take; what it leaves, the next one finds.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
@@ -223,7 +222,7 @@ impl Guard {
 
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
 async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop: CancellationToken) {
-    let (mut failing, mut idle) = (false, DRAIN_IDLE);
+    let (mut failing, mut idle) = (false, DRAIN_GATHER);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -236,9 +235,8 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
         let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_all(&app)).await;
         match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
             Ok(orders) => {
-                // Twice as long after each round that found nothing.
                 idle = if orders > 0 {
-                    DRAIN_IDLE
+                    DRAIN_GATHER
                 } else {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };

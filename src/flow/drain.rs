@@ -159,14 +159,21 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     // What another server has taken over is drained there.
     shards.retain(|(_, key)| !app.permits.has_lost(*key));
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
-    let mut backlog = app.stock.undrained(&keys).await?.into_iter();
-    shards.retain(|_| backlog.next().is_some_and(|events| events > 0));
+    let mut tally = Tally::default();
+    let mut backlog = app.stock.undrained_each(&keys).await.into_iter();
+    shards.retain(|_| match backlog.next() {
+        Some(Ok(events)) => events > 0,
+        Some(Err(fault)) => {
+            tally.note(Err(fault));
+            false
+        }
+        None => false,
+    });
     let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
         .map(|(sale, key)| async move { drain_shard(app, &sale, key.shard).await })
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;
-    let mut tally = Tally::default();
     drained.into_iter().for_each(|outcome| tally.note(outcome));
     tally.finish()
 }

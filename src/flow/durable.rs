@@ -96,7 +96,7 @@ impl Arrivals {
     }
 
     /// Begins to wait for an order.
-    pub(super) fn expect(self: &Arc<Self>, id: OrderId) -> Expected {
+    pub(super) fn anticipate(self: &Arc<Self>, id: OrderId) -> Expected {
         let (found, arrival) = oneshot::channel();
         self.waiting().entry(id).or_default().push(found);
         Expected {
@@ -152,7 +152,7 @@ pub(super) async fn kept(
         Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
         Durability::Postgres => {
             let expected = expected.unwrap_or_else(|| {
-                let expected = app.arrivals.expect(order.id);
+                let expected = app.arrivals.anticipate(order.id);
                 // It may be there by now.
                 app.arrivals.look.notify_one();
                 expected

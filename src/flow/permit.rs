@@ -196,11 +196,6 @@ impl Permits {
         }
     }
 
-    /// The server on which this process has found a shard whole.
-    pub(super) fn server(&self, shard: ShardKey) -> Option<String> {
-        self.state().held.get(&shard).map(|held| held.run_id.clone())
-    }
-
     /// Whether another server has taken this shard over from the one that this process asks.
     pub(super) fn has_lost(&self, shard: ShardKey) -> bool {
         self.state().superseded.contains(&shard)

@@ -44,7 +44,7 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
         sale: sale.id,
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
-    let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.expect(order));
+    let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order));
     crash::point("purchase.before_script");
     let (mut looked, mut waited) = (None, false);
     for _ in 0..TRIES_MAX {

@@ -231,15 +231,16 @@ async fn write_anew(
             .is_some_and(|(wrote, it)| is_ahead(wrote, it));
         let begun = app.stock.begin_restore(sale, *shard, *life, known, &fences).await?;
         if begun.lost_events || is_ahead {
-            without_events.push(*shard);
+            without_events.push(ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            });
         }
     }
     crash::point("rebuild.after_begin");
-    for shard in without_events {
-        // The ledger never heard of some of their orders, and never will: their events are gone, or it is a copy of an
-        // earlier day.
-        app.stock.forget_buyers(ShardKey { sale: sale.id, shard }).await?;
-    }
+    // The ledger never heard of some of their orders, and never will: their events are gone, or it is a copy of an
+    // earlier day.
+    app.stock.forget_buyers(&without_events).await?;
     forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;

@@ -46,6 +46,11 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
     });
     let is_new = |it: &Moved| it.before.as_ref().map(|before| before.trim_start_matches(CLAIMED)) != Some(&it.run_id);
     let moved: Vec<Moved> = moved.filter(is_new).collect();
+    for it in &moved {
+        // Others are not to lose their shards to a server that takes no writes.
+        let (sale, shard) = (sale.id, it.shard);
+        app.stock.try_write(ShardKey { sale, shard }).await?;
+    }
     app.ledger.claim_for(sale.id, &moved).await?;
     let before = |shard: u16, run_id: &str| {
         let claimed = moved.iter().any(|it| it.shard == shard);

@@ -58,6 +58,7 @@ pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
 }
 
 /// What became of a batch.
+#[derive(Default)]
 struct Released {
     messages: usize,
     /// None of them could be delivered.
@@ -74,16 +75,25 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     let taken_over: Vec<(SaleId, u16)> = app.permits.superseded().iter().map(|it| (it.sale, it.shard)).collect();
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &taken_over).await?;
     let messages = batch.messages.len();
+    if messages == 0 {
+        return Ok(Released::default());
+    }
     let shard = |it: &Outgoing| ShardKey {
         sale: it.sale,
         shard: it.shard,
     };
     let shards: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
     let shards: Vec<ShardKey> = shards.into_iter().collect();
-    let before = servers(app, &shards).await;
+    let leaving = &leaving(app, &batch.messages).await;
+    let before = &servers(app, &shards).await;
     let deadline = Instant::now() + TELL_MAX;
     let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
+            let key = shard(&outgoing);
+            if !before.contains_key(&key) && !leaving.contains(&outgoing.sale) {
+                let silent = Fault::Unavailable("the shard's server says nothing".to_owned());
+                return (outgoing.id, Delivery::Later, Some(silent));
+            }
             let told = timeout_at(deadline, deliver(app, &outgoing, epochs)).await;
             let (delivery, trouble) = told.unwrap_or_else(|_| {
                 let late = Fault::Unavailable("the stock could not be told in time".to_owned());
@@ -95,15 +105,11 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         .collect()
         .await;
     crash::point("release.before_settle");
-    let after = servers(app, &shards).await;
+    let asked: Vec<ShardKey> = before.keys().copied().collect();
+    let after = servers(app, &asked).await;
     for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
-        // Nobody reconciles a sale whose keys are being removed.
-        if app
-            .sales
-            .fixed(outgoing.sale)
-            .await?
-            .is_some_and(|sale| is_leaving(&sale))
-        {
+        // Nobody reconciles a sale whose keys are being removed, so nobody can be certain.
+        if leaving.contains(&outgoing.sale) {
             continue;
         }
         let key = shard(outgoing);
@@ -129,6 +135,18 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         stuck,
         trouble,
     })
+}
+
+/// Those of the messages' sales whose keys are being removed.
+async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
+    let sales: HashSet<SaleId> = messages.iter().map(|message| message.sale).collect();
+    let mut leaving = HashSet::new();
+    for sale in sales {
+        if matches!(app.sales.fixed(sale).await, Ok(Some(sale)) if is_leaving(&sale)) {
+            leaving.insert(sale);
+        }
+    }
+    leaving
 }
 
 /// Which servers these shards are on, as far as they can be asked.
@@ -159,14 +177,23 @@ pub async fn release_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
-    // The server on which it was found whole, which has all that was told to it since; `None`: it has to be looked at.
-    let Some(told) = app.permits.server(ShardKey {
+    let shard = ShardKey {
         sale: outgoing.sale,
         shard: outgoing.shard,
-    }) else {
-        return;
     };
-    if let (Delivery::Applied { .. }, _) = deliver(app, &outgoing, &HashMap::new()).await {
+    if app.permits.has_lost(shard) {
+        return;
+    }
+    // By the same connection, before and after: so it is certain who was told.
+    let before = app.stock.run_id(shard).await.ok();
+    let (delivery, _) = deliver(app, &outgoing, &HashMap::new()).await;
+    let told = app
+        .stock
+        .run_id(shard)
+        .await
+        .ok()
+        .filter(|_| matches!(delivery, Delivery::Applied { .. }));
+    if let Some(told) = told.filter(|told| before.as_ref() == Some(told)) {
         crash::point("release.after_stock");
         // If this fails, the relay finds the message, and the stock that it knows.
         if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
@@ -178,6 +205,14 @@ pub async fn release_now(app: &App, decided: &Decided) {
 /// Delivers one message; says why, if it has to wait.
 async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
     match tell(app, outgoing, epochs).await {
+        // A shard that nobody rebuilds any more need not know.
+        Ok(Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
+            if leaving(app, std::slice::from_ref(outgoing))
+                .await
+                .contains(&outgoing.sale) =>
+        {
+            (Delivery::Applied { by: None }, None)
+        }
         Ok(delivery) => (delivery.reported(outgoing), None),
         Err(Fault::Bug(reason)) => (Delivery::Failed(reason).reported(outgoing), None),
         Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied { by: None }, None),

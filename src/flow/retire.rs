@@ -8,6 +8,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
+use crate::stock::permit::has_taken_over;
 use chrono::{TimeDelta, Utc};
 use std::collections::BTreeMap;
 
@@ -44,6 +45,13 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
     };
     let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
     let standings = app.ledger.standings(&[id]).await?;
+    for (key, server) in shards.iter().zip(app.stock.run_ids(&shards).await) {
+        let noted = standings.get(&(id, key.shard)).and_then(|it| it.run_id.clone());
+        if has_taken_over(&noted.unwrap_or_default(), &server?) {
+            // Another server has the keys.
+            return Ok(0);
+        }
+    }
     for (key, events) in shards.iter().zip(app.stock.undrained(&shards).await?) {
         let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
         if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
@@ -52,7 +60,7 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
         if events > 0 {
             // As the drain leaves them: their units have been given to others.
             tracing::error!(sale = %id, shard = key.shard, events, "orders of a life that is over leave Redis; they are lost");
-            app.stock.forget_buyers(*key).await?;
+            app.stock.forget_buyers(&[*key]).await?;
         }
     }
     let mut last = None;

@@ -7,7 +7,7 @@ use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::{Order, OrderState};
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -36,7 +36,7 @@ pub struct Drained {
     pub revoked: usize,
     /// Events that could not be taken in.
     pub dead: usize,
-    /// The orders that are new, and were not refused.
+    /// The orders that are new and were not refused, where shoppers wait for them.
     pub orders: Vec<Order>,
 }
 
@@ -113,11 +113,14 @@ impl Claim {
             }
         }
         let mut drained = Drained::default();
-        if let Err(error) = self.insert(&rows, now, &mut drained).await? {
+        if let Err(error) = self.insert(&rows, sale.durability, now, &mut drained).await? {
             // One row spoils a batch: find it by taking them one by one.
             tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; taking it one by one");
             for row in &rows {
-                if let Err(error) = self.insert(std::slice::from_ref(row), now, &mut drained).await? {
+                if let Err(error) = self
+                    .insert(std::slice::from_ref(row), sale.durability, now, &mut drained)
+                    .await?
+                {
                     dead.push((row.position, row.raw, error, Some(row)));
                 }
             }
@@ -172,6 +175,7 @@ impl Claim {
     async fn insert(
         &mut self,
         rows: &[Row<'_>],
+        durability: Durability,
         now: Millis,
         drained: &mut Drained,
     ) -> Result<Result<(), String>, Fault> {
@@ -187,7 +191,9 @@ impl Claim {
                     savepoint.commit().await.map_err(|error| fault(&error))?;
                     drained.inserted += new.held.len() + new.revoked;
                     drained.revoked += new.revoked;
-                    drained.orders.extend(orders(self.sale, rows, &new.held));
+                    if durability == Durability::Postgres {
+                        drained.orders.extend(orders(self.sale, rows, &new.held));
+                    }
                     return Ok(Ok(()));
                 }
                 Ok(None) => savepoint.rollback().await.map_err(|error| fault(&error))?,

@@ -266,10 +266,10 @@ impl Batch {
         let unsettled = self.messages.iter().filter(|message| !settled.contains(&message.sale));
         let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
         let (mut applied, mut told) = (Vec::new(), Vec::new());
-        let mut later = Vec::new();
+        let (mut later, mut untold) = (Vec::new(), Vec::new());
         for (id, delivery) in deliveries {
             match delivery {
-                Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => later.push(id),
+                Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => untold.push(id),
                 Delivery::Applied { by } => {
                     applied.push(id);
                     told.push(by.unwrap_or_default());
@@ -298,7 +298,15 @@ impl Batch {
         .await
         .map_err(|error| fault(&error))?;
         let struck: HashSet<i64> = struck.into_iter().collect();
-        later.extend(applied.into_iter().filter(|id| !struck.contains(id)));
+        untold.extend(applied.into_iter().filter(|id| !struck.contains(id)));
+        // Nobody refused them: they are not tries.
+        sqlx::query!(
+            "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
+            &untold
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
         // A second, doubled with every try up to a minute.
         sqlx::query!(
             "update outbox set attempts = attempts + 1, \

@@ -44,7 +44,7 @@ pub struct Found {
     pub shard: u16,
     /// The Redis server that has it.
     pub run_id: String,
-    /// The one that was noted before anything was looked at.
+    /// What was noted when it was looked at: that it is claimed for this server, or this server.
     pub before: Option<String>,
     /// The last event that it wrote there.
     pub wrote: Position,
@@ -133,6 +133,15 @@ impl Ledger {
         let before: Vec<String> = before.collect();
         let claimed: Vec<String> = moved.iter().map(|it| format!("{CLAIMED}{}", it.run_id)).collect();
         let mut tx = begin(&self.jobs).await?;
+        // Whoever drains or rebuilds them is waited for first: while the servers are locked, nothing is struck.
+        sqlx::query!(
+            "select shard from shards where sale_id = $1 and shard = any($2) order by shard for no key update",
+            sale.0,
+            &shards
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
         lock_servers(&mut tx, sale).await.map_err(|error| fault(&error))?;
         let noted = sqlx::query!(
             "update shards s set run_id = n.claimed \

@@ -6,7 +6,7 @@ use super::record::{decode_event, decode_position};
 use super::script::{bytes, text};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::Value;
 
 impl Stock {
@@ -15,12 +15,17 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn undrained(&self, shards: &[ShardKey]) -> Result<Vec<i64>, Fault> {
+        self.undrained_each(shards).await.into_iter().collect()
+    }
+
+    /// The same, as far as each shard's server answers.
+    pub async fn undrained_each(&self, shards: &[ShardKey]) -> Vec<Result<i64, Fault>> {
         let lengths = shards.iter().map(|shard| async move {
             let mut command = redis::cmd("XLEN");
             command.arg(shard.events());
             self.command(&command).await
         });
-        try_join_all(lengths).await
+        join_all(lengths).await
     }
 
     /// Up to `max` events that the drain has not trimmed, oldest first.

@@ -12,8 +12,11 @@ use futures_util::StreamExt;
 use redis::Value;
 use std::time::Duration;
 
-/// Shards asked at once.
-const AT_ONCE: usize = 64;
+/// Shards asked at once: all, so that a server that says nothing holds up the others no longer than itself.
+const AT_ONCE: usize = 512;
+
+/// How long a trial write is kept, in milliseconds.
+const TRIED_MS: u64 = 60_000;
 
 /// What a shard says to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +121,16 @@ impl Stock {
                 other => Err(unknown("permit", other)),
             },
         }
+    }
+
+    /// Writes something of no meaning to the server that has this shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when it does not answer, or takes no writes.
+    pub async fn try_write(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut command = redis::cmd("SET");
+        command.arg(shard.barrier()).arg("").arg("PX").arg(TRIED_MS);
+        self.command(&command).await
     }
 
     /// Which life of which process has this shard, by its run id and its replication id: another one after every

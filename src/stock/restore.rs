@@ -12,7 +12,7 @@ use crate::domain::ids::{Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
 use redis::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// A shard's next life.
@@ -64,19 +64,42 @@ impl Stock {
         }
     }
 
-    /// Removes every shopper of a shard that is being restored or leaves. Looks at all keys of its server, in small steps, so that
-    /// nobody waits for it.
+    /// Removes every shopper of a sale's shards that are being restored, or leave. Looks once at all keys of their
+    /// servers, in small steps, so that nobody waits for it.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer; the same call may be made again.
-    pub async fn forget_buyers(&self, shard: ShardKey) -> Result<(), Fault> {
+    pub async fn forget_buyers(&self, shards: &[ShardKey]) -> Result<(), Fault> {
+        let mut servers: HashMap<String, Vec<ShardKey>> = HashMap::new();
+        for (shard, server) in shards.iter().zip(self.run_ids(shards).await) {
+            servers.entry(server?).or_default().push(*shard);
+        }
+        for shards in servers.values() {
+            self.forget_buyers_of_one_server(shards).await?;
+        }
+        Ok(())
+    }
+
+    async fn forget_buyers_of_one_server(&self, shards: &[ShardKey]) -> Result<(), Fault> {
+        let Some(any) = shards.first() else {
+            return Ok(());
+        };
+        let buyers: Vec<(ShardKey, String)> = shards.iter().map(|shard| (*shard, shard.buyers())).collect();
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
-            let pattern = format!("{}*", shard.buyers());
+            let pattern = ShardKey::pattern(any.sale);
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask_server_of(&shard.shard(), &scan).await?;
-            if !keys.is_empty() {
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask_server_of(&any.shard(), &scan).await?;
+            let mut found: HashMap<ShardKey, Vec<Vec<u8>>> = HashMap::new();
+            for key in keys {
+                let of = buyers.iter().find(|(_, buyers)| key.starts_with(buyers.as_bytes()));
+                if let Some((shard, _)) = of {
+                    found.entry(*shard).or_default().push(key);
+                }
+            }
+            // On a cluster, one command's keys have one slot.
+            for keys in found.into_values() {
                 let mut unlink = redis::cmd("UNLINK");
                 unlink.arg(keys);
                 let _removed: i64 = self.command(&unlink).await?;
@@ -178,7 +201,7 @@ impl Stock {
         }
     }
 
-    /// The generation of a shard, as far as Redis knows; 0 when it does not.
+    /// The generation of a shard, as far as Redis knows; 0 when it does not. What is no record has none.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.

@@ -379,14 +379,22 @@ async fn what_a_durability_level_costs() {
         machine()
     );
     let (none, always) = (fresh_redis(), [DurableRedis::start(), DurableRedis::start()]);
-    let (replicated, postgres) = (ReplicatedRedis::on_disk(1), FreshPostgres::on_disk().await);
+    let replicated = [ReplicatedRedis::start(1), ReplicatedRedis::on_disk(1)];
+    let postgres = FreshPostgres::on_disk().await;
     let mut levels = [
         Level::start("redis, no append-only file", "redis", &none.server.url(), &postgres).await,
         Level::start("redis, fsync always", "redis", &always[0].url(), &postgres).await,
         Level::start(
+            "replica, no append-only file",
+            "replica",
+            &replicated[0].primary.server.url(),
+            &postgres,
+        )
+        .await,
+        Level::start(
             "replica, fsync always on both",
             "replica",
-            &replicated.primary.server.url(),
+            &replicated[1].primary.server.url(),
             &postgres,
         )
         .await,
@@ -409,7 +417,10 @@ async fn what_a_durability_level_costs() {
     let ratios = |level: &Level, to: &Level| -> Vec<f64> {
         level.rates.iter().zip(&to.rates).map(|(rate, of)| rate / of).collect()
     };
-    for (level, (to_none, to_always)) in levels.iter().zip([(1.0, 0.0), (0.7, 1.0), (0.6, 0.6), (0.3, 0.3)]) {
+    for (level, (to_none, to_always)) in levels
+        .iter()
+        .zip([(1.0, 0.0), (0.7, 1.0), (0.6, 0.0), (0.6, 0.6), (0.3, 0.3)])
+    {
         let show = |to: &Level, goal: f64| {
             let it = spread(&ratios(level, to));
             let goal = if goal > 0.0 && goal < 1.0 {

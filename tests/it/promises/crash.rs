@@ -224,6 +224,9 @@ async fn dies_at_work(world: &World, sale: &Sale, point: &str) {
         let mut doomed = world.start_to_crash("worker", point).await;
         // After the commit there is nothing to commit any more.
         bought(&world.app, sale, &format!("u{}", uuid::Uuid::new_v4()), "k", 1).await;
+        // And there is something to tell.
+        let message = "insert into outbox (sale_id, shard, message) values ($1, 0, '{\"kind\": \"state\"}')";
+        world.execute(message, sale.id).await.unwrap();
         doomed.crashed().await;
     }
     let healthy = world.start("all").await;

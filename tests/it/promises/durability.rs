@@ -105,6 +105,11 @@ async fn a_sale_is_refused_what_its_redis_cannot_give() {
 async fn what_a_replica_acknowledged_outlives_the_primary() {
     let mut redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "api").await;
+    // It is told that another has taken over from the Redis that it still has.
+    let app = TestApp {
+        instance: app.instance.may_log_errors(),
+        environment: app.environment,
+    };
     let sale = app.load_sale(&terms("replica", 100)).await;
     let orders = throng(&app, &sale, 40).await;
     servers::kill(redis.primary.server.pid());

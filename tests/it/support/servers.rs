@@ -246,7 +246,8 @@ impl Cluster {
 
     /// The slot of a key.
     pub fn slot(&self, key: &str) -> u16 {
-        self.nodes[3].raw().call(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key))
+        let any = self.alive().next().unwrap().raw();
+        any.call(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key))
     }
 
     /// Ends the primary that has this slot, as `kill -9` does.
