@@ -23,6 +23,8 @@ pub enum Fault {
     SlowDisk(u32),
     /// Its disk takes nothing more, until it is started again with room.
     FullDisk,
+    /// Each fsync fails: Redis ends itself at the first.
+    BrokenDisk,
     FlushScripts,
     /// One item's units on one shard are gone.
     LoseItem,
@@ -154,7 +156,8 @@ pub fn any(random: &mut StdRng, instances: usize) -> Fault {
         0 | 1 => Fault::KillRedis,
         2 => Fault::FreezeRedis,
         3 => Fault::SlowDisk(random.random_range(10..400)),
-        4 => Fault::FullDisk,
+        4 if random.random_bool(0.5) => Fault::FullDisk,
+        4 => Fault::BrokenDisk,
         5 => Fault::FlushScripts,
         6 => Fault::LoseItem,
         7 => Fault::Flush,
@@ -241,6 +244,7 @@ async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRn
         Fault::FreezeRedis => frozen = World::freeze(world.redis[0].pid()),
         Fault::SlowDisk(millis) => world.redis[0].weaken_disk(&format!("slow {millis}")),
         Fault::FullDisk => world.redis[0].weaken_disk("full"),
+        Fault::BrokenDisk => world.redis[0].weaken_disk("broken"),
         Fault::FlushScripts => {
             let _ok: String = world.redis[0].raw().call(redis::cmd("SCRIPT").arg("FLUSH"));
         }
@@ -292,7 +296,7 @@ async fn end(world: &mut World, struck: Struck) -> Injection {
             world.redis[0].restart();
         }
         Fault::SlowDisk(_) => world.redis[0].weaken_disk(""),
-        Fault::FullDisk => {
+        Fault::FullDisk | Fault::BrokenDisk => {
             world.redis[0].weaken_disk("");
             world.redis[0].restart();
         }

@@ -1,6 +1,6 @@
-/* A disk that hesitates and that fills up, for a server that is started with this in LD_PRELOAD. The file that
- * WEAK_DISK names says what is wrong at the moment: "slow 300" holds back each sync by 300 ms, "full" refuses what is
- * written to files after half of it, as a disk does when it fills up in the middle. */
+/* A disk that hesitates, fills up and breaks, for a server that is started with this in LD_PRELOAD. The file that
+ * WEAK_DISK names says what is wrong at the moment: "slow 300" holds back each sync by 300 ms, "broken" has each sync
+ * fail, "full" refuses what is written to files after half of it, as a disk does when it fills up in the middle. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,13 +23,21 @@ static int wrong(char *what, size_t size) {
     return length > 0;
 }
 
-static void hesitate(void) {
+static int fails(void) {
     char what[32];
-    if (wrong(what, sizeof what) && strncmp(what, "slow ", 5) == 0) {
+    if (!wrong(what, sizeof what)) {
+        return 0;
+    }
+    if (strncmp(what, "slow ", 5) == 0) {
         long millis = atol(what + 5);
         struct timespec time = {millis / 1000, millis % 1000 * 1000000};
         nanosleep(&time, NULL);
     }
+    if (strncmp(what, "broken", 6) == 0) {
+        errno = EIO;
+        return 1;
+    }
+    return 0;
 }
 
 int fdatasync(int file) {
@@ -37,8 +45,7 @@ int fdatasync(int file) {
     if (!real) {
         real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     }
-    hesitate();
-    return real(file);
+    return fails() ? -1 : real(file);
 }
 
 int fsync(int file) {
@@ -46,8 +53,7 @@ int fsync(int file) {
     if (!real) {
         real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     }
-    hesitate();
-    return real(file);
+    return fails() ? -1 : real(file);
 }
 
 ssize_t write(int file, const void *bytes, size_t length) {
