@@ -32,8 +32,27 @@ fn payment<'a>(it: &'a mut History, name: &str) -> &'a mut super::history::Ledge
     it.end.payments.iter_mut().find(|it| it.payment == name).unwrap()
 }
 
+/// An order of the ledger is accepted anew while a fault lasts.
+fn accepts_anew(it: &mut Story, fault: &str) {
+    it.buys("ada/k1", "A", 1);
+    it.again("ada/k1");
+    it.last().confirmed = true;
+    let from = it.now;
+    it.fault(1_000, true);
+    it.history.injections.last_mut().unwrap().what = fault.to_owned();
+    let until = std::mem::replace(&mut it.now, from + 500_000);
+    let (reply, at) = (it.shows(201, "ada/k1", false), it.millis() + 2);
+    it.asks(buy("ada/k1", "A", 1), reply);
+    (it.last().created_at, it.last().expires_at) = (at, at + WINDOW);
+    it.now = until;
+}
+
 /// Each begins with nothing.
 const BAD: &[Row] = &[
+    ("an order of the ledger is accepted anew", &[rule::KEY], |mut it| {
+        accepts_anew(&mut it, "FailOver");
+        it.ends()
+    }),
     ("a unit is sold before it is added", &[rule::OVERSOLD], |mut it| {
         take_all(&mut it);
         it.buys("ada/k1", "A", 1);
@@ -1203,6 +1222,13 @@ const GOOD: &[(&str, Make)] = &[
         it.last().confirmed = false;
         it.ends()
     }),
+    (
+        "the side that was taken over from accepts what the other has",
+        |mut it| {
+            accepts_anew(&mut it, "TwoPrimaries");
+            it.ends()
+        },
+    ),
     ("orders are lost, revoked and bought anew in a loss", |mut it| {
         it.buys("ada/k1", "A", 1);
         it.buys("bob/k1", "A", 1);

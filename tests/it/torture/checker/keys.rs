@@ -67,10 +67,15 @@ fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
         .min_by_key(earliest);
     let any = successes.min_by_key(earliest);
     for buy in buys.iter().filter(|buy| !is_unknown(&buy.op.reply)) {
-        // A primary that was taken over from knows nothing of what the other has accepted since, and may refuse by what
-        // it knows until its permits have ended.
-        let is_refused = matches!(&buy.op.reply, Reply::Problem { .. });
-        if is_refused && facts.has_two_primaries(buy.op.invoked) {
+        // A primary that was taken over from knows nothing of what the other has accepted since. Until its permits have
+        // ended, it may refuse by what it knows, or accept the same order once more, which comes to nothing.
+        let is_same_order = |shown: &Shown| shown.order.id == buy.order().map_or("", |order| &order.id);
+        let is_by_old_side = match &buy.op.reply {
+            Reply::Problem { .. } => true,
+            Reply::Order { status: 201, .. } => facts.forgets() && any.is_some_and(|it| is_same_order(&it)),
+            _ => false,
+        };
+        if is_by_old_side && facts.has_two_primaries(buy.op.invoked) {
             continue;
         }
         let before = |it: &Shown| it.op.returned < buy.op.invoked;
