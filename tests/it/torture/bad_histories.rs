@@ -1229,6 +1229,12 @@ const GOOD: &[(&str, Make)] = &[
             it.ends()
         },
     ),
+    ("two primaries accept a key at the same moment", |mut it| {
+        accepts_anew(&mut it, "TwoPrimaries");
+        let (reply, at) = (it.shows(201, "ada/k1", false), it.history.ops.len() - 1);
+        it.history.ops[at].reply = reply;
+        it.ends()
+    }),
     ("orders are lost, revoked and bought anew in a loss", |mut it| {
         it.buys("ada/k1", "A", 1);
         it.buys("bob/k1", "A", 1);

@@ -17,11 +17,11 @@ mod world;
 
 use run::Settings;
 
-/// A few rounds on each kind of world, with a seed of its own each time.
+/// A few rounds on each kind of world, always the same ones: what is new is looked for by long runs.
 #[test]
 fn a_short_run_breaks_nothing() {
     run::run(&Settings {
-        seed: rand::random_range(0..1_000_000),
+        seed: 1,
         // The last of one kind of world, and the first of the next.
         rounds: 2..6,
         strikes: 3,
