@@ -2,11 +2,11 @@
 # Measures lua/purchase.lua on a private Redis without an append-only file: its throughput as a share of that of
 # pipelined SET in the same run, and the memory that a purchase leaves after the drain. Prints one line a round.
 #
-# usage: loadtest/bench.sh [ROUNDS]
+# usage: loadtest/bench.sh [ROUNDS]     BENCH_CALLS: purchases a round, 300000
 set -eu
 
 rounds=${1:-5}
-calls=300000
+calls=${BENCH_CALLS:-300000}
 lua=$(cd "$(dirname "$0")/../lua" && pwd)
 dir=$(mktemp -d)
 sale='{01a1fc08-8698-74a3-97cf-f5cf3001e397:3}'
@@ -23,20 +23,25 @@ rate() {
         tr '\r' '\n' | sed -n 's/.*: \([0-9.]*\) requests per second.*/\1/p' | tail -n 1
 }
 
-memory() { redis INFO memory | tr -d '\r' | sed -n 's/^used_memory:\([0-9]*\)$/\1/p'; }
+info() { redis INFO "$1" | tr -d '\r' | sed -n "s/^$2://p"; }
+memory() { info memory used_memory; }
 
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     redis FLUSHALL >/dev/null
-    set_rate=$(rate -n 1000000 SET key:__rand_int__ value)
+    set_rate=$(rate -n "$((calls * 3))" SET key:__rand_int__ value)
     redis FLUSHALL >/dev/null
     redis EVAL "$(cat "$lua/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
     redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
-    run_id=$(redis INFO server | tr -d '\r' | sed -n 's/^run_id://p')
-    run_id=$run_id-$(redis INFO replication | tr -d '\r' | sed -n 's/^master_replid://p')
-    redis EVAL "$(cat "$lua/permit.lua")" 2 "$sale:shard" "$sale:events" 1 60000 1000000000 60000 "$run_id" >/dev/null
+    # As src/stock/permit.rs names a server.
+    server=$(info server run_id)-$(info replication master_replid)-$(info replication master_replid2)
+    redis EVAL "$(cat "$lua/permit.lua")" 2 "$sale:shard" "$sale:events" 1 60000 1000000000 60000 "$server" |
+        grep -q PERMITTED || {
+        echo 'the shard got no permit to sell' >&2
+        exit 1
+    }
     script=$(redis SCRIPT LOAD "$(cat "$lua/purchase.lua")")
     before=$(memory)
     # An order's id has 16 bytes: 4 and a random number of 12 digits. Key and user are as long as UUIDs.

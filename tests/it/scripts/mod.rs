@@ -2,6 +2,7 @@
 //! repetition, and what a missing or a foreign key does.
 
 mod barrier;
+mod bench;
 mod fence;
 mod look;
 mod permit;

@@ -204,13 +204,10 @@ impl Cluster {
         cluster
     }
 
+    /// Names three nodes that live.
     pub fn url(&self) -> String {
-        let ports: Vec<String> = self
-            .nodes
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.port))
-            .collect();
-        format!("redis+cluster://{}", ports[..3].join(","))
+        let ports = self.alive().take(3).map(|node| format!("127.0.0.1:{}", node.port));
+        format!("redis+cluster://{}", ports.collect::<Vec<_>>().join(","))
     }
 
     fn alive(&self) -> impl Iterator<Item = &TcpRedis> {

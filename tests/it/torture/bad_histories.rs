@@ -1230,9 +1230,14 @@ const GOOD: &[(&str, Make)] = &[
         },
     ),
     ("two primaries accept a key at the same moment", |mut it| {
-        accepts_anew(&mut it, "TwoPrimaries");
-        let (reply, at) = (it.shows(201, "ada/k1", false), it.history.ops.len() - 1);
-        it.history.ops[at].reply = reply;
+        let from = it.now;
+        it.fault(1_000, true);
+        it.history.injections[0].what = "TwoPrimaries".to_owned();
+        let until = std::mem::replace(&mut it.now, from + 500_000);
+        it.buys("ada/k1", "A", 1);
+        let other = it.history.ops[0].clone();
+        it.history.ops.push(other);
+        it.now = until;
         it.ends()
     }),
     ("orders are lost, revoked and bought anew in a loss", |mut it| {

@@ -321,7 +321,7 @@ async fn end(world: &mut World, struck: Struck) -> Injection {
         Fault::LinkToRedis(of, _) => world.instances[of].redis.set(Mode::Open),
         Fault::LinkToPostgres(of, _) => world.instances[of].postgres.set(Mode::Open),
         Fault::KillPostgres => world.postgres.restart(),
-        Fault::KillInstance(of) => world.instances[of].spawn(),
+        Fault::KillInstance(of) => world.spawn(of),
         Fault::FreezeRedis
         | Fault::FlushScripts
         | Fault::LoseItem

@@ -165,7 +165,7 @@ pub struct Instance {
 
 impl Instance {
     /// Starts it, unless it runs; it may end at once while Postgres is away.
-    pub fn spawn(&mut self) {
+    fn spawn(&mut self) {
         if let Some(child) = &mut self.child
             && child.try_wait().unwrap().is_none()
         {
@@ -323,7 +323,7 @@ impl World {
         let patience = Patience::of(STARTS_WITHIN);
         for number in 0..self.instances.len() {
             loop {
-                self.instances[number].spawn();
+                self.spawn(number);
                 if self.instances[number].lives(&self.http).await {
                     break;
                 }
@@ -335,6 +335,19 @@ impl World {
         if self.kind == Kind::WithReplica {
             self.replicate().await;
         }
+    }
+
+    /// Starts an instance, unless it runs, with nodes of a cluster that there still are.
+    pub fn spawn(&mut self, number: usize) {
+        let instance = &mut self.instances[number];
+        if let Some(cluster) = &self.cluster {
+            let url = instance
+                .environment
+                .iter_mut()
+                .find(|(name, _)| name == "FLASHSALE_REDIS_URL");
+            url.unwrap().1 = cluster.url();
+        }
+        instance.spawn();
     }
 
     /// Leads all links to the first node.
