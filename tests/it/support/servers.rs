@@ -4,10 +4,11 @@
 use super::poll::eventually;
 use super::raw::Raw;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use tokio::sync::OnceCell;
 
 /// The folder of this process's servers, in the build's folder for tests. Nothing runs at the end of a test
@@ -99,10 +100,14 @@ pub struct TcpRedis {
     _folder: tempfile::TempDir,
 }
 
-/// A port that nobody has, and that nobody else is given in the moment until a server takes it.
+/// A port that nobody has, and that nobody else is given in the moment until a server takes it: below those that systems
+/// give to connections, and each at most once.
 pub fn free_port() -> u16 {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    let mut tries = (0..1000).map(|_| rand::random_range(15_000..32_000));
+    let free = tries.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok() && given.insert(*port));
+    free.expect("a port between 15000 and 32000 is free")
 }
 
 impl TcpRedis {
