@@ -7,6 +7,7 @@
 pub mod events;
 pub mod health;
 pub mod keys;
+pub mod limit;
 mod link;
 pub mod permit;
 pub mod preload;

@@ -4,6 +4,7 @@
 
 mod figures;
 mod http;
+mod limits;
 mod model;
 mod mutants;
 mod promises;

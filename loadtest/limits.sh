@@ -1,0 +1,52 @@
+#!/bin/sh
+# Measures the limiters (lua/fixed_window.lua, sliding_window.lua, compact_window.lua, token_bucket.lua) on a private Redis
+# without an append-only file: requests a second as a share of pipelined SET in the same run, and the memory of a key whose
+# limit has been used up. Prints one line a limiter and round.
+#
+# usage: loadtest/limits.sh [ROUNDS]
+set -eu
+
+rounds=${1:-3}
+# Each of so many is limited to ten requests in a minute, and sends twice that.
+ids=20000
+calls=$((ids * 20))
+lua=$(cd "$(dirname "$0")/../lua" && pwd)
+dir=$(mktemp -d)
+
+redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' --appendonly no \
+    --pidfile "$dir/pid" --daemonize yes >/dev/null
+trap 'kill "$(cat "$dir/pid")"; rm -rf "$dir"' EXIT
+redis() { redis-cli -s "$dir/redis.sock" "$@"; }
+until [ "$(redis PING 2>/dev/null)" = PONG ]; do sleep 0.05; done
+
+# The requests a second of a redis-benchmark run; 32 in a pipeline, 50 clients.
+rate() {
+    redis-benchmark -s "$dir/redis.sock" -P 32 -c 50 -n "$calls" -r "$ids" -q "$@" |
+        tr '\r' '\n' | sed -n 's/.*: \([0-9.]*\) requests per second.*/\1/p' | tail -n 1
+}
+memory() { redis INFO memory | tr -d '\r' | sed -n 's/^used_memory:\([0-9]*\)$/\1/p'; }
+
+# Measures one limiter: its name, its key, and its arguments.
+limiter() {
+    name=$1
+    key=$2
+    shift 2
+    redis FLUSHALL >/dev/null
+    before=$(memory)
+    script=$(redis SCRIPT LOAD "$(cat "$lua/$name.lua")")
+    its_rate=$(rate EVALSHA "$script" 1 "{limit:7d3c9f52-9b1e-4c57-a4c1-__rand_int__}:$key" "$@")
+    keys=$(redis DBSIZE)
+    awk -v name="$name" -v set="$set_rate" -v rate="$its_rate" -v keys="$keys" -v bytes="$(($(memory) - before))" \
+        'BEGIN { printf "%-15s %7.0f/s, %.3f of SET (%.0f/s), %4.0f bytes a key\n", name, rate, rate / set, set, bytes / keys }'
+}
+
+round=0
+while [ "$round" -lt "$rounds" ]; do
+    round=$((round + 1))
+    redis FLUSHALL >/dev/null
+    set_rate=$(rate SET key:__rand_int__ value)
+    limiter fixed_window counter 10 60000 1
+    limiter sliding_window window 10 60000 "req-__rand_int__"
+    limiter compact_window row 10 60000 "req-__rand_int__"
+    limiter token_bucket bucket 0.1 10 1 1
+done

@@ -1,0 +1,47 @@
+#!lua
+-- Token bucket: let requests pass at a steady rate, and as many at once as the bucket holds.
+-- Invariant: level and time are stored together; the level never exceeds the burst and never falls below zero, so in
+--   any span of t seconds at most burst + rate * t pass.
+--
+-- KEYS[1] {limit:id}:bucket  string  8 bytes: the level; 6 bytes: when it was that, in ms; gone once it would be full
+-- ARGV[1] rate    tokens a second, above 0, at most 1000000; may be a fraction
+-- ARGV[2] burst   how many the bucket holds, 1..1000000
+-- ARGV[3] cost    tokens that this request takes, above 0, at most the burst; may be a fraction
+-- ARGV[4] at_least  tokens that will do if there are fewer than cost, above 0, at most the cost; the cost for all or none
+-- ARGV[5] now_ms  absent: ask TIME; stands in for it in tests
+-- Returns {'PASSED', taken, left}  so many were taken, and so many are left, in thousandths
+--         {'LIMITED', wait_ms}     at_least will be there after that long; nothing was taken
+-- Retry:  each run takes.
+-- Caller: src/stock/limit.rs
+
+local pack, unpack = struct.pack, struct.unpack
+local bucket_key = KEYS[1]
+local rate, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local at_least, now = tonumber(ARGV[4]), tonumber(ARGV[5])
+if not (rate and burst and cost and at_least)
+  or not (rate > 0 and rate <= 1000000) or not (burst >= 1 and burst <= 1000000)
+  or not (cost > 0 and cost <= burst) or not (at_least > 0 and at_least <= cost) then
+  return redis.error_reply('BADARG token_bucket')
+end
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local level, at, bucket = burst, now, redis.call('GET', bucket_key)
+if bucket and #bucket == 14 then
+  local its_level, its_time = unpack('>dI6', bucket)
+  -- A clock that was set back fills nothing, also when it comes there once more.
+  at = math.max(now, its_time)
+  level = math.min(burst, its_level + (at - its_time) * rate / 1000)
+end
+-- So little is lost in adding fractions up that nobody who has waited for as long as he was told is sent away again.
+local enough = at_least - 1e-7
+if level < enough then
+  return { 'LIMITED', math.max(1, math.ceil((at_least - level - 1e-9) * 1000 / rate)) }
+end
+local taken = math.min(cost, math.max(level, at_least))
+level = math.max(0, level - taken)
+-- A second more than it needs: an expiry counts from the script's start.
+redis.call('SET', bucket_key, pack('>dI6', level, at), 'PX', math.ceil((burst - level) * 1000 / rate) + 1000)
+return { 'PASSED', math.floor(taken * 1000 + 0.5), math.floor(level * 1000) }

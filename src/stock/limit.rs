@@ -1,0 +1,183 @@
+//! Limiters: how many requests may pass, by Redis's clock. Calls `lua/fixed_window.lua`, `lua/sliding_window.lua`,
+//! `lua/compact_window.lua` and `lua/token_bucket.lua`, which know nothing of sales; `docs/limits.md` says which to use
+//! when.
+
+use super::Stock;
+use super::script::{COMPACT_WINDOW, FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
+use crate::domain::fault::Fault;
+use crate::domain::time::Millis;
+use redis::{ScriptInvocation, Value};
+use std::time::Duration;
+use std::vec::IntoIter;
+
+/// How many requests may pass, and in what time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    /// So many in a window, which begins with the first request after the one before: the cheapest, and around the end
+    /// of a window twice as many pass.
+    FixedWindow {
+        /// 1 to 1,000,000,000.
+        limit: u32,
+        /// 1 ms to a day.
+        window: Duration,
+    },
+    /// So many in any span of this length, exactly, in a sorted set.
+    SlidingWindow {
+        /// 1 to 100,000.
+        limit: u32,
+        /// 1 ms to a day.
+        window: Duration,
+    },
+    /// The same in 12 bytes a request, as the purchase has it.
+    CompactWindow {
+        /// 1 to 100,000.
+        limit: u32,
+        /// 1 ms to a day.
+        window: Duration,
+    },
+    /// A steady rate, with a reserve for bursts.
+    TokenBucket {
+        /// Tokens that come in a second: above 0, at most 1,000,000.
+        rate: f64,
+        /// Tokens that the bucket holds: 1 to 1,000,000.
+        burst: f64,
+    },
+}
+
+/// Whether a request may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Passed {
+        /// So much of a window's limit is used by now; for a bucket, so many whole tokens are left.
+        count: i64,
+    },
+    /// It may not, and was not counted.
+    Limited {
+        /// After so many milliseconds it may, if nobody else comes.
+        wait_ms: i64,
+    },
+}
+
+/// Tokens that were taken out of a bucket at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Some, in thousandths of a token.
+    Some {
+        /// So many.
+        taken: i64,
+        /// So many are left.
+        left: i64,
+    },
+    /// None.
+    Limited {
+        /// After so many milliseconds there will be what would have done.
+        wait_ms: i64,
+    },
+}
+
+/// A request that asks whether it may pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking<'a> {
+    /// Who or what is limited: an address, an account, an instance. Each has a counter of its own for each kind of limit.
+    pub id: &'a str,
+    /// Names the request among those of the same id: a sliding window counts one that comes again once. The compact one
+    /// goes by the last six bytes, so let them be random.
+    pub request: [u8; 16],
+    /// Stands in for Redis's clock in tests.
+    pub now: Option<Millis>,
+}
+
+impl Asking<'_> {
+    fn key(&self, kind: &str) -> String {
+        format!("{{limit:{}}}:{kind}", self.id)
+    }
+}
+
+impl Stock {
+    /// Lets a request pass, or not.
+    ///
+    /// # Errors
+    /// A fault says that it is not known whether it was counted; `Bug` when the limit is none.
+    pub async fn pass(&self, limit: &Limit, asking: &Asking<'_>) -> Result<Verdict, Fault> {
+        let mut call;
+        match limit {
+            Limit::FixedWindow { limit, window } => {
+                call = FIXED_WINDOW.prepare_invoke();
+                call.key(asking.key("counter"));
+                call.arg(limit).arg(millis(*window)).arg(1);
+            }
+            Limit::SlidingWindow { limit, window } => {
+                call = SLIDING_WINDOW.prepare_invoke();
+                call.key(asking.key("window"));
+                call.arg(limit).arg(millis(*window)).arg(&asking.request);
+            }
+            Limit::CompactWindow { limit, window } => {
+                call = COMPACT_WINDOW.prepare_invoke();
+                call.key(asking.key("row"));
+                call.arg(limit).arg(millis(*window)).arg(&asking.request);
+            }
+            Limit::TokenBucket { rate, burst } => {
+                let taken = self.take_tokens((*rate, *burst), 1.0, 1.0, asking).await?;
+                return Ok(match taken {
+                    Taken::Some { left, .. } => Verdict::Passed { count: left / 1000 },
+                    Taken::Limited { wait_ms } => Verdict::Limited { wait_ms },
+                });
+            }
+        }
+        let (status, mut fields) = self.ask_limiter(call, asking.now).await?;
+        match status.as_str() {
+            "PASSED" => Ok(Verdict::Passed {
+                count: number(&mut fields)?,
+            }),
+            "LIMITED" => Ok(Verdict::Limited {
+                wait_ms: number(&mut fields)?,
+            }),
+            other => Err(unknown("a limiter", other)),
+        }
+    }
+
+    /// Takes `wanted` tokens out of a bucket with this rate and burst (as in [`Limit::TokenBucket`]), or fewer, but not
+    /// fewer than `at_least`. Whoever takes many at once and deals them out asks Redis that much less often.
+    ///
+    /// # Errors
+    /// A fault says that it is not known whether they were taken; `Bug` when there is no such bucket.
+    pub async fn take_tokens(
+        &self,
+        (rate, burst): (f64, f64),
+        wanted: f64,
+        at_least: f64,
+        asking: &Asking<'_>,
+    ) -> Result<Taken, Fault> {
+        let mut call = TOKEN_BUCKET.prepare_invoke();
+        call.key(asking.key("bucket"));
+        call.arg(rate).arg(burst).arg(wanted).arg(at_least);
+        let (status, mut fields) = self.ask_limiter(call, asking.now).await?;
+        match status.as_str() {
+            "PASSED" => Ok(Taken::Some {
+                taken: number(&mut fields)?,
+                left: number(&mut fields)?,
+            }),
+            "LIMITED" => Ok(Taken::Limited {
+                wait_ms: number(&mut fields)?,
+            }),
+            other => Err(unknown("token_bucket", other)),
+        }
+    }
+
+    async fn ask_limiter(
+        &self,
+        mut call: ScriptInvocation<'_>,
+        now: Option<Millis>,
+    ) -> Result<(String, IntoIter<Value>), Fault> {
+        if let Some(now) = now {
+            call.arg(now);
+        }
+        let (status, fields) = outcome(self.run(&call).await?)?;
+        Ok((status, fields.into_iter()))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
