@@ -7,7 +7,7 @@
 -- ARGV[1] rate    tokens a second, above 0, at most 1000000; may be a fraction
 -- ARGV[2] burst   how many the bucket holds, 1..1000000
 -- ARGV[3] cost    tokens that this request takes, above 0, at most the burst; may be a fraction
--- ARGV[4] at_least  tokens that will do if there are fewer than cost, above 0, at most the cost; the cost for all or none
+-- ARGV[4] at_least  tokens that will do if cost is not there: above 0, at most the cost; the cost for all or none
 -- ARGV[5] now_ms  absent: ask TIME; stands in for it in tests
 -- Returns {'PASSED', taken, left}  so many were taken, and so many are left, in thousandths
 --         {'LIMITED', wait_ms}     at_least will be there after that long; nothing was taken
