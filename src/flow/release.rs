@@ -90,7 +90,8 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let key = shard(&outgoing);
-            if !before.contains_key(&key) && !leaving.contains(&outgoing.sale) {
+            let certain = before.contains_key(&key) || bugs::has("a release that failed counts as delivered");
+            if !certain && !leaving.contains(&outgoing.sale) {
                 let silent = Fault::Unavailable("the shard's server says nothing".to_owned());
                 return (outgoing.id, Delivery::Later, Some(silent));
             }
@@ -109,7 +110,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     let after = servers(app, &asked).await;
     for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
         // Nobody reconciles a sale whose keys are being removed, so nobody can be certain.
-        if leaving.contains(&outgoing.sale) {
+        if leaving.contains(&outgoing.sale) || bugs::has("a release that failed counts as delivered") {
             continue;
         }
         let key = shard(outgoing);
