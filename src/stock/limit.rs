@@ -13,8 +13,8 @@ use std::vec::IntoIter;
 /// How many requests may pass, and in what time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// So many in a window, which begins with the first request after the one before: the cheapest, and around the end
-    /// of a window twice as many pass.
+    /// So many in a window, which begins with the first request after the one before. Around the end of a window twice
+    /// as many may pass.
     FixedWindow {
         /// 1 to 1,000,000,000.
         limit: u32,
