@@ -9,6 +9,7 @@
 -- KEYS[3] {sale:shard}:transfers  hash    forgotten: their units are counted as this shard's, or have arrived
 -- KEYS[4] {sale:shard}:fences     hash    forgotten, and set anew
 -- KEYS[5] {sale:shard}:applied    set     kept, unless something else stands in its place; never expires
+-- KEYS[6] {sale:shard}:halt       string  removed: nobody knows the new epoch yet
 -- ARGV[1] epoch   the one that was looked at; 0 when the shard had none
 -- ARGV[2] next    a later one
 -- ARGV[3] record  the shard's, loading and without a permit
@@ -19,7 +20,8 @@
 -- Retry:  the second run finds another epoch.
 -- Caller: src/stock/restore.rs
 
-local shard_key, events_key, transfers_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local shard_key, events_key, transfers_key = KEYS[1], KEYS[2], KEYS[3]
+local fences_key, applied_key, halt_key = KEYS[4], KEYS[5], KEYS[6]
 local epoch, next_epoch, record, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 if not (epoch and next_epoch and known) or next_epoch <= epoch or #record < 45 or #ARGV % 2 ~= 0 or #ARGV > 516 then
   return redis.error_reply('BADARG begin_restore')
@@ -39,7 +41,7 @@ if its_epoch ~= epoch or (last and tonumber(last[1]:match('^%d+')) >= known) the
   return { 'CHANGED' }
 end
 
-redis.call('DEL', events_key, transfers_key, fences_key)
+redis.call('DEL', events_key, transfers_key, fences_key, halt_key)
 if redis.call('TYPE', applied_key).ok ~= 'set' then
   redis.call('DEL', applied_key)
 end

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- Permit: give one shard the right to sell for a moment, or take it away.
+-- Permit: give one shard the right to sell for a moment.
 -- Invariant: only the epoch that was reconciled with the ledger, on the server where that was done, is given a
 --   permit; no counter changes.
 -- allow-oom: the brake must be able to hold before memory runs out, and to be let go.
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
 -- KEYS[2]   {sale:shard}:events      stream  trimmed by the drain after its commit; never expires
--- KEYS[3..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
+-- KEYS[3]    {sale:shard}:halt        string  while it is there, nothing is given; expires by itself
+-- KEYS[4..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
 -- ARGV[1] epoch       the generation that was reconciled
--- ARGV[2] for_ms      1..60000 milliseconds; 0 takes the permit away, whatever the epoch
+-- ARGV[2] for_ms      1..60000 milliseconds
 -- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
 -- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
 -- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
@@ -16,27 +17,23 @@
 -- ARGV[6] now_ms      absent: ask TIME; stands in for it in tests
 -- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
 --                                              is 1 while it holds
---         {'TAKEN'}                               the shard may not sell
 --         {'STALE', epoch}                        it is of another epoch
 --         {'MOVED'}                               it is on another server
--- Retry:  the second run gives or takes the same again.
+--         {'HALTED'}                              somebody is about to write it anew
+-- Retry:  the second run gives the same again.
 -- Caller: src/stock/permit.rs
 
 local pack, unpack = struct.pack, struct.unpack
-local shard_key, events_key = KEYS[1], KEYS[2]
+local shard_key, events_key, halt_key = KEYS[1], KEYS[2], KEYS[3]
 local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 if not (epoch and for_ms and events_max and age_max)
-  or #KEYS > 1002 or not (for_ms >= 0 and for_ms <= 60000) or for_ms % 1 ~= 0 then
+  or #KEYS > 1003 or not (for_ms >= 1 and for_ms <= 60000) or for_ms % 1 ~= 0 then
   return redis.error_reply('BADARG permit')
 end
 local shard = redis.call('GET', shard_key)
 if not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
-end
-if for_ms == 0 then
-  redis.call('SET', shard_key, shard:sub(1, 2) .. pack('>I6', 0) .. shard:sub(9))
-  return { 'TAKEN' }
 end
 local its_epoch = unpack('>I6', shard, 37)
 if its_epoch ~= epoch then
@@ -48,8 +45,10 @@ if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('mast
   return { 'MOVED' }
 elseif redis.call('EXISTS', events_key) == 0 then
   return redis.error_reply('MISSING events')
+elseif redis.call('EXISTS', halt_key) == 1 then
+  return { 'HALTED' }
 end
-for at = 3, #KEYS do
+for at = 4, #KEYS do
   if redis.call('TYPE', KEYS[at]).ok ~= 'string' then
     return redis.error_reply('MISSING item')
   end

@@ -254,6 +254,8 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
                 app.permits.note(shard, last, brake, waiting);
                 tally.note(Ok(1));
             }
+            // Somebody is about to write it anew; once that is done it is of another epoch, or else as it was.
+            Ok(Permitted::Halted) => {}
             Ok(Permitted::Not) => app.permits.doubt(shard),
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is not what it was; it is reconciled");
@@ -494,6 +496,7 @@ async fn attend_on_server(
         };
         match permit(app, *key, &held).await {
             Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
+            Ok(Permitted::Halted) => return Err(Fault::Unavailable("this shard is about to be rebuilt".to_owned())),
             Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();

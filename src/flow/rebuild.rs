@@ -77,7 +77,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
             sale: sale.id,
             shard: *shard,
         };
-        app.stock.stop(key).await?;
+        app.stock.halt(key).await?;
         let known = seen.get(shard).copied().unwrap_or_default();
         if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
             // What it wrote in a life that is over is never taken in.
@@ -190,7 +190,7 @@ async fn write_anew(
             return Err(superseded());
         }
         servers.insert(*shard, server);
-        app.stock.stop(key).await?;
+        app.stock.halt(key).await?;
         let epoch = app.stock.epoch(key).await?;
         lives.insert(*shard, (epoch, epoch.max(*standing) + 1));
     }

@@ -10,9 +10,10 @@
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
 //! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
+//! | `{sale:shard}:halt` | string | nothing; while it is there, nobody permits the shard to sell ([`super::permit`]) |
 //! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
 //!
-//! Nothing expires but a barrier and a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
+//! Nothing expires but a halt, a barrier and a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 
@@ -78,6 +79,12 @@ impl ShardKey {
         self.key("fences")
     }
 
+    /// What keeps permits away.
+    #[must_use]
+    pub fn halt(&self) -> String {
+        self.key("halt")
+    }
+
     /// What is written before a `WAIT`.
     #[must_use]
     pub fn barrier(&self) -> String {
@@ -117,6 +124,7 @@ mod tests {
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
         assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
         assert_eq!(SHARD.fences(), format!("{{{TAG}}}:fences"));
+        assert_eq!(SHARD.halt(), format!("{{{TAG}}}:halt"));
         assert_eq!(SHARD.barrier(), format!("{{{TAG}}}:barrier"));
     }
 

@@ -1,9 +1,9 @@
-//! Calls `lua/permit.lua`, and asks which server this is.
+//! Calls `lua/permit.lua` and `lua/stop.lua`, and asks which server this is.
 
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::decode_position;
-use super::script::{PERMIT, number, outcome, text, unknown};
+use super::script::{PERMIT, STOP, number, outcome, text, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
@@ -17,6 +17,10 @@ const AT_ONCE: usize = 512;
 
 /// How long a trial write is kept, in milliseconds.
 const TRIED_MS: u64 = 60_000;
+
+/// How long nobody permits a shard to sell that is about to be written anew: longer than it takes to take in what it
+/// has just written, shorter than what a crash then costs would be noticed.
+const HALT: Duration = Duration::from_secs(1);
 
 /// What a shard says to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum Permitted {
     },
     /// It is of another epoch, or on another server, than the one that was reconciled.
     Not,
+    /// Somebody is about to write it anew.
+    Halted,
 }
 
 /// What a permit says.
@@ -78,7 +84,7 @@ impl Stock {
     ) -> Result<Permitted, Fault> {
         let shard = ShardKey { sale: sale.id, shard };
         let mut call = PERMIT.prepare_invoke();
-        call.key(shard.shard()).key(shard.events());
+        call.key(shard.shard()).key(shard.events()).key(shard.halt());
         for item in &sale.items {
             call.key(shard.item(&item.sku));
         }
@@ -101,6 +107,7 @@ impl Stock {
                 Ok(Permitted::Yes { waiting, last, brake })
             }
             "STALE" | "MOVED" => Ok(Permitted::Not),
+            "HALTED" => Ok(Permitted::Halted),
             other => Err(unknown("permit", other)),
         }
     }
@@ -110,15 +117,28 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer: then it may sell until its permit ends.
     pub async fn stop(&self, shard: ShardKey) -> Result<(), Fault> {
-        let mut call = PERMIT.prepare_invoke();
-        call.key(shard.shard()).key(shard.events());
-        call.arg(0).arg(0).arg(0).arg(0).arg("");
+        self.stop_for(shard, Duration::ZERO).await
+    }
+
+    /// [`Stock::stop`], after which nobody else permits the shard to sell either until it begins another life, or for a
+    /// second: others do not know that it is about to be written anew, and would have it write events that must be
+    /// taken in first.
+    ///
+    /// # Errors
+    /// As [`Stock::stop`].
+    pub async fn halt(&self, shard: ShardKey) -> Result<(), Fault> {
+        self.stop_for(shard, HALT).await
+    }
+
+    async fn stop_for(&self, shard: ShardKey, halt: Duration) -> Result<(), Fault> {
+        let mut call = STOP.prepare_invoke();
+        call.key(shard.shard()).key(shard.halt()).arg(millis(halt));
         match self.run(&call).await {
             // What the scripts cannot read, they do not sell from.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {
-                "TAKEN" => Ok(()),
-                other => Err(unknown("permit", other)),
+                "STOPPED" => Ok(()),
+                other => Err(unknown("stop", other)),
             },
         }
     }

@@ -46,7 +46,8 @@ impl Stock {
             .key(key.events())
             .key(key.transfers())
             .key(key.fences())
-            .key(key.applied());
+            .key(key.applied())
+            .key(key.halt());
         call.arg(epoch)
             .arg(next)
             .arg(record(sale, Lifecycle::Loading, next).encode(&sale.purchase_rate))

@@ -33,6 +33,7 @@ scripts! {
     RESTORE_BUYERS "restore_buyers"
     SET_STATE "set_state"
     SLIDING_WINDOW "sliding_window"
+    STOP "stop"
     TOKEN_BUCKET "token_bucket"
     TRANSFER_DONE "transfer_done"
     TRANSFER_IN "transfer_in"

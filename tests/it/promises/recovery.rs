@@ -1185,7 +1185,7 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
     });
     let shoppers: Vec<_> = shoppers.collect();
     let mut rebuilt = 0;
-    for _ in 0..8 {
+    for _ in 0..24 {
         match flow::permit::rebuild_sale(&world.app, sale.id).await {
             Ok(_) => rebuilt += 1,
             Err(fault) => assert!(fault.is_passing(), "{fault}"),

@@ -14,6 +14,7 @@ mod restock;
 mod restore;
 mod server;
 mod set_state;
+mod stop;
 mod torn;
 mod transfer;
 mod withdraw;

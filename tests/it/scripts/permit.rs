@@ -25,7 +25,7 @@ async fn permit(shop: &Shop, now: Millis, change: impl FnOnce(&mut Permit<'_>)) 
     try_permit(shop, now, change).await.unwrap()
 }
 
-async fn record(shop: &Shop) -> ShardRecord {
+pub(super) async fn record(shop: &Shop) -> ShardRecord {
     shop.read().await.record
 }
 
@@ -39,7 +39,7 @@ const fn yes(waiting: i64, seq: i64) -> Permitted {
 }
 
 /// A sale that follows its state and has no permit.
-async fn stopped() -> Shop {
+pub(super) async fn stopped() -> Shop {
     let shop = Shop::loaded(|_| {}).await;
     shop.follow().await;
     shop.stock.admit(shop.key).await.unwrap();
@@ -48,7 +48,13 @@ async fn stopped() -> Shop {
 
 fn keys(shop: &Shop) -> Vec<String> {
     let key = shop.key;
-    vec![key.shard(), key.events(), key.item(&sku("A")), key.item(&sku("B"))]
+    vec![
+        key.shard(),
+        key.events(),
+        key.halt(),
+        key.item(&sku("A")),
+        key.item(&sku("B")),
+    ]
 }
 
 #[tokio::test]
@@ -70,7 +76,7 @@ async fn a_permit_lets_a_shard_sell_for_as_long_as_it_says_and_changes_nothing_e
             matches!(shop.buy("ada", "k", 1, last - 1).await, Reserved(_)),
             "{holds}"
         );
-        for key in keys(&shop) {
+        for key in keys(&shop).into_iter().filter(|key| *key != shop.key.halt()) {
             assert_eq!(shop.raw.call::<i64>(redis::cmd("PTTL").arg(key)), -1);
         }
     }
@@ -153,40 +159,10 @@ async fn the_answers_tell_what_is_wrong() {
     assert_eq!(ask(7, 60_000, &run_id), "STALE 1");
     assert_eq!(ask(7, 60_000, "x"), "STALE 1");
     assert_eq!(ask(1, 60_000, "x"), "MOVED");
-    assert_eq!(ask(1, 0, &run_id), "TAKEN");
-    assert_eq!(ask(7, 0, "x"), "TAKEN");
-}
-
-#[tokio::test]
-async fn a_permit_is_taken_away_at_once_whatever_the_epoch_and_as_often_as_one_likes() {
-    for epoch in [1, 5] {
-        let shop = Shop::unloaded(&crate::support::servers::redis(), |_| {}).await;
-        shop.stock.preload(&shop.sale, 0, epoch).await.unwrap();
-        shop.follow().await;
-        shop.permit().await;
-        shop.reserve("ada", "k", 1).await;
-        shop.damage(&shop.key.shard(), 1, &[1]);
-        let mut expected = record(&shop).await;
-        shop.stock.stop(shop.key).await.unwrap();
-        expected.permit_until = 0;
-        assert_eq!(record(&shop).await, expected);
-        assert_eq!(shop.buy("bob", "k", 1, NOW).await, Stopped);
-        let before = shop.dump();
-        shop.stock.stop(shop.key).await.unwrap();
-        assert_eq!(shop.dump(), before);
-    }
-}
-
-#[tokio::test]
-async fn a_shard_that_is_not_there_is_stopped_and_not_created() {
-    let shop = stopped().await;
-    shop.remove(&shop.key.events());
-    shop.stock.stop(shop.key).await.unwrap();
-    shop.remove(&shop.key.shard());
-    let before = shop.dump();
-    shop.stock.stop(shop.key).await.unwrap();
-    assert_eq!(shop.stock.epoch(shop.key).await.unwrap(), 0);
-    assert_eq!(shop.dump(), before);
+    shop.stock.halt(shop.key).await.unwrap();
+    assert_eq!(ask(7, 60_000, &run_id), "STALE 1");
+    assert_eq!(ask(1, 60_000, "x"), "MOVED");
+    assert_eq!(ask(1, 60_000, &run_id), "HALTED");
 }
 
 #[tokio::test]
@@ -334,13 +310,14 @@ async fn arguments_out_of_bounds_are_refused() {
             &["1", "1000", "few", "9", &run_id],
             &["1", "1000", "9", "old", &run_id],
             &["1", "-1", "9", "9", &run_id],
+            &["1", "0", "9", "9", &run_id],
             &["1", "60001", "9", "9", &run_id],
             &["1", "1.5", "9", "9", &run_id],
             &["1", "nan", "9", "9", &run_id],
             &["1", "1000"],
         ],
     );
-    keys.resize(1002, shop.key.item(&sku("B")));
+    keys.resize(1003, shop.key.item(&sku("B")));
     let args = ["1", "1000", "9", "9", &run_id].map(arg);
     assert_eq!(shop.raw.script(&PERMIT, &keys, &args), "PERMITTED 0 1-0 0");
     keys.push(shop.key.item(&sku("B")));
