@@ -8,23 +8,12 @@ set -eu
 rounds=${1:-5}
 calls=${BENCH_CALLS:-300000}
 lua=$(cd "$(dirname "$0")/../lua" && pwd)
-dir=$(mktemp -d)
+. "$(dirname "$0")/lib/private_redis.sh"
 sale='{01a1fc08-8698-74a3-97cf-f5cf3001e397:3}'
 
-redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' --appendonly no \
-    --pidfile "$dir/pid" --daemonize yes >/dev/null
-trap 'kill "$(cat "$dir/pid")"; rm -rf "$dir"' EXIT
-redis() { redis-cli -s "$dir/redis.sock" "$@"; }
-until [ "$(redis PING 2>/dev/null)" = PONG ]; do sleep 0.05; done
-
-# The requests a second of a redis-benchmark run; 32 in a pipeline, 50 clients, keys that do not repeat.
-rate() {
-    redis-benchmark -s "$dir/redis.sock" -P 32 -c 50 -r 1000000000 -q "$@" |
-        tr '\r' '\n' | sed -n 's/.*: \([0-9.]*\) requests per second.*/\1/p' | tail -n 1
-}
-
-info() { redis INFO "$1" | tr -d '\r' | sed -n "s/^$2://p"; }
-memory() { info memory used_memory; }
+# Keys that do not repeat.
+rate() { benchmark -r 1000000000 "$@"; }
+memory() { field memory used_memory; }
 
 round=0
 while [ "$round" -lt "$rounds" ]; do
@@ -36,7 +25,7 @@ while [ "$round" -lt "$rounds" ]; do
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
     redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
     # As src/stock/permit.rs names a server.
-    server=$(info server run_id)-$(info replication master_replid)-$(info replication master_replid2)
+    server=$(field server run_id)-$(field replication master_replid)-$(field replication master_replid2)
     redis EVAL "$(cat "$lua/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000000000 60000 "$server" |
         grep -q PERMITTED || {
         echo 'the shard got no permit to sell' >&2

@@ -11,20 +11,10 @@ rounds=${1:-3}
 ids=20000
 calls=$((ids * 20))
 lua=$(cd "$(dirname "$0")/../lua" && pwd)
-dir=$(mktemp -d)
+. "$(dirname "$0")/lib/private_redis.sh"
 
-redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' --appendonly no \
-    --pidfile "$dir/pid" --daemonize yes >/dev/null
-trap 'kill "$(cat "$dir/pid")"; rm -rf "$dir"' EXIT
-redis() { redis-cli -s "$dir/redis.sock" "$@"; }
-until [ "$(redis PING 2>/dev/null)" = PONG ]; do sleep 0.05; done
-
-# The requests a second of a redis-benchmark run; 32 in a pipeline, 50 clients.
-rate() {
-    redis-benchmark -s "$dir/redis.sock" -P 32 -c 50 -n "$calls" -r "$ids" -q "$@" |
-        tr '\r' '\n' | sed -n 's/.*: \([0-9.]*\) requests per second.*/\1/p' | tail -n 1
-}
-memory() { redis INFO memory | tr -d '\r' | sed -n 's/^used_memory:\([0-9]*\)$/\1/p'; }
+rate() { benchmark -n "$calls" -r "$ids" "$@"; }
+memory() { field memory used_memory; }
 
 # Measures one limiter: its name, its key, and its arguments.
 limiter() {

@@ -8,60 +8,34 @@
 //! transfer to it have arrived, units that it had lent before it was lost are its own again, and a fence on every
 //! other shard keeps them from arriving there after all.
 
+mod shoppers;
+mod units;
+
+use self::shoppers::restore_buyers;
+use self::units::{Others, divide, look_at_others};
 use super::App;
-use super::borrow::finish;
 use super::drain::drain_to_now;
 use super::permit::superseded;
+use crate::crash;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{SaleId, Sku, UserId};
+use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
-use crate::domain::report::{Counters, Rebuilt};
+use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
-use crate::domain::shard::part;
-use crate::domain::time::Millis;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{RebuildClaim, Restored, Standing};
+use crate::ledger::rebuild::{RebuildClaim, Standing};
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::has_taken_over;
-use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
-use crate::stock::record::{BuyerRecord, OrderRecord};
-use crate::stock::transfer::{Destination, Transfer};
-use crate::{bugs, crash};
-use futures_util::TryStreamExt;
-use futures_util::future::try_join_all;
-use std::collections::{BTreeMap, HashMap};
+use crate::stock::read_shard::EVENTS_MAX;
+use crate::stock::record::BuyerRecord;
+use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::JoinError;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How long the drain of what is left may take.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
-/// Shoppers written in one round trip.
-const BUYERS_MAX: usize = 500;
-/// Round trips under way at once.
-const WRITES_MAX: usize = 8;
-/// Round trips' shoppers that are read ahead: some ten megabytes.
-const PAGES_MAX: usize = 64;
-/// How often the other shards are looked at until nothing moves between them.
-const LOOKS_MAX: u32 = 50;
-/// How far apart versions of a shard's lives are: more than units can move in one.
-const VERSIONS: i64 = 1 << 28;
-
-/// What the other shards of a sale account for.
-#[derive(Default)]
-struct Others {
-    /// Their units, and those on their way to the ledger that it has not taken off its books.
-    units: BTreeMap<Sku, i64>,
-    /// Units that they have sent to the rebuilt shards, less those that they got from them.
-    sent: BTreeMap<Sku, i64>,
-    /// Units that are granted to them, and of which they have not been told.
-    untold: BTreeMap<Sku, i64>,
-    /// Transfers to the rebuilt shards that are written down, by shard.
-    on_their_way: HashMap<u16, Vec<Uuid>>,
-}
 
 /// Stops shards and takes in what they have left, so that they may be written anew. Returns their epochs by the ledger,
 /// as they were before.
@@ -340,307 +314,4 @@ fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
         _ => None,
     }));
     applied
-}
-
-/// Reads the shards that are not rebuilt, at a moment when nothing moves between them.
-async fn look_at_others(
-    app: &App,
-    sale: &Sale,
-    claim: &RebuildClaim,
-    epochs: &BTreeMap<u16, i64>,
-) -> Result<Others, Fault> {
-    let others: Vec<u16> = (0..sale.shards).filter(|shard| !epochs.contains_key(shard)).collect();
-    if others.is_empty() {
-        return Ok(Others::default());
-    }
-    let fences: Vec<(u16, i64)> = epochs.iter().map(|(shard, epoch)| (*shard, *epoch)).collect();
-    for shard in &others {
-        app.stock
-            .fence(
-                ShardKey {
-                    sale: sale.id,
-                    shard: *shard,
-                },
-                &fences,
-            )
-            .await?;
-    }
-    let read = || try_join_all(others.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
-    for look in 1..=LOOKS_MAX {
-        let first = read().await?;
-        let mut finished = 0;
-        for reading in &first {
-            for transfer in &reading.transfers {
-                let Destination::Shard(to) = transfer.to else {
-                    continue;
-                };
-                if let Some(standing) = claim.standings.get(&to).filter(|_| !epochs.contains_key(&to)) {
-                    let transfer = Transfer {
-                        to_epoch: standing.epoch,
-                        ..transfer.clone()
-                    };
-                    finish(app, sale, reading.shard, &transfer).await?;
-                    finished += 1;
-                }
-            }
-        }
-        let second = read().await?;
-        let versions = |readings: &[ShardReading]| -> Vec<i64> {
-            readings
-                .iter()
-                .flat_map(|it| it.items.values().map(|counters| counters.version))
-                .collect()
-        };
-        if finished == 0 && versions(&first) == versions(&second) {
-            return account(app, sale, &second, claim).await;
-        }
-        tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
-    }
-    Err(Fault::Unavailable("units move between the other shards".to_owned()))
-}
-
-async fn account(app: &App, sale: &Sale, readings: &[ShardReading], claim: &RebuildClaim) -> Result<Others, Fault> {
-    let withdrawn: Vec<Uuid> = claim
-        .waiting
-        .iter()
-        .filter_map(|(_, message)| match message {
-            Message::Withdrawn { transfer } => Some(*transfer),
-            _ => None,
-        })
-        .collect();
-    let mut others = Others::default();
-    for reading in readings {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: reading.shard,
-        };
-        for (sku, counters) in &reading.items {
-            *others.units.entry(sku.clone()).or_default() +=
-                counters.available + counters.held + counters.sold + counters.revoked;
-            *others.sent.entry(sku.clone()).or_default() += counters.out - counters.r#in - counters.withdrawn;
-        }
-        let leaving = reading.transfers.iter().filter(|it| it.to == Destination::Ledger);
-        // What has come back, and is not struck yet, is among the shard's units.
-        let back = app
-            .stock
-            .applied(key, &leaving.map(|it| it.id).collect::<Vec<_>>())
-            .await?;
-        for transfer in &reading.transfers {
-            match transfer.to {
-                Destination::Ledger if back.contains(&transfer.id) => {}
-                Destination::Ledger => {
-                    *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
-                    if !withdrawn.contains(&transfer.id) {
-                        *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
-                    }
-                }
-                Destination::Shard(to) => others.on_their_way.entry(to).or_default().push(transfer.id),
-            }
-        }
-        // Units that are granted to this shard, and of which it has not been told.
-        let due = claim.waiting.iter().filter_map(|(of, message)| match message {
-            Message::Restock { id, sku, units } if *of == reading.shard => Some((*id, sku, *units)),
-            _ => None,
-        });
-        let due: Vec<(Uuid, &String, i64)> = due.collect();
-        let told = app
-            .stock
-            .applied(key, &due.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
-            .await?;
-        for (_, sku, units) in due.into_iter().filter(|(id, ..)| !told.contains(id)) {
-            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-            *others.untold.entry(sku).or_default() += units;
-        }
-    }
-    Ok(others)
-}
-
-/// What the rebuilt shards' orders keep: held and sold units, by shard and SKU.
-#[derive(Default)]
-struct Live {
-    units: BTreeMap<(u16, Sku), (i64, i64)>,
-    orders: usize,
-}
-
-/// A shard and some of its shoppers.
-type Page = (u16, Vec<(UserId, BuyerRecord)>);
-
-/// Writes every shopper of the claimed shards.
-async fn restore_buyers(
-    app: &App,
-    sale: &Sale,
-    claim: &mut RebuildClaim,
-    epochs: &BTreeMap<u16, i64>,
-) -> Result<Live, Fault> {
-    let now = app.stock.now().await?;
-    // Postgres sorts the next shard's orders while Redis still writes this one's.
-    let (pages, read) = mpsc::channel(PAGES_MAX);
-    let shards: Vec<u16> = epochs.keys().copied().collect();
-    let (live, ()) = tokio::try_join!(
-        read_buyers(sale, claim, &shards, now, pages),
-        write_buyers(app, sale.id, epochs, read)
-    )?;
-    Ok(live)
-}
-
-/// Reads the shoppers of these shards, in pages.
-async fn read_buyers(
-    sale: &Sale,
-    claim: &mut RebuildClaim,
-    shards: &[u16],
-    now: Millis,
-    pages: mpsc::Sender<Page>,
-) -> Result<Live, Fault> {
-    let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
-    let mut live = Live::default();
-    for shard in shards {
-        let mut page = Vec::new();
-        let mut current: Option<(UserId, Vec<Restored>)> = None;
-        let mut orders = std::pin::pin!(claim.orders(*shard));
-        loop {
-            let order = orders.try_next().await?;
-            let same = matches!((&current, &order), (Some((user, _)), Some(order)) if *user == order.user);
-            if !same && let Some((user, orders)) = current.take() {
-                page.push((user, buyer(sale, &positions, orders, now)?));
-            }
-            if page.len() == BUYERS_MAX || (order.is_none() && !page.is_empty()) {
-                // Whoever writes says himself why he does not any more.
-                if pages.send((*shard, std::mem::take(&mut page))).await.is_err() {
-                    return Err(Fault::Unavailable("the shoppers are not written any more".to_owned()));
-                }
-            }
-            let Some(order) = order else {
-                break;
-            };
-            live.orders += 1;
-            let cell = live.units.entry((*shard, order.sku.clone())).or_default();
-            match order.state {
-                OrderState::Reserved if bugs::has("a rebuilding forgets what is held") => {}
-                OrderState::Reserved => cell.0 += i64::from(order.quantity),
-                OrderState::Paid => cell.1 += i64::from(order.quantity),
-                _ => {}
-            }
-            match &mut current {
-                Some((_, orders)) => orders.push(order),
-                None => current = Some((order.user.clone(), vec![order])),
-            }
-        }
-    }
-    Ok(live)
-}
-
-/// Writes pages of shoppers until there are no more.
-async fn write_buyers(
-    app: &App,
-    sale: SaleId,
-    epochs: &BTreeMap<u16, i64>,
-    mut pages: mpsc::Receiver<Page>,
-) -> Result<(), Fault> {
-    let mut writes = tokio::task::JoinSet::new();
-    let written = |outcome: Option<Result<Result<(), Fault>, JoinError>>| match outcome {
-        Some(outcome) => outcome.map_err(|error| Fault::Bug(error.to_string()))?,
-        None => Ok(()),
-    };
-    while let Some((shard, page)) = pages.recv().await {
-        if writes.len() == WRITES_MAX {
-            written(writes.join_next().await)?;
-        }
-        let (stock, key) = (app.stock.clone(), ShardKey { sale, shard });
-        let epoch = epochs.get(&shard).copied().unwrap_or_default();
-        writes.spawn(async move { stock.restore_buyers(key, epoch, &page).await });
-    }
-    while !writes.is_empty() {
-        written(writes.join_next().await)?;
-    }
-    Ok(())
-}
-
-/// A shopper as the ledger knows him: requests that were refused are not in his window.
-fn buyer(
-    sale: &Sale,
-    positions: &HashMap<&Sku, u16>,
-    mut orders: Vec<Restored>,
-    now: Millis,
-) -> Result<BuyerRecord, Fault> {
-    orders.sort_by_key(|order| order.event);
-    let mut buyer = BuyerRecord::default();
-    for order in orders {
-        let position = positions.get(&order.sku).copied();
-        let item = position.ok_or_else(|| Fault::Bug(format!("sale {} has no item {}", sale.id, order.sku)))?;
-        let kept = matches!(order.state, OrderState::Reserved | OrderState::Paid);
-        let units = if kept { order.quantity } else { 0 };
-        match buyer.units.iter_mut().find(|(of, _)| *of == item) {
-            Some((_, all)) => *all += units,
-            None => buyer.units.push((item, units)),
-        }
-        if order.created_at > now - sale.purchase_rate.window_ms {
-            let mut member = [0; 6];
-            member.copy_from_slice(&order.id.0.as_bytes()[10..]);
-            buyer.window.push((order.created_at, member));
-        }
-        let record = OrderRecord {
-            state: order.state,
-            item,
-            quantity: order.quantity,
-            created_at: order.created_at,
-            resolved_at: order.resolved_at,
-            event: Some(order.event),
-        };
-        buyer.orders.push((order.id, record));
-    }
-    Ok(buyer)
-}
-
-/// Divides what no other shard accounts for among the rebuilt ones; `None` when that is less than their orders keep.
-fn divide(
-    sale: &Sale,
-    claim: &RebuildClaim,
-    others: &Others,
-    live: &Live,
-    epochs: &BTreeMap<u16, i64>,
-) -> Option<BTreeMap<u16, BTreeMap<Sku, Counters>>> {
-    let mut divided: BTreeMap<u16, BTreeMap<Sku, Counters>> = BTreeMap::new();
-    let shards = u16::try_from(epochs.len()).unwrap_or(u16::MAX);
-    for item in &sale.items {
-        let sum = |of: &BTreeMap<Sku, i64>| of.get(&item.sku).copied().unwrap_or_default();
-        let owned = sum(&claim.stock) - sum(&others.untold);
-        let kept = |shard: u16| live.units.get(&(shard, item.sku.clone())).copied().unwrap_or_default();
-        let kept_in_all: i64 = epochs.keys().map(|shard| kept(*shard).0 + kept(*shard).1).sum();
-        let elsewhere = if bugs::has("a rebuilding forgets the other shards") {
-            0
-        } else {
-            sum(&others.units)
-        };
-        let free = owned - elsewhere - kept_in_all;
-        if free < 0 {
-            return None;
-        }
-        let mut came = sum(&others.sent);
-        for ((shard, epoch), at) in epochs.iter().zip(0..) {
-            let (held, sold) = kept(*shard);
-            let available = part(free, shards, at);
-            let units = available + held + sold;
-            // Books between shards: what came from others, or went to them, is one sum. What came and is no longer
-            // here has left the sale.
-            let (came_in, out) = match came {
-                ..0 => (0, -came),
-                _ if at + 1 == shards => (came, (came - units).max(0)),
-                _ => (came.min(units), 0),
-            };
-            came = if came < 0 { 0 } else { came - came_in };
-            let counters = Counters {
-                available,
-                held,
-                sold,
-                revoked: 0,
-                out,
-                r#in: came_in,
-                granted: units + out - came_in,
-                withdrawn: if came_in > 0 { out } else { 0 },
-                version: epoch * VERSIONS,
-            };
-            divided.entry(*shard).or_default().insert(item.sku.clone(), counters);
-        }
-    }
-    Some(divided)
 }

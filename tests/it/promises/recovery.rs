@@ -525,6 +525,27 @@ async fn a_server_that_a_shard_is_claimed_for_is_the_only_one_whose_messages_are
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_shard_is_claimed_for_a_server_that_takes_no_writes() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(4, 1)).await;
+    let elsewhere = "update shards set run_id = 'a-b-c' where sale_id = $1";
+    world.execute(elsewhere, sale.id).await.unwrap();
+    let raw = Raw::connect(&world.redis);
+    let _done: String = raw.call(&mut redis::cmd("FLUSHALL"));
+    let mut setting = redis::cmd("CONFIG");
+    setting.arg("SET").arg("min-replicas-to-write");
+    let _done: String = raw.call(setting.clone().arg(1));
+    let fault = flow::reconcile::reconcile(&world.app, &sale, &[0]).await.unwrap_err();
+    assert!(fault.is_passing(), "{fault}");
+    let still = "select count(*) from shards where sale_id = $1 and run_id = 'a-b-c'";
+    assert_eq!(world.number(still, sale.id).await, 1);
+    let _done: String = raw.call(setting.arg(0));
+    flow::reconcile::reconcile(&world.app, &sale, &[0]).await.unwrap();
+    assert_eq!(world.number(still, sale.id).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit() {
     let mut lab = Forgetful::with(&Terms::of(10, 4)).await;
     bought(&lab.world.app, &lab.sale, "first", "k", 1).await;
