@@ -1,10 +1,12 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
+use crate::domain::guard::{GuardSettings, RATE_MAX};
 use crate::domain::webhook;
+use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
 
@@ -12,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 15] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -20,7 +22,24 @@ const VARIABLES: [&str; 8] = [
     JWT_SECRET,
     WEBHOOK_SECRET,
     GATEWAY_RATE,
+    ADDRESS_RATE,
+    SHARED_RATE,
+    ADAPTIVE_MIN_RATE,
+    ADAPTIVE_MAX_RATE,
+    ADAPTIVE_LATENCY_MS,
+    ADAPTIVE_IN_FLIGHT,
+    TRUSTED_PROXIES,
     LOG,
+];
+/// Those that are numbers, which a file may also write without quotes.
+const NUMBERS: [&str; 7] = [
+    GATEWAY_RATE,
+    ADDRESS_RATE,
+    SHARED_RATE,
+    ADAPTIVE_MIN_RATE,
+    ADAPTIVE_MAX_RATE,
+    ADAPTIVE_LATENCY_MS,
+    ADAPTIVE_IN_FLIGHT,
 ];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
@@ -29,6 +48,13 @@ pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
 /// Where Postgres is.
 pub const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
 const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";
+const ADDRESS_RATE: &str = "FLASHSALE_ADDRESS_RATE";
+const SHARED_RATE: &str = "FLASHSALE_SHARED_RATE";
+const ADAPTIVE_MIN_RATE: &str = "FLASHSALE_ADAPTIVE_MIN_RATE";
+const ADAPTIVE_MAX_RATE: &str = "FLASHSALE_ADAPTIVE_MAX_RATE";
+const ADAPTIVE_LATENCY_MS: &str = "FLASHSALE_ADAPTIVE_LATENCY_MS";
+const ADAPTIVE_IN_FLIGHT: &str = "FLASHSALE_ADAPTIVE_IN_FLIGHT";
+const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
 pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
@@ -74,8 +100,10 @@ pub struct Config {
     pub jwt_secret: Secret<String>,
     /// The decoded key of the payment provider's signatures, 24 to 64 bytes.
     pub webhook_secret: Secret<Vec<u8>>,
-    /// The instance-wide token bucket in requests a second; 0 is off.
-    pub gateway_rate: u32,
+    /// The guards in front of what shoppers ask, as operators may change them while instances run.
+    pub guards: GuardSettings,
+    /// Proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// The tracing filter.
     pub log: String,
 }
@@ -220,11 +248,8 @@ impl Config {
             admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
             jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
             webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
-            gateway_rate: parsed(settings, GATEWAY_RATE, "0", |value| {
-                value.parse().map_err(|_error| {
-                    "is not a whole number of requests a second from 0 to 4294967295 (0 is off)".to_owned()
-                })
-            })?,
+            guards: guards(settings)?,
+            trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
             log: checked(LOG, "info", |value| {
                 EnvFilter::try_new(value)
                     .map(drop)
@@ -232,6 +257,53 @@ impl Config {
             })?,
         })
     }
+}
+
+/// The gateway's settings.
+fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
+    let rate = |name| {
+        parsed(settings, name, "0", |value| {
+            let rate = value.parse().ok().filter(|rate| *rate <= RATE_MAX);
+            rate.ok_or_else(|| format!("is not a whole number of requests a second from 0 to {RATE_MAX} (0 is off)"))
+        })
+    };
+    let number = |name, default| {
+        parsed(settings, name, default, |value| {
+            value
+                .parse()
+                .map_err(|_error| "is not a whole number from 1 on".to_owned())
+        })
+    };
+    let guards = GuardSettings {
+        address_rate: rate(ADDRESS_RATE)?,
+        instance_rate: rate(GATEWAY_RATE)?,
+        shared_rate: rate(SHARED_RATE)?,
+        adaptive_min_rate: number(ADAPTIVE_MIN_RATE, "10")?,
+        adaptive_max_rate: rate(ADAPTIVE_MAX_RATE)?,
+        adaptive_latency_ms: number(ADAPTIVE_LATENCY_MS, "200")?,
+        adaptive_in_flight: number(ADAPTIVE_IN_FLIGHT, "512")?,
+    };
+    guards.check().map_err(|wrong| {
+        let text = wrong.to_string();
+        let (name, problem) = text.split_once(' ').unwrap_or((&text, ""));
+        ConfigError::Invalid {
+            origin: format!("{PREFIX}{}", name.to_ascii_uppercase()),
+            problem: problem.to_owned(),
+        }
+    })?;
+    Ok(guards)
+}
+
+/// A list of networks or addresses, with commas in between.
+fn networks(value: &str) -> Result<Vec<IpNet>, String> {
+    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let network = |part: &str| {
+        let address = part.parse::<IpAddr>().map(IpNet::from);
+        address.or_else(|_| part.parse::<IpNet>()).map_err(|_error| {
+            "is not a list of networks; write them as 10.0.0.0/8,fd00::/8 with commas in between".to_owned()
+        })
+    };
+    parts.map(network).collect()
 }
 
 /// The value of one setting, turned into what it stands for.
@@ -314,7 +386,7 @@ fn read_file(text: &str) -> Result<Settings, ConfigError> {
             .ok_or_else(|| wrong(format!("unknown key `{}`; the keys are {}", key.escape_debug(), keys())))?;
         let value = match value.get_ref() {
             DeValue::String(value) => value.to_string(),
-            DeValue::Integer(value) if name == GATEWAY_RATE && value.radix() == 10 => value.as_str().to_owned(),
+            DeValue::Integer(value) if NUMBERS.contains(&name) && value.radix() == 10 => value.as_str().to_owned(),
             other => {
                 return Err(wrong(format!(
                     "`{key}` is {}; write it as a string",
@@ -381,7 +453,10 @@ mod tests {
     fn defaults_are_those_of_the_contract() {
         let config = load(&[], None).unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
-        assert_eq!((config.gateway_rate, config.log.as_str()), (0, "info"));
+        assert_eq!((config.guards.instance_rate, config.log.as_str()), (0, "info"));
+        assert_eq!((config.guards.address_rate, config.guards.shared_rate), (0, 0));
+        assert_eq!(config.guards.adaptive_max_rate, 0);
+        assert!(config.trusted_proxies.is_empty());
         assert_eq!(
             config.webhook_secret.expose().as_slice(),
             b"0123456789abcdef0123456789abcdef"
@@ -402,7 +477,7 @@ mod tests {
         let file = "listen = \"127.0.0.1:1\"\nFLASHSALE_LOG = \"debug\"\ngateway_rate = 7\n";
         let config = load(&[(LISTEN, "[::1]:2")], Some(file)).unwrap();
         assert_eq!(config.listen.to_string(), "[::1]:2");
-        assert_eq!((config.gateway_rate, config.log.as_str()), (7, "debug"));
+        assert_eq!((config.guards.instance_rate, config.log.as_str()), (7, "debug"));
     }
 
     #[test]
@@ -416,6 +491,12 @@ mod tests {
             (WEBHOOK_SECRET, "whsec_c2hvcnQ="),
             (WEBHOOK_SECRET, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
             (GATEWAY_RATE, "-1"),
+            (GATEWAY_RATE, "1000001"),
+            (ADDRESS_RATE, "many"),
+            (SHARED_RATE, "1.5"),
+            (ADAPTIVE_LATENCY_MS, "soon"),
+            (TRUSTED_PROXIES, "10.0.0.0/33"),
+            (TRUSTED_PROXIES, "proxy.example"),
             (LOG, "flashsale=loud=louder"),
         ];
         for (name, value) in wrong {

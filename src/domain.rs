@@ -2,12 +2,14 @@
 
 pub mod event;
 pub mod fault;
+pub mod guard;
 pub mod ids;
 pub mod order;
 pub mod payment;
 pub mod purchase;
 pub mod report;
 pub mod sale;
+pub mod server;
 pub mod shard;
 pub mod time;
 pub mod webhook;

@@ -22,6 +22,7 @@ pub mod restock;
 pub mod retire;
 pub mod sale_book;
 pub mod stats;
+pub mod stopped;
 pub mod sweep;
 pub mod transition;
 
@@ -75,6 +76,10 @@ pub struct App {
     pub arrivals: Arc<durable::Arrivals>,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Arc<Notify>,
+    /// Wakes whoever follows the guards' settings.
+    pub guards_changed: Arc<Notify>,
+    /// What the guards of this process have stopped.
+    pub stopped: Arc<stopped::Stopped>,
 }
 
 impl App {
@@ -89,6 +94,8 @@ impl App {
             permits: Arc::default(),
             arrivals: Arc::default(),
             drain_wanted: Arc::default(),
+            guards_changed: Arc::default(),
+            stopped: Arc::default(),
             stock,
             ledger,
         }
@@ -107,6 +114,8 @@ impl App {
             permits: Arc::clone(&self.permits),
             arrivals: Arc::clone(&self.arrivals),
             drain_wanted: Arc::clone(&self.drain_wanted),
+            guards_changed: Arc::clone(&self.guards_changed),
+            stopped: Arc::clone(&self.stopped),
         }
     }
 }

@@ -15,12 +15,14 @@ pub mod webhooks;
 
 use crate::config::Secret;
 use crate::domain::fault::Fault;
+use crate::domain::guard::GuardSettings;
 use crate::flow::App;
+use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use extract::Tokens;
-use governor::DefaultDirectRateLimiter;
+use ipnet::IpNet;
 use problem::Problem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -51,8 +53,12 @@ pub struct Shared {
     pub admin_key: Secret<String>,
     /// Checks the payment provider's signatures.
     pub webhook_secret: Secret<Vec<u8>>,
-    /// The instance-wide token bucket, if there is one.
-    pub bucket: Option<DefaultDirectRateLimiter>,
+    /// Who comes in.
+    pub gate: Arc<Gate>,
+    /// How the gate was configured.
+    pub guards: GuardSettings,
+    /// Proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
 }
@@ -61,6 +67,9 @@ pub struct Shared {
 const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
 /// The longest that an operator or the payment provider waits.
 const OTHERS_WAIT: Duration = Duration::from_secs(15);
+
+/// The longest that an operator waits for what goes over all of a sale.
+const LONG_WAIT: Duration = Duration::from_secs(1800);
 
 /// How much longer a flow may go on when nobody waits for it any more.
 const FLOW_EXTRA: Duration = Duration::from_secs(5);
@@ -91,6 +100,20 @@ impl Api {
         T: Send + 'static,
     {
         self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
+    }
+
+    /// Runs a flow that an operator has asked for and that takes as long as there is much to do, as [`Api::for_shopper`]
+    /// does.
+    ///
+    /// # Errors
+    /// The fault as a problem, also when there is no answer in time.
+    pub async fn for_long<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    where
+        F: FnOnce(Arc<App>) -> R,
+        R: Future<Output = Result<T, Fault>> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.run(LONG_WAIT, flow(Arc::clone(&self.app))).await
     }
 
     async fn run<T: Send + 'static>(
@@ -195,6 +218,12 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}/rebuild", post admin::rebuild))
                 .service(resource!("/orders/{id}", get admin::show_order))
                 .service(resource!("/payments", get admin::list_payments))
+                .service(
+                    resource!(@ "/guards", "GET, HEAD, PATCH")
+                        .route(web::get().to(admin::show_guards))
+                        .route(web::head().to(admin::show_guards))
+                        .route(web::patch().to(admin::change_guards)),
+                )
                 .default_service(nowhere()),
         )
         .service(

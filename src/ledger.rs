@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod drain;
+pub mod guard;
 pub mod news;
 pub mod order;
 pub mod outage;

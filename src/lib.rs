@@ -7,6 +7,8 @@ pub mod server;
 pub mod http;
 pub mod scheduler;
 
+pub mod guard;
+
 pub mod flow;
 
 pub mod ledger;

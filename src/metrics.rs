@@ -32,6 +32,13 @@ pub struct JobRun {
     pub result: &'static str,
 }
 
+/// Label of what the guards stop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Guarding {
+    /// The layer's name.
+    pub layer: &'static str,
+}
+
 /// Everything that this process counts.
 pub struct Metrics {
     registry: Registry,
@@ -49,6 +56,12 @@ pub struct Metrics {
     pub job_last_success: Family<Job, Gauge<f64, AtomicU64>>,
     /// What needs an operator's eye, by kind.
     pub alerts: Family<Outcome, Gauge>,
+    /// Requests that the guards have stopped, by layer.
+    pub guard_refusals: Family<Guarding, Counter>,
+    /// Requests a second that this instance takes; 0 is without a limit.
+    pub gateway_rate: Gauge,
+    /// Requests of shoppers that are being answered.
+    pub requests_in_flight: Gauge,
 }
 
 impl Default for Metrics {
@@ -63,6 +76,9 @@ impl Default for Metrics {
             job_runs: Family::default(),
             job_last_success: Family::default(),
             alerts: Family::default(),
+            guard_refusals: Family::default(),
+            gateway_rate: Gauge::default(),
+            requests_in_flight: Gauge::default(),
         };
         metrics.registered()
     }
@@ -92,6 +108,21 @@ impl Metrics {
             self.job_last_success.clone(),
         );
         registry.register("alerts", "What needs an operator's eye, by kind", self.alerts.clone());
+        registry.register(
+            "guard_refusals",
+            "Requests that the guards have stopped, by layer",
+            self.guard_refusals.clone(),
+        );
+        registry.register(
+            "gateway_rate",
+            "Requests a second that this instance takes; 0 is without a limit",
+            self.gateway_rate.clone(),
+        );
+        registry.register(
+            "requests_in_flight",
+            "Requests of shoppers that are being answered",
+            self.requests_in_flight.clone(),
+        );
         self
     }
 

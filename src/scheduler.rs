@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,8 +44,10 @@ const PERMIT_ROUND_MAX: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY: Duration = Duration::from_millis(500);
 /// How long the reconciling waits after somebody has noticed a shard that does not sell.
 const RECONCILE_GATHER: Duration = Duration::from_millis(50);
-/// How long one round of reconciling may take: a rebuilding of a million orders, and more.
-const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(180);
+/// How long one round of reconciling may take: a rebuilding of a hundred million orders.
+const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(1800);
+/// Rounds at once: while one rebuilds a large sale, the others see to the rest.
+const RECONCILE_ROUNDS_MAX: usize = 4;
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
@@ -274,16 +277,31 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
 /// Reconciles shards that do not sell, whenever one is noticed, and from time to time.
 async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("reconciling");
+    let mut rounds = JoinSet::new();
     loop {
-        let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::permit::reconcile_all(&app)).await;
-        news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned()))));
+        if rounds.len() < RECONCILE_ROUNDS_MAX {
+            let app = Arc::clone(&app);
+            rounds.spawn(async move {
+                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::permit::reconcile_all(&app)).await;
+                round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
+            });
+        }
+        let next = async {
+            tokio::select! {
+                () = tokio::time::sleep(RECONCILE_EVERY) => {}
+                // Many notice at once; one look a moment later serves them all.
+                () = app.permits.wanted.notified() => tokio::time::sleep(RECONCILE_GATHER).await,
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(RECONCILE_EVERY) => {}
-            // Many notice at once; one look a moment later serves them all.
-            () = app.permits.wanted.notified() => tokio::time::sleep(RECONCILE_GATHER).await,
+            () = next => {}
+        }
+        while let Some(round) = rounds.try_join_next() {
+            news.tell(round.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))));
         }
     }
+    while rounds.join_next().await.is_some() {}
 }
 
 /// Says once that something does not work, and once that it works again.

@@ -5,8 +5,9 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
+use crate::guard::follow::follow;
+use crate::guard::gate::Gate;
 use crate::http::extract::Tokens;
-use crate::http::gateway::bucket;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
 use crate::http::{Api, Shared, Weather, configure};
@@ -196,12 +197,20 @@ async fn serve_http(
     on_ready: impl FnOnce(SocketAddr) + Send,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
+    let gate = Arc::new(Gate::new(config.guards));
+    let following = {
+        let (app, gate, metrics, configured) =
+            (Arc::clone(&app), Arc::clone(&gate), Arc::clone(&metrics), config.guards);
+        tokio::spawn(async move { follow(&app, &gate, &metrics, configured).await })
+    };
     let shared = Arc::new(Shared {
         metrics,
         tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
-        bucket: bucket(config.gateway_rate),
+        gate: Arc::clone(&gate),
+        guards: config.guards,
+        trusted_proxies: config.trusted_proxies.clone(),
         weather: Weather::default(),
     });
     let redis_url = config.redis_url.clone();
@@ -241,5 +250,6 @@ async fn serve_http(
             serving.await??;
         }
     }
+    following.abort();
     Ok(())
 }

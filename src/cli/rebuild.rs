@@ -3,7 +3,11 @@
 use super::client::Connection;
 use super::{Failure, output, sale};
 use serde_json::Value;
+use std::time::Duration;
 use uuid::Uuid;
+
+/// A million orders take some 15 seconds; this is for a hundred million.
+const REBUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Arguments of `rebuild`.
 #[derive(clap::Args)]
@@ -28,7 +32,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let body = args
         .connection
-        .operator()?
+        .operator_within(REBUILD_LIMIT)?
         .post(&sale::path(&args.sale_id, "/rebuild"), &[], "")?
         .body;
     if args.json {

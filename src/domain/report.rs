@@ -161,6 +161,8 @@ pub struct Stats {
     pub orders: OrderCounts,
     /// What needs an operator's eye.
     pub alerts: Alerts,
+    /// Requests that each layer of the guards has stopped, as of a second ago.
+    pub stopped: BTreeMap<String, i64>,
 }
 
 /// One item's units on both sides.

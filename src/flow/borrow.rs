@@ -89,17 +89,24 @@ pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) 
     }
     for round in 0..LOOKS_MAX {
         let look = desk.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let first = app.stock.survey(sale.id, sale.shards, sku).await?;
-        let free: i64 = first.iter().map(|counters| counters.available).sum();
-        if free >= quantity {
-            bring(app, sale, sku, home, quantity, &first).await?;
+        let first = app.stock.survey(sale.id, sale.shards, sku).await;
+        // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.
+        let seen: Vec<i64> = first
+            .iter()
+            .map(|it| it.as_ref().map_or(0, |it| it.available))
+            .collect();
+        if seen.iter().sum::<i64>() >= quantity {
+            bring(app, sale, sku, home, quantity, &seen).await?;
             last.brought.insert(home, look);
             return Ok(Cover::Brought);
         }
+        let first = first.into_iter().collect::<Result<Vec<Counters>, Fault>>()?;
+        let free: i64 = seen.iter().sum();
         if finish_between_shards(app, sale, sku).await? > 0 {
             continue;
         }
-        let second = app.stock.survey(sale.id, sale.shards, sku).await?;
+        let second = app.stock.survey(sale.id, sale.shards, sku).await;
+        let second = second.into_iter().collect::<Result<Vec<Counters>, Fault>>()?;
         let still = |(a, b): (&Counters, &Counters)| a.version == b.version;
         let in_transit: i64 = second.iter().map(Counters::in_transit).sum();
         let leaving = leaving(app, sale, sku, in_transit).await?;
@@ -130,10 +137,10 @@ async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i
 }
 
 /// Moves units from the richest shards to `home`, which is known to be part of the sale.
-async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen: &[Counters]) -> Result<(), Fault> {
-    let own = seen.get(usize::from(home)).map_or(0, |counters| counters.available);
+async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen: &[i64]) -> Result<(), Fault> {
+    let own = seen.get(usize::from(home)).copied().unwrap_or_default();
     let mut lenders: Vec<(u16, i64)> = (0..)
-        .zip(seen.iter().map(|counters| counters.available))
+        .zip(seen.iter().copied())
         .filter(|(shard, _)| *shard != home)
         .collect();
     lenders.sort_by_key(|(_, available)| std::cmp::Reverse(*available));

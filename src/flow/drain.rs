@@ -8,9 +8,10 @@ use super::{App, Tally};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
+use crate::domain::server::has_taken_over;
 use crate::ledger::drain::Drained;
+use crate::ledger::rebuild::CLAIMED;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::has_taken_over;
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use moka::future::Cache;
@@ -102,12 +103,15 @@ async fn drain_claimed(
     }
     // Nobody can note another server while the claim stands.
     let server = app.stock.run_id(key).await?;
-    if claim
-        .run_id
-        .as_ref()
-        .is_some_and(|noted| has_taken_over(noted, &server))
-    {
-        return Err(superseded());
+    if let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) {
+        if has_taken_over(noted, &server) {
+            return Err(superseded());
+        } else if noted != server {
+            // It is not known whether this one has what the ledger has taken in already.
+            return Err(Fault::Unavailable(
+                "the shard has not been reconciled on the server that has it now".to_owned(),
+            ));
+        }
     }
     report_gaps(sale, shard, claim.position, &events);
     if bugs::has("the drain trims before it commits") {

@@ -9,6 +9,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::{Order, OrderState};
 use crate::domain::sale::{Durability, Lifecycle, Sale};
+use crate::ledger::news::Told;
 use crate::stock::keys::ShardKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -201,14 +202,22 @@ pub async fn watch(app: &App) {
     tokio::join!(hear(app), look(app));
 }
 
-/// Hears of the commits of other processes.
+/// Hears what other processes tell, and wakes who waits for it.
 async fn hear(app: &App) {
+    let wake = |told| {
+        if told != Told::Guards {
+            app.arrivals.look.notify_one();
+        }
+        if told != Told::Committed {
+            app.guards_changed.notify_one();
+        }
+    };
     loop {
         if let Ok(mut news) = app.ledger.news().await {
-            // What was committed before could not be heard.
-            app.arrivals.look.notify_one();
-            while news.next(app.arrivals.process).await.is_ok() {
-                app.arrivals.look.notify_one();
+            // What was told before could not be heard.
+            wake(Told::Anything);
+            while let Ok(told) = news.next(app.arrivals.process).await {
+                wake(told);
             }
         }
         sleep(NEWS_MAX).await;

@@ -19,7 +19,7 @@ const BATCHES_MAX: usize = 100;
 /// A fault leaves the rest for the next run.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     // Before the heartbeat: an outage that begins after it must not make anything due.
-    let now = app.stock.now().await;
+    let now = app.stock.slowest_clock().await;
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
             seconds = outage.num_seconds(),

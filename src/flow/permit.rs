@@ -5,7 +5,7 @@
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
 use super::rebuild::{make_ready, rebuild};
-use super::reconcile::reconcile;
+use super::reconcile::{reconcile, resume};
 use super::retire::is_leaving;
 use super::{App, Tally};
 use crate::domain::event::Position;
@@ -13,8 +13,10 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
+use crate::domain::server::{has_taken_over, process_of};
+use crate::ledger::rebuild::CLAIMED;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::{Permit, Permitted, has_taken_over};
+use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
 use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,8 +42,8 @@ const SALES_AT_ONCE: usize = 4;
 /// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
 const ATTEND_TRIES_MAX: u32 = 20;
 const ATTEND_AGAIN: Duration = Duration::from_millis(50);
-/// Shards asked at once.
-const AT_ONCE: usize = 64;
+/// Shards asked at once: so many that those whose server hangs do not hold up the others.
+const AT_ONCE: usize = 512;
 
 /// What this process knows of the shards that sell.
 #[derive(Default)]
@@ -60,6 +62,12 @@ struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
 impl Default for Attending {
     fn default() -> Self {
         Self(Cache::new(10_000))
+    }
+}
+
+impl Attending {
+    async fn of(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
+        self.0.get_with(sale, async { Arc::default() }).await
     }
 }
 
@@ -317,8 +325,10 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     }
     let live = app.sales.live().await?;
     let mut tries = 1..=ATTEND_TRIES_MAX;
+    let attending = app.permits.attending.of(sale.id).await;
+    let _alone = attending.lock().await;
     loop {
-        match attend_on(app, sale, &live).await {
+        match attend_alone(app, sale, &live).await {
             // Another process is at it; what it finds, the next look takes over.
             Err(Fault::Unavailable(_)) if tries.next().is_some() => tokio::time::sleep(ATTEND_AGAIN).await,
             outcome => return outcome.map(|_| ()),
@@ -338,27 +348,31 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     };
     let shards: Vec<u16> = (0..sale.shards).collect();
     let mut tries = 1..=REBUILD_TRIES_MAX;
-    loop {
-        let seen = make_ready(app, &sale, &shards).await?;
-        match rebuild(app, &sale, &seen).await {
-            // The workers have given a permit again, or decide or drain at this moment.
+    let outcome = loop {
+        match make_ready_and_rebuild(app, &sale, &shards).await {
+            // Workers decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
                 tracing::debug!(%reason, "a rebuilding has to try again");
                 tokio::time::sleep(REBUILD_AGAIN).await;
             }
-            outcome => {
-                let rebuilt = outcome?;
-                for shard in &shards {
-                    app.permits.doubt(ShardKey {
-                        sale: id,
-                        shard: *shard,
-                    });
-                }
-                attend(app, &sale).await?;
-                return Ok(Some(rebuilt));
-            }
+            outcome => break outcome,
         }
+    };
+    resume(app, id, &shards).await;
+    let rebuilt = outcome?;
+    for shard in &shards {
+        app.permits.doubt(ShardKey {
+            sale: id,
+            shard: *shard,
+        });
     }
+    attend(app, &sale).await?;
+    Ok(Some(rebuilt))
+}
+
+async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
+    let seen = make_ready(app, sale, shards).await?;
+    rebuild(app, sale, &seen).await
 }
 
 /// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on
@@ -405,14 +419,16 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
     ))
 }
 
+/// Attends on a sale, unless this process is at it already.
 async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
-    let alone = app
-        .permits
-        .attending
-        .0
-        .get_with(sale.id, async { Arc::default() })
-        .await;
-    let _alone = alone.lock().await;
+    let attending = app.permits.attending.of(sale.id).await;
+    let Ok(_alone) = attending.try_lock() else {
+        return Ok(0);
+    };
+    attend_alone(app, sale, live).await
+}
+
+async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
     let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
     let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
     if missing.is_empty() {
@@ -444,10 +460,13 @@ async fn attend_on_server(
     };
     let standings = app.ledger.standings(&[sale.id]).await?;
     let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
-    let taken: Vec<&ShardKey> = shards
-        .iter()
-        .filter(|key| noted(key).is_some_and(|noted| has_taken_over(noted, run_id)))
-        .collect();
+    // What a server tells of itself forgets after a while that another has taken over from it.
+    let was_superseded = app.ledger.superseded_servers().await?.contains(process_of(run_id));
+    let is_taken = |noted: &str| {
+        let noted = noted.trim_start_matches(CLAIMED);
+        has_taken_over(noted, run_id) || (was_superseded && noted != run_id && !has_taken_over(run_id, noted))
+    };
+    let taken: Vec<&ShardKey> = shards.iter().filter(|key| noted(key).is_some_and(is_taken)).collect();
     if !taken.is_empty() {
         taken.into_iter().for_each(|key| app.permits.supersede(*key));
         return Err(superseded());
@@ -481,6 +500,8 @@ async fn attend_on_server(
         reconciled?;
         app.ledger.standings(&[sale.id]).await?
     };
+    let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
+    let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
     for key in shards {
         let Some(standing) = standings.get(&(key.sale, key.shard)) else {
             continue;
@@ -494,15 +515,26 @@ async fn attend_on_server(
             epoch: standing.epoch,
             run_id: of,
         };
-        match permit(app, *key, &held).await {
+        // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
+        let told = app.stock.set_state(&now, key.shard).await;
+        let permitted = match told {
+            Ok(()) => permit(app, *key, &held).await,
+            Err(fault) => Err(fault),
+        };
+        match permitted {
             Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
-            Ok(Permitted::Halted) => return Err(Fault::Unavailable("this shard is about to be rebuilt".to_owned())),
+            Ok(Permitted::Halted) => halted = true,
             Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
             }
             Err(fault) => return Err(fault),
         }
+    }
+    if halted {
+        return Err(Fault::Unavailable(
+            "others look at these shards, or rebuild them".to_owned(),
+        ));
     }
     Ok(shards.len())
 }

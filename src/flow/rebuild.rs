@@ -23,17 +23,21 @@ use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
+use crate::domain::server::has_taken_over;
 use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::{RebuildClaim, Standing};
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::has_taken_over;
 use crate::stock::read_shard::EVENTS_MAX;
 use crate::stock::record::BuyerRecord;
+use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// Shards drained at once; each has a connection.
+const DRAINS_AT_ONCE: usize = 4;
 /// How long the drain of what is left may take.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 
@@ -46,24 +50,29 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
     let standings = app.ledger.standings(&[sale.id]).await?;
     let seen = standings.into_iter().map(|((_, shard), it)| (shard, it.epoch));
     let seen: BTreeMap<u16, i64> = seen.filter(|(shard, _)| shards.contains(shard)).collect();
-    for shard in shards {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
-        app.stock.halt(key).await?;
-        let known = seen.get(shard).copied().unwrap_or_default();
-        if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
-            // What it wrote in a life that is over is never taken in.
-            continue;
-        }
-        match drain(app, sale, &[*shard]).await {
-            // There is nothing that could be read.
-            Err(Fault::Incomplete(_) | Fault::Bug(_)) => {}
-            outcome => outcome?,
-        }
-    }
+    // All of them at once, so that the first still stands still when the last has been drained.
+    let keys = shards.iter().map(|shard| ShardKey {
+        sale: sale.id,
+        shard: *shard,
+    });
+    try_join_all(keys.map(|key| app.stock.halt(key))).await?;
+    let drains = futures_util::stream::iter(shards.to_vec())
+        .map(|shard| drain_what_is_left(app, sale, shard, seen.get(&shard).copied().unwrap_or_default()));
+    drains.buffer_unordered(DRAINS_AT_ONCE).try_collect::<()>().await?;
     Ok(seen)
+}
+
+async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> Result<(), Fault> {
+    let key = ShardKey { sale: sale.id, shard };
+    if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
+        // What it wrote in a life that is over is never taken in.
+        return Ok(());
+    }
+    match drain(app, sale, &[shard]).await {
+        // There is nothing that could be read.
+        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Takes in all that shards have written by now.
@@ -205,10 +214,11 @@ async fn write_anew(
             .is_some_and(|(wrote, it)| is_ahead(wrote, it));
         let begun = app.stock.begin_restore(sale, *shard, *life, known, &fences).await?;
         if begun.lost_events || is_ahead {
-            without_events.push(ShardKey {
+            let key = ShardKey {
                 sale: sale.id,
                 shard: *shard,
-            });
+            };
+            without_events.push((key, Some(life.1)));
         }
     }
     crash::point("rebuild.after_begin");

@@ -5,16 +5,17 @@
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
 use super::App;
-use super::audit::{compare, shard_differences};
+use super::audit::{compare, shard_differences, units_add_up};
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
 use crate::bugs;
 use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::rebuild::{CLAIMED, Found, Moved};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -26,6 +27,18 @@ const LOOKS_MAX: u32 = 6;
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
 pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let reconciled = reconcile_halted(app, sale, shards).await;
+    resume(app, sale.id, shards).await;
+    reconciled
+}
+
+/// Ends the halts of these shards, as far as it can be said; they end by themselves.
+pub(super) async fn resume(app: &App, sale: SaleId, shards: &[u16]) {
+    let keys = shards.iter().map(|shard| ShardKey { sale, shard: *shard });
+    let _ended = join_all(keys.map(|key| app.stock.resume(key))).await;
+}
+
+async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let mut servers = BTreeMap::new();
     for shard in shards {
@@ -35,7 +48,7 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fau
         };
         // Before anything is looked at: a server that takes over meanwhile has another.
         servers.insert(*shard, app.stock.run_id(key).await?);
-        app.stock.stop(key).await?;
+        app.stock.halt(key).await?;
     }
     // What other servers were told before this counts, and is in the ledger; what they are told after it does not.
     let noted = |shard: u16| standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone());
@@ -127,7 +140,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
                     // Counting a sale's orders is what takes longest here.
                     compare(sale, &books, &readings).balanced
                 } else {
-                    is_balanced(app, sale).await?
+                    adds_up(app, sale).await?
                 });
         if balanced {
             break;
@@ -175,11 +188,13 @@ async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTre
     Ok(damaged)
 }
 
-async fn is_balanced(app: &App, sale: &Sale) -> Result<bool, Fault> {
+/// Whether all shards together account for what the sale owns. The others sell meanwhile, so what they have drained and
+/// decided is not compared: it moves no units in or out of a shard.
+async fn adds_up(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let books = app.ledger.books(sale.id, sale.shards).await?;
-    let shards = (0..sale.shards).map(|shard| app.stock.read_shard(sale, shard, EVENTS_MAX));
+    let shards = (0..sale.shards).map(|shard| app.stock.read_shard(sale, shard, 0));
     match try_join_all(shards).await {
-        Ok(readings) => Ok(compare(sale, &books, &readings).balanced),
+        Ok(readings) => Ok(units_add_up(sale, &books, &readings)),
         // Shards that others reconcile.
         Err(Fault::Incomplete(_)) => Ok(true),
         Err(fault) => Err(fault),

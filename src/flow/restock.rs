@@ -127,7 +127,8 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         // What an earlier try took is still on its way to the ledger: it counts first.
         taken = already_taken(app, sale, id).await?;
         let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
-        let survey = app.stock.survey(sale.id, sale.shards, &sku).await?;
+        let survey = app.stock.survey(sale.id, sale.shards, &sku).await;
+        let survey = survey.into_iter().collect::<Result<Vec<_>, Fault>>()?;
         for (shard, counters) in (0u16..).zip(survey) {
             let transfer = transfer_id(id, shard, look);
             if missing <= 0 {

@@ -7,8 +7,8 @@ use super::{App, Tally};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::Sale;
+use crate::domain::server::has_taken_over;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::has_taken_over;
 use chrono::{TimeDelta, Utc};
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
         if events > 0 {
             // As the drain leaves them: their units have been given to others.
             tracing::error!(sale = %id, shard = key.shard, events, "orders of a life that is over leave Redis; they are lost");
-            app.stock.forget_buyers(&[*key]).await?;
+            app.stock.forget_buyers(&[(*key, None)]).await?;
         }
     }
     let mut last = None;

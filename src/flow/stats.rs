@@ -78,6 +78,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         undrained_events: readings.iter().map(|reading| reading.undrained).sum(),
         orders,
         alerts,
+        stopped: app.ledger.stopped(id).await?,
     }))
 }
 

@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// # Errors
 /// A fault says that not every shard is certain to know; asking again tells them.
 pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result<TransitionOutcome, Fault> {
-    let now = app.stock.now().await?;
+    // A sale that opens now has opened by every server's clock.
+    let now = app.stock.slowest_clock().await?;
     let outcome = app.ledger.transition(id, transition, now).await?;
     crash::point("transition.after_commit");
     if let TransitionOutcome::Done(sale) = &outcome {

@@ -4,6 +4,7 @@ use super::Api;
 use super::extract::{Json, Key, Operator, OrderPath, SalePath};
 use super::problem::{Code, Problem};
 use super::views::{AdminSale, Page, PageQuery};
+use crate::domain::guard::{GuardChanges, GuardSettings};
 use crate::domain::ids::SaleId;
 use crate::domain::order::Order;
 use crate::domain::payment::PaymentOutcome;
@@ -212,7 +213,7 @@ pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     let rebuilt = api
-        .for_others(move |app| async move { flow::permit::rebuild_sale(&app, id).await })
+        .for_long(move |app| async move { flow::permit::rebuild_sale(&app, id).await })
         .await?;
     match rebuilt {
         Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
@@ -246,6 +247,60 @@ pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -
         user: order.user.as_str().to_owned(),
         order,
     }))
+}
+
+#[derive(Serialize)]
+struct Guards {
+    configured: GuardSettings,
+    changed: GuardChanges,
+    effective: GuardSettings,
+    rate: u32,
+    in_flight: u32,
+}
+
+impl Guards {
+    fn of(api: &Api, changed: GuardChanges) -> Self {
+        Self {
+            configured: api.guards,
+            changed,
+            effective: api.guards.with(&changed),
+            rate: api.gate.rate(),
+            in_flight: api.gate.in_flight(),
+        }
+    }
+}
+
+/// `GET /v1/admin/guards`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
+    let changed = api
+        .for_others(|app| async move { app.ledger.guard_changes().await })
+        .await?;
+    Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
+}
+
+/// `PATCH /v1/admin/guards`: sets what the body has, and unsets what is null there (RFC 7396).
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn change_guards(
+    api: Data<Api>,
+    _: Operator,
+    Json(changes): Json<serde_json::Map<String, serde_json::Value>>,
+) -> Result<HttpResponse, Problem> {
+    let configured = api.guards;
+    let is_right = move |settings| {
+        let changes: GuardChanges = serde_json::from_value(settings).map_err(|wrong| wrong.to_string())?;
+        configured.with(&changes).check().map_err(|wrong| wrong.to_string())?;
+        Ok(changes)
+    };
+    let changed = api
+        .for_others(move |app| async move { app.ledger.change_guards(changes, is_right).await })
+        .await?;
+    let changed = changed.map_err(|wrong: String| Problem::invalid(wrong))?;
+    Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
 
 /// Which payments are asked for.

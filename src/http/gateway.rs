@@ -1,23 +1,24 @@
-//! The gateway: an instance-wide token bucket in front of everything that shoppers ask.
+//! The gateway: in front of everything that shoppers ask. What it refuses reaches neither Redis nor Postgres.
 
 use super::Api;
 use super::problem::{Code, Problem};
+use crate::domain::guard::Layer;
+use crate::domain::ids::SaleId;
+use crate::guard::address::{Client, client};
+use crate::guard::gate::Refusal;
+use crate::metrics::Guarding;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
-use governor::DefaultDirectRateLimiter;
-use governor::{Quota, RateLimiter};
-use std::num::NonZeroU32;
+use std::time::Instant;
 
-/// A bucket of so many requests a second, as deep as a second; none for 0.
-#[must_use]
-pub fn bucket(rate: u32) -> Option<DefaultDirectRateLimiter> {
-    NonZeroU32::new(rate).map(|rate| RateLimiter::direct(Quota::per_second(rate)))
-}
+/// What proxies write.
+const FORWARDED: &str = "X-Forwarded-For";
 
-/// Refuses what finds the bucket empty, before anything else is looked at.
+/// Refuses what is too much, before anything else is looked at.
 ///
 /// # Errors
 /// Those of the service behind it.
@@ -25,10 +26,54 @@ pub async fn gateway<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B, BoxBody>>, Error> {
-    let bucket = request.app_data::<Data<Api>>().and_then(|api| api.bucket.as_ref());
-    if bucket.is_some_and(|bucket| bucket.check().is_err()) {
-        let problem = Problem::new(Code::Overloaded, "more requests than this instance takes; try again");
-        return Ok(request.into_response(problem.error_response()).map_into_right_body());
+    let Some(api) = request.app_data::<Data<Api>>().cloned() else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    let inside = match api.gate.admit(&api.app.stock, || client_of(&api, &request)).await {
+        Ok(inside) => inside,
+        Err(refusal) => {
+            count(&api, &request, refusal.layer);
+            let response = problem(refusal).error_response();
+            return Ok(request.into_response(response).map_into_right_body());
+        }
+    };
+    let buys = request.method() == Method::POST && request.path().ends_with("/orders");
+    let began = Instant::now();
+    let answer = next.call(request).await;
+    drop(inside);
+    if buys {
+        api.gate.answered(began.elapsed());
     }
-    Ok(next.call(request).await?.map_into_left_body())
+    Ok(answer?.map_into_left_body())
+}
+
+/// Whose request it is; nobody's if it came over no socket with an address.
+fn client_of(api: &Api, request: &ServiceRequest) -> Option<Client> {
+    let socket = request.peer_addr()?.ip();
+    let forwarded: Vec<&str> = request
+        .headers()
+        .get_all(FORWARDED)
+        // What is no text names nobody, and neither does what stands to its left.
+        .map(|list| list.to_str().unwrap_or_default())
+        .collect();
+    Some(client(socket, forwarded.into_iter(), &api.trusted_proxies))
+}
+
+fn count(api: &Api, request: &ServiceRequest, layer: Layer) {
+    let label = Guarding { layer: layer.as_str() };
+    api.metrics.guard_refusals.get_or_create(&label).inc();
+    let sale = request.path().strip_prefix("/v1/sales/");
+    let sale = sale.and_then(|rest| rest.split('/').next()?.parse::<SaleId>().ok());
+    if let Some(sale) = sale {
+        api.app.stopped.count(sale, layer);
+    }
+}
+
+fn problem(refusal: Refusal) -> Problem {
+    let (code, detail) = match refusal.layer {
+        Layer::Address => (Code::RateLimited, "too many requests from this address"),
+        Layer::Instance => (Code::Overloaded, "more requests than this instance takes"),
+        Layer::Shared => (Code::Overloaded, "more requests than all instances take"),
+    };
+    Problem::wait(code, detail, refusal.wait)
 }

@@ -8,6 +8,7 @@ use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:literal $title:literal)*) => {
@@ -105,12 +106,19 @@ impl Problem {
     /// The shopper's window is full for this long.
     #[must_use]
     pub fn rate_limited(wait_ms: i64) -> Self {
+        let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or_default());
+        Self::wait(Code::RateLimited, "this shopper's window is full", wait)
+    }
+
+    /// There is too much now; it may succeed after a while.
+    #[must_use]
+    pub fn wait(code: Code, detail: &str, wait: Duration) -> Self {
         // Rounded up, so that waiting it out succeeds.
-        let seconds = wait_ms.saturating_add(999).div_euclid(1000).max(1);
-        let detail = format!("this shopper's window is full; try again in {seconds} s");
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let seconds = i64::try_from(seconds.max(1)).unwrap_or(i64::MAX);
         Self {
             retry_after_seconds: Some(seconds),
-            ..Self::new(Code::RateLimited, detail)
+            ..Self::new(code, format!("{detail}; try again in {seconds} s"))
         }
     }
 

@@ -1,5 +1,5 @@
-//! News: a drain tells every process that it has committed (`NOTIFY`). Afterwards, not in the same transaction: commits
-//! that notify queue up behind one lock, each for as long as the disk takes.
+//! News: what one process tells all others through Postgres (`NOTIFY`). A drain tells that it has committed afterwards,
+//! not in the same transaction: commits that notify queue up behind one lock, each for as long as the disk takes.
 
 use super::{Ledger, fault};
 use crate::domain::fault::Fault;
@@ -7,10 +7,23 @@ use sqlx::postgres::PgListener;
 use uuid::Uuid;
 
 /// Where drains tell it.
-const CHANNEL: &str = "flashsale_drained";
+const DRAINED: &str = "flashsale_drained";
+/// Where changes of the guards are told.
+pub(super) const GUARDS: &str = "flashsale_guards";
 
 /// Hears of commits.
 pub struct News(PgListener);
+
+/// What was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Another process has committed orders.
+    Committed,
+    /// The guards have changed.
+    Guards,
+    /// The connection is a new one: anything may have been told in between.
+    Anything,
+}
 
 impl Ledger {
     /// Listens from now on, on a connection of its own.
@@ -21,7 +34,8 @@ impl Ledger {
         let mut listener = PgListener::connect_with(&self.news)
             .await
             .map_err(|error| fault(&error))?;
-        listener.listen(CHANNEL).await.map_err(|error| fault(&error))?;
+        let channels = [DRAINED, GUARDS];
+        listener.listen_all(channels).await.map_err(|error| fault(&error))?;
         Ok(News(listener))
     }
 
@@ -33,7 +47,7 @@ impl Ledger {
         // What is told need not outlive a crash, so the commit does not wait for the disk.
         sqlx::query!(
             "select set_config('synchronous_commit', 'off', true) as kept, pg_notify($1, $2) as told",
-            CHANNEL,
+            DRAINED,
             process.to_string()
         )
         .fetch_one(&self.jobs)
@@ -44,18 +58,19 @@ impl Ledger {
 }
 
 impl News {
-    /// Returns after a commit of another process than `own`, and after a new connection: what was told in between was
-    /// not heard.
+    /// Returns what was told next, but for commits of the process `own`.
     ///
     /// # Errors
     /// `Unavailable` when there is no connection any more.
-    pub async fn next(&mut self, own: Uuid) -> Result<(), Fault> {
+    pub async fn next(&mut self, own: Uuid) -> Result<Told, Fault> {
         let own = own.to_string();
         loop {
-            match self.0.try_recv().await.map_err(|error| fault(&error))? {
-                Some(news) if news.payload() == own => {}
-                _ => return Ok(()),
-            }
+            return Ok(match self.0.try_recv().await.map_err(|error| fault(&error))? {
+                None => Told::Anything,
+                Some(news) if news.channel() == GUARDS => Told::Guards,
+                Some(news) if news.payload() == own => continue,
+                Some(_) => Told::Committed,
+            });
         }
     }
 }

@@ -6,10 +6,11 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
+use crate::domain::server::{has_taken_over, process_of};
 use crate::domain::time::Millis;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, StreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 /// A shard as the ledger has it.
@@ -143,6 +144,9 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         lock_servers(&mut tx, sale).await.map_err(|error| fault(&error))?;
+        for it in moved {
+            supersede(&mut tx, it).await?;
+        }
         let noted = sqlx::query!(
             "update shards s set run_id = n.claimed \
              from unnest($2::int2[], $3::text[], $4::text[]) as n (shard, before, claimed) \
@@ -159,6 +163,16 @@ impl Ledger {
             return Err(Fault::Unavailable("somebody else reconciles these shards".to_owned()));
         }
         commit(tx).await
+    }
+
+    /// The Redis processes from which others have taken over, by run id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn superseded_servers(&self) -> Result<HashSet<String>, Fault> {
+        let rows = sqlx::query_scalar!("select run_id from superseded_servers");
+        let rows = rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        Ok(rows.into_iter().collect())
     }
 
     /// Waits for the drains that are under way on these shards: what they have read comes in before this returns.
@@ -471,4 +485,42 @@ impl RebuildClaim {
             .map_err(|error| fault(&error))?;
         commit(self.tx).await
     }
+}
+
+/// Notes which process a server has taken over from, if any; a server that has been taken over from cannot be claimed for,
+/// unless it takes over in its turn.
+async fn supersede(tx: &mut Tx, moved: &Moved) -> Result<(), Fault> {
+    let before = moved.before.as_deref().unwrap_or_default().trim_start_matches(CLAIMED);
+    let takes_over = has_taken_over(&moved.run_id, before);
+    let superseded = if takes_over {
+        sqlx::query!(
+            "insert into superseded_servers (run_id) values ($1) on conflict do nothing",
+            process_of(before)
+        )
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        sqlx::query!(
+            "delete from superseded_servers where run_id = $1",
+            process_of(&moved.run_id)
+        )
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        false
+    } else {
+        sqlx::query_scalar!(
+            "select count(*) > 0 as \"it!\" from superseded_servers where run_id = $1",
+            process_of(&moved.run_id)
+        )
+        .fetch_one(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?
+    };
+    if superseded || has_taken_over(before, &moved.run_id) {
+        return Err(Fault::Unavailable(
+            "another server has taken over these shards from this one".to_owned(),
+        ));
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Whether this Redis is one that may hold stock.
 
 use super::Stock;
+use super::keys::ShardKey;
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use std::collections::{BTreeSet, HashMap};
@@ -30,12 +31,35 @@ const SHOULD: [(&str, &str, &str); 4] = [
 ];
 
 impl Stock {
-    /// Redis's clock.
+    /// Redis's clock; on a cluster, that of any of its servers.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn now(&self) -> Result<Millis, Fault> {
         let (seconds, micros): (i64, i64) = self.link.ask_any(&redis::cmd("TIME")).await?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
+    /// The clock of the slowest server: what has passed by it has passed by all. Without those that do not answer.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
+        let clocks: Result<Vec<(i64, i64)>, Fault> = self.link.ask_all(&redis::cmd("TIME")).await;
+        let clocks = clocks.unwrap_or_default().into_iter();
+        match clocks.map(|(seconds, micros)| seconds * 1000 + micros / 1000).min() {
+            Some(slowest) => Ok(slowest),
+            None => self.now().await,
+        }
+    }
+
+    /// The clock of the server that has this shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when it does not answer.
+    pub async fn clock_of(&self, shard: ShardKey) -> Result<Millis, Fault> {
+        let time = redis::cmd("TIME");
+        let (seconds, micros): (i64, i64) = self.link.ask_server_of(&shard.shard(), &time).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 

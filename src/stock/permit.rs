@@ -18,9 +18,9 @@ const AT_ONCE: usize = 512;
 /// How long a trial write is kept, in milliseconds.
 const TRIED_MS: u64 = 60_000;
 
-/// How long nobody permits a shard to sell that is about to be written anew: longer than it takes to take in what it
-/// has just written, shorter than what a crash then costs would be noticed.
-const HALT: Duration = Duration::from_secs(1);
+/// How long nobody permits a shard to sell that is looked at or about to be written anew: longer than it takes to take in
+/// what it has just written, and as long as it stands still after a crash.
+const HALT: Duration = Duration::from_secs(5);
 
 /// What a shard says to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +120,9 @@ impl Stock {
         self.stop_for(shard, Duration::ZERO).await
     }
 
-    /// [`Stock::stop`], after which nobody else permits the shard to sell either until it begins another life, or for a
-    /// second: others do not know that it is about to be written anew, and would have it write events that must be
-    /// taken in first.
+    /// [`Stock::stop`], after which nobody permits the shard to sell until it begins another life, [`Stock::resume`], or
+    /// for some seconds: others do not know that it is looked at or about to be written anew, and would have it write
+    /// events that must be taken in first.
     ///
     /// # Errors
     /// As [`Stock::stop`].
@@ -141,6 +141,17 @@ impl Stock {
                 other => Err(unknown("stop", other)),
             },
         }
+    }
+
+    /// Ends a halt of [`Stock::halt`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer: then it ends by itself.
+    pub async fn resume(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut command = redis::cmd("DEL");
+        command.arg(shard.halt());
+        let _was_there: i64 = self.command(&command).await?;
+        Ok(())
     }
 
     /// Writes something of no meaning to the server that has this shard.
@@ -170,35 +181,6 @@ impl Stock {
     }
 }
 
-/// Whether the server `noted` was a replica of the server `other`, both as [`Stock::run_id`] has them, and was promoted
-/// since: then what `other` goes on to write is no part of the sale.
-#[must_use]
-pub fn has_taken_over(noted: &str, other: &str) -> bool {
-    let before = noted.split('-').nth(2);
-    before.is_some() && before == other.split('-').nth(1)
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_promoted_replica_has_taken_over_from_its_primary_and_from_nobody_else() {
-        let (primary, promoted, third) = ("r1-aa-00", "r2-bb-aa", "r3-cc-00");
-        assert!(has_taken_over(promoted, primary));
-        for (noted, other) in [
-            (primary, promoted),
-            (promoted, promoted),
-            (promoted, third),
-            (third, primary),
-        ] {
-            assert!(!has_taken_over(noted, other), "{noted} {other}");
-        }
-        // As an earlier version noted it.
-        assert!(!has_taken_over("r2-bb", "r1"));
-    }
 }

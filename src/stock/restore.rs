@@ -5,7 +5,7 @@
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, ShardRecord, encode_item};
-use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, RESTORE_BUYERS, number, outcome, unknown};
+use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number, outcome, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{Sku, UserId};
@@ -65,14 +65,15 @@ impl Stock {
         }
     }
 
-    /// Removes every shopper of a sale's shards that are being restored, or leave. Looks once at all keys of their
-    /// servers, in small steps, so that nobody waits for it.
+    /// Removes every shopper of a sale's shards that are being restored to these lives, or, where there is none, leave. Looks
+    /// once at all keys of their servers, in small steps, so that nobody waits for it.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer; the same call may be made again.
-    pub async fn forget_buyers(&self, shards: &[ShardKey]) -> Result<(), Fault> {
-        let mut servers: HashMap<String, Vec<ShardKey>> = HashMap::new();
-        for (shard, server) in shards.iter().zip(self.run_ids(shards).await) {
+    /// `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made again.
+    pub async fn forget_buyers(&self, shards: &[(ShardKey, Option<i64>)]) -> Result<(), Fault> {
+        let keys: Vec<ShardKey> = shards.iter().map(|(shard, _)| *shard).collect();
+        let mut servers: HashMap<String, Vec<(ShardKey, Option<i64>)>> = HashMap::new();
+        for (shard, server) in shards.iter().zip(self.run_ids(&keys).await) {
             servers.entry(server?).or_default().push(*shard);
         }
         for shards in servers.values() {
@@ -81,34 +82,56 @@ impl Stock {
         Ok(())
     }
 
-    async fn forget_buyers_of_one_server(&self, shards: &[ShardKey]) -> Result<(), Fault> {
-        let Some(any) = shards.first() else {
+    async fn forget_buyers_of_one_server(&self, shards: &[(ShardKey, Option<i64>)]) -> Result<(), Fault> {
+        let Some((any, _)) = shards.first() else {
             return Ok(());
         };
-        let buyers: Vec<(ShardKey, String)> = shards.iter().map(|shard| (*shard, shard.buyers())).collect();
+        let buyers: Vec<(ShardKey, Option<i64>, String)> = shards
+            .iter()
+            .map(|(shard, life)| (*shard, *life, shard.buyers()))
+            .collect();
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             let pattern = ShardKey::pattern(any.sale);
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
             let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask_server_of(&any.shard(), &scan).await?;
-            let mut found: HashMap<ShardKey, Vec<Vec<u8>>> = HashMap::new();
+            let mut found: HashMap<(ShardKey, Option<i64>), Vec<Vec<u8>>> = HashMap::new();
             for key in keys {
-                let of = buyers.iter().find(|(_, buyers)| key.starts_with(buyers.as_bytes()));
-                if let Some((shard, _)) = of {
-                    found.entry(*shard).or_default().push(key);
+                let of = buyers.iter().find(|(_, _, buyers)| key.starts_with(buyers.as_bytes()));
+                if let Some((shard, life, _)) = of {
+                    found.entry((*shard, *life)).or_default().push(key);
                 }
             }
             // On a cluster, one command's keys have one slot.
-            for keys in found.into_values() {
-                let mut unlink = redis::cmd("UNLINK");
-                unlink.arg(keys);
-                let _removed: i64 = self.command(&unlink).await?;
+            for ((shard, life), keys) in found {
+                for keys in keys.chunks(STEP) {
+                    self.forget_these(shard, life, keys).await?;
+                }
             }
             cursor = next;
             if cursor == 0 {
                 return Ok(());
             }
+        }
+    }
+
+    async fn forget_these(&self, shard: ShardKey, life: Option<i64>, buyers: &[Vec<u8>]) -> Result<(), Fault> {
+        let Some(epoch) = life else {
+            let mut unlink = redis::cmd("UNLINK");
+            unlink.arg(buyers);
+            let _removed: i64 = self.command(&unlink).await?;
+            return Ok(());
+        };
+        let mut call = FORGET_BUYERS.prepare_invoke();
+        call.key(shard.shard()).arg(epoch);
+        for buyer in buyers {
+            call.key(buyer);
+        }
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "FORGOTTEN" => Ok(()),
+            "CHANGED" => Err(changed(shard)),
+            other => Err(unknown("forget_buyers", other)),
         }
     }
 

@@ -24,6 +24,7 @@ scripts! {
     END_RESTORE "end_restore"
     FENCE "fence"
     FIXED_WINDOW "fixed_window"
+    FORGET_BUYERS "forget_buyers"
     PERMIT "permit"
     PRELOAD "preload"
     PURCHASE "purchase"

@@ -10,7 +10,7 @@ impl Stock {
     /// Makes one shard follow the sale's state and times, unless it follows newer ones.
     ///
     /// # Errors
-    /// `Incomplete` when the shard is not there: it is never created here.
+    /// `Incomplete` when the shard is not there, as it is never created here, or is being written anew.
     pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let mut call = SET_STATE.prepare_invoke();
         call.key(ShardKey { sale: sale.id, shard }.shard());
@@ -19,6 +19,7 @@ impl Stock {
             .arg(sale.ends_at.timestamp_millis());
         match outcome(self.run(&call).await?)?.0.as_str() {
             "SET" | "STALE" => Ok(()),
+            "LOADING" => Err(Fault::Incomplete(format!("shard {shard} is being written anew"))),
             other => Err(unknown("set_state", other)),
         }
     }

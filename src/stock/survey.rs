@@ -7,29 +7,34 @@ use super::transfer::{Destination, Transfer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 impl Stock {
-    /// An item's counters on each shard, each as of its own moment.
-    ///
-    /// # Errors
-    /// `Incomplete` when a shard does not have the item, or no permit: what it has is not known then.
-    pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Result<Vec<Counters>, Fault> {
-        let now = self.now().await?;
-        let records = (0..shards).map(|shard| async move {
+    /// An item's counters on each shard, each as of its own moment; `Incomplete` for a shard that does not have the item,
+    /// or no permit: what it has is not known then.
+    pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Counters, Fault>> {
+        // One server is asked once for all of its shards.
+        let one = match self.link.is_cluster() {
+            true => None,
+            false => Some(self.now().await),
+        };
+        let one = &one;
+        join_all((0..shards).map(|shard| async move {
             let key = ShardKey { sale, shard };
+            let now = match one {
+                Some(now) => now.clone()?,
+                None => self.clock_of(key).await?,
+            };
             let mut command = redis::cmd("MGET");
             command.arg(key.shard()).arg(key.item(sku));
-            self.command::<(Option<Vec<u8>>, Option<Vec<u8>>)>(&command).await
-        });
-        let records = try_join_all(records).await?;
-        let counters = records.into_iter().enumerate().map(|(shard, found)| match found {
-            (Some(record), Some(units)) if ShardRecord::decode(&record)?.permit_until > now => decode_item(&units),
-            _ => Err(Fault::Incomplete(format!(
-                "shard {shard} of sale {sale} is being reconciled"
-            ))),
-        });
-        counters.collect()
+            match self.command::<(Option<Vec<u8>>, Option<Vec<u8>>)>(&command).await? {
+                (Some(record), Some(units)) if ShardRecord::decode(&record)?.permit_until > now => decode_item(&units),
+                _ => Err(Fault::Incomplete(format!(
+                    "shard {shard} of sale {sale} is being reconciled"
+                ))),
+            }
+        }))
+        .await
     }
 
     /// The units that each shard has sent and not struck, with the shard that sent them.

@@ -690,15 +690,28 @@ const MUTANTS: &[Mutant] = &[
     ),
     (
         "a permit cannot be taken away",
-        "permit",
-        "pack('>I6', 0)",
+        "stop",
+        "struct.pack('>I6', 0)",
         "shard:sub(3, 8)",
     ),
     (
         "whoever takes a permit lets the brake go",
+        "stop",
+        "shard:sub(1, 2) .. struct.pack('>I6', 0)",
+        "shard:sub(1, 1) .. '\\0' .. struct.pack('>I6', 0)",
+    ),
+    ("nobody is halted", "stop", "if halt_ms > 0 then", "if false then"),
+    (
+        "everybody is halted",
+        "stop",
+        "if halt_ms > 0 then",
+        "halt_ms = 60000\nif true then",
+    ),
+    (
+        "a halted shard is permitted to sell",
         "permit",
-        "shard:sub(1, 2) .. pack('>I6', 0)",
-        "shard:sub(1, 1) .. '\\0' .. pack('>I6', 0)",
+        "redis.call('EXISTS', halt_key) == 1",
+        "false",
     ),
     (
         "any epoch is permitted",

@@ -10,13 +10,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stock", &["stock", "domain", "crash", "bugs"]),
     ("ledger", &["ledger", "domain", "crash", "bugs"]),
     ("flow", &["flow", "stock", "ledger", "domain", "crash", "bugs"]),
-    ("http", &["http", "flow", "domain", "config", "metrics"]),
+    ("guard", &["guard", "flow", "stock", "domain", "metrics"]),
+    ("http", &["http", "guard", "flow", "domain", "config", "metrics"]),
     ("scheduler", &["scheduler", "flow", "domain", "metrics"]),
     (
         "server",
         &[
             "server",
             "http",
+            "guard",
             "scheduler",
             "flow",
             "stock",

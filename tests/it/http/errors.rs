@@ -8,6 +8,8 @@ use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data};
 use actix_web::{App as HttpApp, HttpResponse, HttpServer};
 use flashsale::config::Secret;
+use flashsale::domain::guard::GuardSettings;
+use flashsale::guard::gate::Gate;
 use flashsale::http::extract::Tokens;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
@@ -26,7 +28,9 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         tokens: Tokens::new(JWT_SECRET.as_bytes()),
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
-        bucket: None,
+        gate: Arc::new(Gate::new(GuardSettings::default())),
+        guards: GuardSettings::default(),
+        trusted_proxies: Vec::new(),
         weather: Weather::default(),
     });
     let (app, listener) = (Arc::clone(&world.app), TcpListener::bind("127.0.0.1:0").unwrap());

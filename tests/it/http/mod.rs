@@ -4,6 +4,7 @@ mod admin;
 mod cli;
 mod config;
 mod errors;
+mod gateway;
 mod health;
 mod hostile;
 mod orders;

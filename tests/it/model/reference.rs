@@ -109,6 +109,7 @@ pub struct Shard {
     pub version: i64,
     pub brake: bool,
     pub permit_until: Millis,
+    pub halted: bool,
     pub seq: i64,
     pub drained: i64,
     pub shoppers: BTreeMap<usize, Shopper>,
@@ -133,6 +134,7 @@ impl Shard {
             version: 0,
             brake: false,
             permit_until: 0,
+            halted: false,
             seq: 0,
             drained: 0,
             shoppers: BTreeMap::new(),
@@ -343,13 +345,12 @@ impl Shard {
     }
 
     pub fn permit(&mut self, asked: Asked, now: Millis) -> String {
-        if asked.for_ms == 0 {
-            self.permit_until = 0;
-            return "TAKEN".to_owned();
-        } else if asked.epoch != EPOCH {
+        if asked.epoch != EPOCH {
             return format!("STALE {EPOCH}");
         } else if !asked.is_here {
             return "MOVED".to_owned();
+        } else if self.halted {
+            return "HALTED".to_owned();
         }
         let waiting = self.seq - self.drained;
         let oldest = self.events.get(usize::try_from(self.drained).unwrap());
@@ -363,6 +364,12 @@ impl Shard {
             (self.brake, self.permit_until) = (brake, now + asked.for_ms);
         }
         format!("PERMITTED {waiting} {EPOCH}-{} {}", self.seq, u8::from(brake))
+    }
+
+    pub fn stop(&mut self, halt: bool) -> String {
+        self.permit_until = 0;
+        self.halted |= halt;
+        "STOPPED".to_owned()
     }
 
     pub fn fence(&mut self, lenders: &[(u16, i64)]) -> String {

@@ -88,6 +88,12 @@ pub enum Step {
         age_max: i64,
         is_here: bool,
     },
+    /// A shard is stopped, and halted, or that ends.
+    Stop {
+        shard: u16,
+        halt: bool,
+        ends: bool,
+    },
     /// Lenders with their epochs, relative to that of the model.
     Fence {
         shard: u16,
@@ -131,7 +137,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(shard, version, state, starts_in, ends_in)| {
                 Step::SetState { shard, version, state, starts_in, ends_in }
             }),
-        8 => permit(),
+        9 => permit(),
+        2 => (0..SHARDS, prop_oneof![3 => Just((false, false)), 1 => Just((true, false)), 3 => Just((false, true))])
+            .prop_map(|(shard, (halt, ends))| Step::Stop { shard, halt, ends }),
         2 => (0..SHARDS, vec((0..SHARDS, prop_oneof![2 => -2..=0_i64, 3 => Just(0), 3 => Just(1)]), 1..3))
             .prop_map(|(shard, lenders)| Step::Fence { shard, lenders }),
         1 => (0..SHARDS).prop_map(|shard| Step::Preload { shard }),
@@ -143,7 +151,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Mostly one that lets a shard sell for the rest of a case.
 fn permit() -> impl Strategy<Value = Step> {
     let epoch = prop_oneof![8 => Just(0_i64), 1 => -1..=1_i64];
-    let for_ms = prop_oneof![6 => Just(60_000_i64), 2 => Just(0), 1 => Just(1), 2 => Just(1000), 2 => Just(2000), 1 => 2..2000_i64];
+    let for_ms = prop_oneof![6 => Just(60_000_i64), 1 => Just(1), 2 => Just(1000), 2 => Just(2000), 1 => 2..2000_i64];
     let events_max = prop_oneof![6 => Just(1000_i64), 1 => 0..8_i64];
     let age_max = prop_oneof![6 => Just(60_000_i64), 1 => Just(0), 1 => Just(999), 1 => 0..3000_i64];
     let is_here = prop_oneof![8 => Just(true), 1 => Just(false)];

@@ -39,7 +39,7 @@ impl Scripts {
             };
         }
         let mut texts = texts! {
-            "fence" "permit" "preload" "purchase" "resolve" "restock" "set_state" "transfer_done" "transfer_in" "transfer_out"
+            "fence" "permit" "preload" "purchase" "resolve" "restock" "set_state" "stop" "transfer_done" "transfer_in" "transfer_out"
             "withdraw_done"
         };
         let resolve = texts.get_mut("resolve").unwrap();
@@ -296,7 +296,16 @@ impl Run<'_> {
             arg(run_id),
             arg(self.now),
         ];
-        self.script("permit", &preloaded(self.key(shard)), &args)
+        let mut keys = preloaded(self.key(shard));
+        keys.insert(2, self.key(shard).halt());
+        self.script("permit", &keys, &args)
+    }
+
+    fn stop(&self, shard: u16, halt: bool) -> String {
+        let key = self.key(shard);
+        // A halt that no case outlives.
+        let args = [arg(if halt { 60_000 } else { 0 })];
+        self.script("stop", &[key.shard(), key.halt()], &args)
     }
 
     /// Every order there is: its shopper, its key's number, its item and quantity.
@@ -449,6 +458,12 @@ impl Run<'_> {
                 let redis = self.permit(shard, asked);
                 (redis, self.shards[usize::from(shard)].permit(asked, now))
             }
+            Step::Stop { shard, ends: true, .. } => {
+                let _there: i64 = self.subject.raw.call(redis::cmd("DEL").arg(self.key(shard).halt()));
+                self.shards[usize::from(shard)].halted = false;
+                return None;
+            }
+            Step::Stop { shard, halt, .. } => (self.stop(shard, halt), self.shards[usize::from(shard)].stop(halt)),
             Step::Fence { shard, ref lenders } => {
                 let lenders: Vec<(u16, i64)> = lenders.iter().map(|(of, epoch)| (*of, EPOCH + epoch)).collect();
                 let args: Vec<Vec<u8>> = lenders.iter().flat_map(|(of, epoch)| [arg(*of), arg(*epoch)]).collect();

@@ -525,6 +525,129 @@ async fn a_server_that_a_shard_is_claimed_for_is_the_only_one_whose_messages_are
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_taken_over_from_is_claimed_for_only_after_it_has_followed_in_its_turn() {
+    let world = World::new().await;
+    let sale = world.draft(&Terms::of(10, 1)).await;
+    let begun = world.app.ledger.begin_loading(sale).await.unwrap();
+    assert!(matches!(begun, Loading::Begun(_)));
+    let claim = async |before: Option<&str>, run_id: &str| {
+        let moved = Moved {
+            shard: 0,
+            before: before.map(ToOwned::to_owned),
+            run_id: run_id.to_owned(),
+        };
+        world.app.ledger.claim_for(sale, &[moved]).await
+    };
+    // Run ids do not repeat, and every test has its own.
+    let [one, two, three] = [(); 3].map(|()| Uuid::new_v4().simple().to_string());
+    let name = |process: &str, own: &str, before: &str| format!("{process}-{own}-{before}");
+    claim(None, &name(&one, "aa", "00")).await.unwrap();
+    claim(Some(&format!("?{}", name(&one, "aa", "00"))), &name(&two, "bb", "aa"))
+        .await
+        .unwrap();
+    let noted = format!("?{}", name(&two, "bb", "aa"));
+    // As long as it tells what it was, and once it has forgotten that.
+    for own in ["aa", "cc"] {
+        let refused = claim(Some(&noted), &name(&one, own, "00")).await.unwrap_err();
+        assert!(
+            refused.is_passing() && refused.to_string().contains("taken over"),
+            "{refused}"
+        );
+    }
+    // It became a replica of the other, and was promoted.
+    claim(Some(&noted), &name(&one, "dd", "bb")).await.unwrap();
+    let noted = format!("?{}", name(&one, "dd", "bb"));
+    claim(Some(&noted), &name(&two, "ee", "00")).await.unwrap_err();
+    // A server that nobody knows is one that was started anew.
+    claim(Some(&noted), &name(&three, "ff", "00")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_is_closed_while_it_is_rebuilt_sells_no_more() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    bought(&world.app, &sale, "ada", "k", 1).await;
+    let seen = flow::rebuild::make_ready(&world.app, &sale, &[0, 1]).await.unwrap();
+    let closed = flow::transition::transition(&world.app, sale.id, Transition::Close)
+        .await
+        .unwrap();
+    assert!(matches!(closed, TransitionOutcome::Done(_)));
+    // Whoever rebuilds goes by the sale as it was.
+    flow::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
+    flow::permit::attend(&world.app, &sale).await.unwrap();
+    assert_eq!(
+        buy(&world.app, &sale, "bob", "k", 1).await,
+        PurchaseOutcome::NotOpen(SaleState::Closed)
+    );
+    world.settled(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_nothing() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100_000, 4)).await;
+    let other = world.another().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let shoppers = (0..4).map(|n| {
+        let (app, sale, stop) = (Arc::clone(&other), Arc::clone(&sale), Arc::clone(&stop));
+        tokio::spawn(async move {
+            for round in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return round;
+                }
+                bought(&app, &sale, &format!("u{n}-{round}"), "k", 1).await;
+            }
+            0
+        })
+    });
+    let shoppers: Vec<_> = shoppers.collect();
+    // They drain, and keep the permits of what they know to be whole.
+    let keeper = {
+        let (app, stop) = (Arc::clone(&other), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let patience = Patience::of(PATIENCE * 4);
+            while !stop.load(Ordering::Relaxed) {
+                for kept in [
+                    flow::drain::drain_all(&app).await,
+                    flow::permit::renew(&app).await,
+                    flow::permit::reconcile_all(&app).await,
+                ] {
+                    if let Err(fault) = kept {
+                        assert!(fault.is_passing(), "{fault}");
+                    }
+                }
+                patience.pause("the looks come to an end").await;
+            }
+        })
+    };
+    let began = rebuilds(&world, &sale).await;
+    for _ in 0..10 {
+        world.app.permits.suspect(key(&sale, 0));
+        within(
+            PATIENCE,
+            "the shard is found whole",
+            async || match flow::permit::reconcile_all(&world.app).await {
+                Ok(missing) => missing == 0,
+                Err(fault) => {
+                    assert!(fault.is_passing(), "{fault}");
+                    false
+                }
+            },
+        )
+        .await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut sold = 0;
+    for shopper in shoppers {
+        sold += shopper.await.unwrap();
+    }
+    keeper.await.unwrap();
+    assert!(sold > 0);
+    assert_eq!(rebuilds(&world, &sale).await, began);
+    world.settled(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_shard_is_claimed_for_a_server_that_takes_no_writes() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;

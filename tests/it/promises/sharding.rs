@@ -107,6 +107,26 @@ async fn buyers_of_many_units_gather_them_from_many_shards_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_stands_still_keeps_the_others_from_nothing_but_calling_it_sold_out() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(40, 4)).await;
+    let still = ShardKey {
+        sale: sale.id,
+        shard: 3,
+    };
+    world.app.stock.halt(still).await.unwrap();
+    // Three shards have thirty units between them.
+    let user = shopper_at(&sale, 0);
+    bought(&world.app, &sale, &user, "all", 30).await;
+    world.app.stock.halt(still).await.unwrap();
+    let unknown = try_buy(&world.app, &sale, &shopper_at(&sale, 1), "k", 1).await;
+    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    world.app.stock.resume(still).await.unwrap();
+    bought(&world.app, &sale, &shopper_at(&sale, 1), "k", 10).await;
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn units_that_come_back_are_found_wherever_they_lie() {
     let world = World::new().await;
     let shoppers = 24;

@@ -6,7 +6,7 @@ use flashsale::domain::order::OrderState::{Cancelled, Paid, Reserved};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::stock::purchase::ShardAnswer;
-use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, RESTORE_BUYERS};
+use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, FORGET_BUYERS, RESTORE_BUYERS};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -199,6 +199,32 @@ async fn what_was_on_its_way_from_the_ended_life_is_forgotten_and_its_fences_are
     assert!(shop.read().await.transfers.is_empty());
     let fences: BTreeMap<u16, i64> = shop.raw.call(redis::cmd("HGETALL").arg(shop.key.fences()));
     assert_eq!(fences, BTreeMap::from([(0, 2), (1, 1)]));
+}
+
+#[tokio::test]
+async fn shoppers_are_forgotten_only_while_their_shard_is_written_to_that_life() {
+    let shop = drained().await;
+    let forget = async |life| shop.stock.forget_buyers(&[(shop.key, Some(life))]).await;
+    let before = shop.dump();
+    // It is not being written; then it is, to another life than the call is of.
+    assert!(refused(&forget(1).await));
+    assert_eq!(shop.dump(), before);
+    begin(&shop, (1, 3)).await.unwrap();
+    let before = shop.dump();
+    for life in [1, 2, 4] {
+        assert!(refused(&forget(life).await), "{life}");
+    }
+    assert_eq!(shop.dump(), before);
+    forget(3).await.unwrap();
+    for who in ["ada", "bob"] {
+        let there: i64 = shop.raw.call(redis::cmd("EXISTS").arg(shop.key.buyer(&user(who))));
+        assert_eq!(there, 0, "{who}");
+    }
+    // Those of another shard are somebody else's.
+    assert_eq!(forget(3).await.ok(), Some(()));
+    let keys = [shop.key.shard(), shop.key.buyer(&user("ada"))];
+    assert_refused(&shop, &FORGET_BUYERS, &keys, &[&[], &["soon"]]);
+    assert_refused(&shop, &FORGET_BUYERS, &keys[..1], &[&["3"]]);
 }
 
 #[tokio::test]

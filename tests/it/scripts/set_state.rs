@@ -103,6 +103,20 @@ async fn a_sale_opened_ahead_of_its_time_sells_at_once() {
 }
 
 #[tokio::test]
+async fn a_shard_that_is_being_written_anew_follows_no_state() {
+    let mut shop = Shop::loaded(|_| {}).await;
+    shop.follow().await;
+    shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();
+    let before = shop.dump();
+    // What it was restored with is nothing new.
+    shop.follow().await;
+    shop.sale.state_version += 1;
+    let answer = shop.stock.set_state(&shop.sale, 0).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+    assert_eq!(shop.dump(), before);
+}
+
+#[tokio::test]
 async fn arguments_out_of_bounds_are_refused() {
     let shop = Shop::loaded(|_| {}).await;
     assert_refused(

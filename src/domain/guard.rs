@@ -1,0 +1,200 @@
+//! Guards: what stands between a crowd and a sale, and what operators may change of it while instances run.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The highest rate that a limit may have, in requests a second.
+pub const RATE_MAX: u32 = 1_000_000;
+
+/// A layer that stops requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The limit of one client address.
+    Address,
+    /// The limit of one instance, fixed or adaptive.
+    Instance,
+    /// The limit that all instances share.
+    Shared,
+}
+
+impl Layer {
+    /// The layer as it is counted.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Instance => "instance",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// The guards of one instance's gateway. Rates are requests a second; 0 is off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct GuardSettings {
+    /// What one client address may ask of an instance; an IPv6 client has a /64.
+    pub address_rate: u32,
+    /// What an instance takes, unless it adapts.
+    pub instance_rate: u32,
+    /// What all instances take together.
+    pub shared_rate: u32,
+    /// The least that an adaptive instance takes.
+    pub adaptive_min_rate: u32,
+    /// The most that an adaptive instance takes; 0 leaves it at `instance_rate`.
+    pub adaptive_max_rate: u32,
+    /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
+    pub adaptive_latency_ms: u32,
+    /// With more requests than this being answered at once, too.
+    pub adaptive_in_flight: u32,
+}
+
+/// What operators have set over the configuration: what is absent is as configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardChanges {
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_rate: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_rate: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_rate: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_min_rate: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_max_rate: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_latency_ms: Option<u32>,
+    /// As in [`GuardSettings`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_in_flight: Option<u32>,
+}
+
+/// A setting that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongSetting(String);
+
+impl fmt::Display for WrongSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl GuardSettings {
+    /// These settings with the changes.
+    #[must_use]
+    pub fn with(self, changes: &GuardChanges) -> Self {
+        Self {
+            address_rate: changes.address_rate.unwrap_or(self.address_rate),
+            instance_rate: changes.instance_rate.unwrap_or(self.instance_rate),
+            shared_rate: changes.shared_rate.unwrap_or(self.shared_rate),
+            adaptive_min_rate: changes.adaptive_min_rate.unwrap_or(self.adaptive_min_rate),
+            adaptive_max_rate: changes.adaptive_max_rate.unwrap_or(self.adaptive_max_rate),
+            adaptive_latency_ms: changes.adaptive_latency_ms.unwrap_or(self.adaptive_latency_ms),
+            adaptive_in_flight: changes.adaptive_in_flight.unwrap_or(self.adaptive_in_flight),
+        }
+    }
+
+    /// Whether an instance with these settings could work.
+    ///
+    /// # Errors
+    /// The first setting that cannot be, with its name and its bounds.
+    pub fn check(&self) -> Result<(), WrongSetting> {
+        let rates = [
+            ("address_rate", self.address_rate),
+            ("instance_rate", self.instance_rate),
+            ("shared_rate", self.shared_rate),
+            ("adaptive_min_rate", self.adaptive_min_rate),
+            ("adaptive_max_rate", self.adaptive_max_rate),
+        ];
+        if let Some((name, _)) = rates.iter().find(|(_, rate)| *rate > RATE_MAX) {
+            return Err(WrongSetting(format!(
+                "{name} must be 0 to {RATE_MAX} requests a second; 0 is off"
+            )));
+        }
+        if self.adaptive_max_rate == 0 {
+            return Ok(());
+        }
+        if !(1..=self.adaptive_max_rate).contains(&self.adaptive_min_rate) {
+            return Err(WrongSetting(
+                "adaptive_min_rate must be 1 to adaptive_max_rate".to_owned(),
+            ));
+        }
+        if !(1..=60_000).contains(&self.adaptive_latency_ms) {
+            return Err(WrongSetting("adaptive_latency_ms must be 1 to 60000".to_owned()));
+        }
+        if self.adaptive_in_flight == 0 {
+            return Err(WrongSetting("adaptive_in_flight must be at least 1".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(change: impl FnOnce(&mut GuardSettings)) -> Result<(), WrongSetting> {
+        let mut settings = GuardSettings {
+            adaptive_min_rate: 10,
+            adaptive_max_rate: 100,
+            adaptive_latency_ms: 200,
+            adaptive_in_flight: 64,
+            ..GuardSettings::default()
+        };
+        change(&mut settings);
+        settings.check()
+    }
+
+    type Change = fn(&mut GuardSettings);
+
+    #[test]
+    fn settings_are_refused_just_outside_their_bounds() {
+        let names = |change: Change| settings(change).err().map(|wrong| wrong.to_string());
+        assert_eq!(names(|_| ()), None);
+        assert_eq!(names(|it| it.shared_rate = RATE_MAX), None);
+        assert_eq!(names(|it| it.adaptive_min_rate = 100), None);
+        // Off, so nothing of it matters.
+        assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
+        let wrong: [(Change, &str); 7] = [
+            (|it| it.address_rate = RATE_MAX + 1, "address_rate"),
+            (|it| it.instance_rate = RATE_MAX + 1, "instance_rate"),
+            (|it| it.adaptive_min_rate = 0, "adaptive_min_rate"),
+            (|it| it.adaptive_min_rate = 101, "adaptive_min_rate"),
+            (|it| it.adaptive_latency_ms = 0, "adaptive_latency_ms"),
+            (|it| it.adaptive_latency_ms = 60_001, "adaptive_latency_ms"),
+            (|it| it.adaptive_in_flight = 0, "adaptive_in_flight"),
+        ];
+        for (change, name) in wrong {
+            let text = names(change).unwrap();
+            assert!(text.starts_with(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_changed_is_as_configured() {
+        let configured = GuardSettings {
+            address_rate: 5,
+            instance_rate: 7,
+            ..GuardSettings::default()
+        };
+        let changes: GuardChanges = serde_json::from_str(r#"{"instance_rate":0,"shared_rate":9}"#).unwrap();
+        let expected = GuardSettings {
+            instance_rate: 0,
+            shared_rate: 9,
+            ..configured
+        };
+        assert_eq!(configured.with(&changes), expected);
+        assert_eq!(
+            serde_json::to_string(&changes).unwrap(),
+            r#"{"instance_rate":0,"shared_rate":9}"#
+        );
+        assert!(serde_json::from_str::<GuardChanges>(r#"{"rate":1}"#).is_err());
+    }
+}

@@ -1,0 +1,7 @@
+//! Guards in front of everything that shoppers ask: what they refuse reaches neither Redis nor Postgres.
+
+pub mod adaptive;
+pub mod address;
+pub mod follow;
+pub mod gate;
+pub mod shared;

@@ -1,0 +1,118 @@
+//! Whose request it is, as far as its address says.
+
+use ipnet::{IpNet, Ipv6Net};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Hops of a forwarding header that are looked at.
+const HOPS_MAX: usize = 32;
+/// The bits of an IPv6 address that name a client: a household or a virtual machine has a /64 to itself.
+const IPV6_BITS: u8 = 64;
+
+/// What one limit is for: an IPv4 address, or the /64 of an IPv6 one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Client(IpAddr);
+
+impl Client {
+    /// The client that this address belongs to.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        // An IPv4 address may arrive on a socket of the other family.
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(IpAddr::V4(address)),
+            IpAddr::V6(address) => Self(IpAddr::V6(block(address))),
+        }
+    }
+}
+
+fn block(address: Ipv6Addr) -> Ipv6Addr {
+    Ipv6Net::new(address, IPV6_BITS).map_or(address, |net| net.network())
+}
+
+/// The address of whoever asks: the socket's, or, when that is a trusted proxy's, the right-most hop of `forwarded` that
+/// is not one. What stands to the left of it, the client may have written himself.
+///
+/// `forwarded` are the values of `X-Forwarded-For` in the order in which they came; each may be a list.
+pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> Client {
+    let is_trusted = |address: IpAddr| proxies.iter().any(|net| net.contains(&address.to_canonical()));
+    let mut nearest = socket;
+    let hops = forwarded.rev().flat_map(|list| list.rsplit(',')).take(HOPS_MAX);
+    for hop in hops {
+        if !is_trusted(nearest) {
+            break;
+        }
+        // A proxy that writes no address is all that is known.
+        let Some(address) = parse(hop.trim()) else {
+            break;
+        };
+        nearest = address;
+    }
+    Client::of(nearest)
+}
+
+/// An address as proxies write it: alone, in brackets, or with a port.
+fn parse(hop: &str) -> Option<IpAddr> {
+    let bare = hop
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .map(|(address, _)| address);
+    bare.unwrap_or(hop)
+        .parse()
+        .ok()
+        .or_else(|| Some(hop.parse::<std::net::SocketAddrV4>().ok()?.ip().to_owned().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(socket: &str, forwarded: &[&str], proxies: &[&str]) -> Client {
+        let proxies: Vec<IpNet> = proxies.iter().map(|net| net.parse().unwrap()).collect();
+        client(socket.parse().unwrap(), forwarded.iter().copied(), &proxies)
+    }
+
+    fn is(address: &str) -> Client {
+        Client(address.parse().unwrap())
+    }
+
+    #[test]
+    fn an_ipv6_client_has_a_64_and_an_ipv4_client_an_address() {
+        assert_eq!(of("192.0.2.7", &[], &[]), is("192.0.2.7"));
+        assert_eq!(of("2001:db8:1:2:3:4:5:6", &[], &[]), is("2001:db8:1:2::"));
+        assert_ne!(of("2001:db8:1:2::1", &[], &[]), of("2001:db8:1:3::1", &[], &[]));
+        assert_eq!(of("::ffff:192.0.2.7", &[], &[]), is("192.0.2.7"));
+    }
+
+    #[test]
+    fn the_right_most_hop_that_is_no_proxy_is_the_client() {
+        let proxies = ["10.0.0.0/8", "fd00::/8"];
+        let cases: [(&str, &[&str], &str); 12] = [
+            // Nobody but a proxy is believed.
+            ("192.0.2.7", &["203.0.113.1"], "192.0.2.7"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.1"], "203.0.113.1"),
+            ("::ffff:10.0.0.1", &["203.0.113.1"], "203.0.113.1"),
+            // What the client wrote stands to the left.
+            ("10.0.0.1", &["198.51.100.9, 203.0.113.1"], "203.0.113.1"),
+            ("10.0.0.1", &["198.51.100.9", "203.0.113.1"], "203.0.113.1"),
+            ("10.0.0.1", &["198.51.100.9, 203.0.113.1, 10.0.0.2"], "203.0.113.1"),
+            ("10.0.0.1", &["10.0.0.3,10.0.0.2"], "10.0.0.3"),
+            ("10.0.0.1", &["203.0.113.1, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.1:4711"], "203.0.113.1"),
+            ("fd00::1", &["[2001:db8:1:2::9]:4711"], "2001:db8:1:2::"),
+            ("fd00::1", &["2001:db8:1:2::9"], "2001:db8:1:2::"),
+        ];
+        for (socket, forwarded, expected) in cases {
+            assert_eq!(of(socket, forwarded, &proxies), is(expected), "{socket} {forwarded:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_client_writes_behind_a_proxy_he_stays_who_he_is(spoofed in "[ -~]{0,200}") {
+            let forwarded = format!("{spoofed}, 203.0.113.1");
+            prop_assert_eq!(of("10.0.0.1", &[&forwarded], &["10.0.0.0/8"]), is("203.0.113.1"));
+            prop_assert_eq!(of("192.0.2.7", &[&spoofed], &["10.0.0.0/8"]), is("192.0.2.7"));
+        }
+    }
+}

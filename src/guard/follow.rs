@@ -1,0 +1,66 @@
+//! Keeps a gate as operators want it: every instance hears of a change at once, and looks for one now and then.
+
+use super::adaptive::STEP;
+use super::gate::{FORGET, Gate};
+use crate::domain::guard::GuardSettings;
+use crate::flow::{App, stopped};
+use crate::metrics::Metrics;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// After so long without news, settings are looked for all the same.
+const NEWS_MAX: Duration = Duration::from_millis(800);
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How often what was stopped is added up in the ledger.
+const ADD_UP_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps a gate for as long as the process runs: as it is `configured`, with what operators have changed of that.
+pub async fn follow(app: &App, gate: &Gate, metrics: &Metrics, configured: GuardSettings) {
+    tokio::join!(
+        follow_changes(app, gate, configured),
+        adapt(gate, metrics),
+        forget(gate),
+        count(app)
+    );
+}
+
+async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
+    loop {
+        // While Postgres is away, the last settings stay.
+        if let Ok(Ok(changes)) = timeout(LOOK_MAX, app.ledger.guard_changes()).await {
+            let settings = configured.with(&changes);
+            if settings != gate.settings() {
+                tracing::info!(?settings, "the guards have changed");
+                gate.follow(settings);
+            }
+        }
+        let _no_news = timeout(NEWS_MAX, app.guards_changed.notified()).await;
+    }
+}
+
+async fn adapt(gate: &Gate, metrics: &Metrics) {
+    let mut steps = interval(STEP);
+    steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        steps.tick().await;
+        gate.adapt();
+        metrics.gateway_rate.set(gate.rate().into());
+        metrics.requests_in_flight.set(gate.in_flight().into());
+    }
+}
+
+async fn forget(gate: &Gate) {
+    loop {
+        tokio::time::sleep(FORGET).await;
+        gate.forget();
+    }
+}
+
+async fn count(app: &App) {
+    loop {
+        tokio::time::sleep(ADD_UP_EVERY).await;
+        // What could not be added up is kept.
+        let _later = timeout(LOOK_MAX, stopped::add_up(app)).await;
+    }
+}

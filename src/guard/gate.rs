@@ -1,0 +1,163 @@
+//! The gate of one process: who may come in, cheapest question first.
+
+use super::adaptive::AdaptiveRate;
+use super::address::Client;
+use super::shared::SharedBucket;
+use crate::domain::guard::{GuardSettings, Layer};
+use crate::stock::Stock;
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// What a bucket holds and gets in a second. A request costs as many cells as its rate is less than that, so a rate may
+/// change from one request to the next without the bucket being made anew.
+const CELLS: NonZeroU32 = NonZeroU32::MIN.saturating_add(999_999_999);
+/// How often addresses are forgotten that have been quiet for as long: what is remembered of one is gone by then, so no
+/// more of them are remembered than requests come in twice this time.
+pub const FORGET: Duration = Duration::from_secs(1);
+
+/// Why a request does not come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which layer stopped it.
+    pub layer: Layer,
+    /// When it may succeed, if nobody else comes.
+    pub wait: Duration,
+}
+
+/// See the module.
+pub struct Gate {
+    settings: RwLock<GuardSettings>,
+    address_rate: AtomicU32,
+    /// What this instance takes now: fixed, or adapted.
+    instance_rate: AtomicU32,
+    shared_rate: AtomicU32,
+    addresses: DefaultKeyedRateLimiter<Client>,
+    instance: DefaultDirectRateLimiter,
+    shared: SharedBucket,
+    adaptive: AdaptiveRate,
+    in_flight: AtomicU32,
+}
+
+/// A request that has come in; it is being answered until this is dropped.
+pub struct Inside<'a>(&'a Gate);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Gate {
+    /// A gate with these settings.
+    #[must_use]
+    pub fn new(settings: GuardSettings) -> Self {
+        let quota = Quota::per_second(CELLS);
+        let gate = Self {
+            settings: RwLock::default(),
+            address_rate: AtomicU32::default(),
+            instance_rate: AtomicU32::default(),
+            shared_rate: AtomicU32::default(),
+            addresses: RateLimiter::dashmap(quota),
+            instance: RateLimiter::direct(quota),
+            shared: SharedBucket::default(),
+            adaptive: AdaptiveRate::default(),
+            in_flight: AtomicU32::default(),
+        };
+        gate.follow(settings);
+        gate
+    }
+
+    /// The settings that it goes by.
+    #[must_use]
+    pub fn settings(&self) -> GuardSettings {
+        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes by these settings from now on.
+    pub fn follow(&self, settings: GuardSettings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.address_rate.store(settings.address_rate, Ordering::Relaxed);
+        self.shared_rate.store(settings.shared_rate, Ordering::Relaxed);
+        self.adapt();
+    }
+
+    /// Sets the rate of this instance by what was seen since the last time; see [`super::adaptive::STEP`].
+    pub fn adapt(&self) {
+        let settings = self.settings();
+        let rate = match settings.adaptive_max_rate {
+            0 => settings.instance_rate,
+            _ => self.adaptive.step(&settings),
+        };
+        self.instance_rate.store(rate, Ordering::Relaxed);
+    }
+
+    /// What this instance takes now, in requests a second; 0 is without a limit.
+    #[must_use]
+    pub fn rate(&self) -> u32 {
+        self.instance_rate.load(Ordering::Relaxed)
+    }
+
+    /// How many requests are being answered.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Forgets addresses that have been quiet; see [`FORGET`].
+    pub fn forget(&self) {
+        self.addresses.retain_recent();
+        self.addresses.shrink_to_fit();
+    }
+
+    /// Lets a request in, or not.
+    ///
+    /// # Errors
+    /// Which layer stopped it, and for how long.
+    pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<Inside<'_>, Refusal> {
+        let refused = |layer| move |wait| Refusal { layer, wait };
+        let rate = self.address_rate.load(Ordering::Relaxed);
+        if let Some(cost) = cost(rate)
+            && let Some(client) = client()
+        {
+            self.pass_address(&client, cost).map_err(refused(Layer::Address))?;
+        }
+        if let Some(cost) = cost(self.rate()) {
+            // A cost is never more than the bucket holds.
+            if let Ok(Err(not_until)) = self.instance.check_n(cost) {
+                let wait = not_until.wait_time_from(DefaultClock::default().now());
+                return Err(refused(Layer::Instance)(wait));
+            }
+        }
+        let rate = self.shared_rate.load(Ordering::Relaxed);
+        if rate > 0 {
+            self.shared.take(stock, rate).await.map_err(refused(Layer::Shared))?;
+        }
+        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.adaptive.in_flight(now);
+        Ok(Inside(self))
+    }
+
+    fn pass_address(&self, client: &Client, cost: NonZeroU32) -> Result<(), Duration> {
+        match self.addresses.check_key_n(client, cost) {
+            Ok(Err(not_until)) => Err(not_until.wait_time_from(DefaultClock::default().now())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes how long a purchase took.
+    pub fn answered(&self, took: Duration) {
+        let settings = self.settings();
+        let latency_max = Duration::from_millis(settings.adaptive_latency_ms.into());
+        self.adaptive.answered(took, latency_max);
+    }
+}
+
+/// What a request costs at so many a second; none when that is without a limit.
+fn cost(rate: u32) -> Option<NonZeroU32> {
+    let rate = NonZeroU32::new(rate)?;
+    NonZeroU32::new(CELLS.get() / rate).or(Some(NonZeroU32::MIN))
+}
