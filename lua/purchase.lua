@@ -48,10 +48,11 @@ end
 local state, brake, permit_until, starts_at, ends_at, rate_limit, window_ms = unpack('>BBI6I6I6I4I6', shard)
 local available, held, unit_limit, item = unpack('>I6I6I4I2', units)
 
-local banned_until, elsewhere, limits, window, orders = 0, 0, '', '', ''
+-- What is known of a ban goes from row to row as it is: 4 bytes of seconds, 2 of the decision's number.
+local banned, elsewhere, limits, window, orders = 0, 0, '', '', ''
 if buyer then
   local items, entries
-  banned_until, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
+  banned, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
   local window_at = 13 + items * 6
   local orders_at = window_at + entries * 12
   limits, window, orders = buyer:sub(13, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
@@ -78,7 +79,7 @@ if now >= permit_until then
   return { 'STOPPED' }
 elseif brake == 1 then
   return { 'OVERLOADED' }
-elseif now < banned_until then
+elseif banned ~= 0 and now < math.floor(banned / 65536) * 1000 then
   return { 'BANNED' }
 end
 
@@ -127,7 +128,7 @@ elseif available < quantity then
 end
 if refusal then
   if not counted then
-    local row = pack('>I6BI2I3', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders
+    local row = pack('>I6BI2I3', banned, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders
     if #orders + elsewhere > 0 then
       call('SET', buyer_key, row)
     else
@@ -148,6 +149,6 @@ if not id then
 end
 limits = limits:sub(1, mine_at - 1) .. pack('>I2I4', item, mine + quantity) .. limits:sub(mine_at + 6)
 call('MSET', item_key, pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), buyer_key,
-  pack('>I6BI2I3', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
+  pack('>I6BI2I3', banned, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
   .. string.char(#id) .. id)
 return head .. id

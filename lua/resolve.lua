@@ -30,7 +30,7 @@ if not units or #units ~= 60 then
 elseif not buyer then
   return { 'UNKNOWN' }
 end
-local banned_until, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
+local banned, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
 local first, at = buyer:find(order, 13 + items * 6 + entries * 12, true)
 if not at then
   return { elsewhere ~= 0 and 'ALREADY' or 'UNKNOWN' }
@@ -76,6 +76,6 @@ if #buyer > ROW_MAX then
 end
 redis.call('MSET', item_key, pack('>I6I6', available, held) .. units:sub(13, 18) .. pack('>I6I6', sold, revoked)
   .. units:sub(31, 48) .. pack('>I6', version) .. units:sub(55), buyer_key,
-  pack('>I6BI2I3', banned_until, elsewhere, items, entries) .. buyer:sub(13, mine_at - 1)
+  pack('>I6BI2I3', banned, elsewhere, items, entries) .. buyer:sub(13, mine_at - 1)
   .. pack('>I2I4', item, mine) .. buyer:sub(mine_at + 6, first - 1) .. kept .. buyer:sub(at + 21 + length))
 return { 'RESOLVED' }

@@ -3,8 +3,10 @@
 
 mod answer;
 pub mod audit;
+pub mod ban;
 mod client;
 mod duration;
+pub mod guards;
 pub mod healthcheck;
 pub mod inspect;
 pub mod migrate;
@@ -51,6 +53,10 @@ enum Command {
     Audit(audit::Args),
     /// Write a sale's stock in Redis anew from Postgres, after a loss.
     Rebuild(rebuild::Args),
+    /// Ban accounts, list bans, and lift them.
+    Ban(ban::Args),
+    /// Show or change the limits in front of what shoppers ask.
+    Guards(guards::Args),
     /// Decode what Redis holds of a sale, for a human who looks for a mistake.
     Inspect(inspect::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
@@ -90,6 +96,8 @@ pub fn main() -> ExitCode {
         Command::Pay(args) => pay::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
+        Command::Ban(args) => ban::run(&args),
+        Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 18] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -28,11 +28,14 @@ const VARIABLES: [&str; 15] = [
     ADAPTIVE_MAX_RATE,
     ADAPTIVE_LATENCY_MS,
     ADAPTIVE_IN_FLIGHT,
+    BROWSING_ALERT_ABOVE,
+    BROWSING_BAN_ABOVE,
+    BROWSING_BAN_SECONDS,
     TRUSTED_PROXIES,
     LOG,
 ];
 /// Those that are numbers, which a file may also write without quotes.
-const NUMBERS: [&str; 7] = [
+const NUMBERS: [&str; 10] = [
     GATEWAY_RATE,
     ADDRESS_RATE,
     SHARED_RATE,
@@ -40,6 +43,9 @@ const NUMBERS: [&str; 7] = [
     ADAPTIVE_MAX_RATE,
     ADAPTIVE_LATENCY_MS,
     ADAPTIVE_IN_FLIGHT,
+    BROWSING_ALERT_ABOVE,
+    BROWSING_BAN_ABOVE,
+    BROWSING_BAN_SECONDS,
 ];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
@@ -54,6 +60,9 @@ const ADAPTIVE_MIN_RATE: &str = "FLASHSALE_ADAPTIVE_MIN_RATE";
 const ADAPTIVE_MAX_RATE: &str = "FLASHSALE_ADAPTIVE_MAX_RATE";
 const ADAPTIVE_LATENCY_MS: &str = "FLASHSALE_ADAPTIVE_LATENCY_MS";
 const ADAPTIVE_IN_FLIGHT: &str = "FLASHSALE_ADAPTIVE_IN_FLIGHT";
+const BROWSING_ALERT_ABOVE: &str = "FLASHSALE_BROWSING_ALERT_ABOVE";
+const BROWSING_BAN_ABOVE: &str = "FLASHSALE_BROWSING_BAN_ABOVE";
+const BROWSING_BAN_SECONDS: &str = "FLASHSALE_BROWSING_BAN_SECONDS";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
@@ -269,9 +278,7 @@ fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
     };
     let number = |name, default| {
         parsed(settings, name, default, |value| {
-            value
-                .parse()
-                .map_err(|_error| "is not a whole number from 1 on".to_owned())
+            value.parse().map_err(|_error| "is not a whole number".to_owned())
         })
     };
     let guards = GuardSettings {
@@ -282,6 +289,9 @@ fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
         adaptive_max_rate: rate(ADAPTIVE_MAX_RATE)?,
         adaptive_latency_ms: number(ADAPTIVE_LATENCY_MS, "200")?,
         adaptive_in_flight: number(ADAPTIVE_IN_FLIGHT, "512")?,
+        browsing_alert_above: number(BROWSING_ALERT_ABOVE, "0")?,
+        browsing_ban_above: number(BROWSING_BAN_ABOVE, "0")?,
+        browsing_ban_seconds: number(BROWSING_BAN_SECONDS, "86400")?,
     };
     guards.check().map_err(|wrong| {
         let text = wrong.to_string();

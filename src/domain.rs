@@ -1,5 +1,7 @@
 //! Values and rules. Nothing here does input or output, reads a clock, or knows Redis, SQL or HTTP.
 
+pub mod alert;
+pub mod ban;
 pub mod event;
 pub mod fault;
 pub mod guard;

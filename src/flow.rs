@@ -2,7 +2,9 @@
 //! leaves, and who finishes it. All are safe to run twice and side by side.
 
 pub mod audit;
+pub mod bans;
 pub mod borrow;
+pub mod browse;
 pub mod cancel;
 pub mod drain;
 pub mod durable;
@@ -76,8 +78,10 @@ pub struct App {
     pub arrivals: Arc<durable::Arrivals>,
     /// Wakes the drain of this process: there is something to take in.
     pub drain_wanted: Arc<Notify>,
-    /// Wakes whoever follows the guards' settings.
-    pub guards_changed: Arc<Notify>,
+    /// Wakes whoever follows what operators change.
+    pub settings_changed: Arc<Notify>,
+    /// Accounts whose tokens are no longer taken.
+    pub bans: Arc<bans::Bans>,
     /// What the guards of this process have stopped.
     pub stopped: Arc<stopped::Stopped>,
 }
@@ -94,7 +98,8 @@ impl App {
             permits: Arc::default(),
             arrivals: Arc::default(),
             drain_wanted: Arc::default(),
-            guards_changed: Arc::default(),
+            settings_changed: Arc::default(),
+            bans: Arc::default(),
             stopped: Arc::default(),
             stock,
             ledger,
@@ -114,7 +119,8 @@ impl App {
             permits: Arc::clone(&self.permits),
             arrivals: Arc::clone(&self.arrivals),
             drain_wanted: Arc::clone(&self.drain_wanted),
-            guards_changed: Arc::clone(&self.guards_changed),
+            settings_changed: Arc::clone(&self.settings_changed),
+            bans: Arc::clone(&self.bans),
             stopped: Arc::clone(&self.stopped),
         }
     }

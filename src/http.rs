@@ -218,6 +218,9 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}/rebuild", post admin::rebuild))
                 .service(resource!("/orders/{id}", get admin::show_order))
                 .service(resource!("/payments", get admin::list_payments))
+                .service(resource!("/alerts", get admin::list_alerts))
+                .service(resource!("/bans", get admin::list_bans, post admin::ban))
+                .service(resource!("/bans/lift", post admin::lift_ban))
                 .service(
                     resource!(@ "/guards", "GET, HEAD, PATCH")
                         .route(web::get().to(admin::show_guards))

@@ -1,7 +1,9 @@
 //! The ledger: Postgres, which decides what becomes of a unit once it has been taken. This module alone names
 //! `sqlx`. Its constraints carry the promises; the code only has to run into them.
 
+pub mod alert;
 pub mod audit;
+pub mod ban;
 pub mod drain;
 pub mod guard;
 pub mod news;

@@ -4,6 +4,7 @@
 //! Every call has a time limit. A fault says that the outcome is unknown, never that nothing happened; each script
 //! is idempotent, so the same call may be made again.
 
+pub mod ban;
 pub mod events;
 pub mod health;
 pub mod keys;

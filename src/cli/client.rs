@@ -191,6 +191,15 @@ impl Client {
         self.settle(request.body(body).map(|request| self.agent.run(request)))
     }
 
+    /// Changes what is at `path` by a body that is JSON already.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
+        let request = self.request("PATCH", path).header("content-type", "application/json");
+        self.settle(request.body(body).map(|request| self.agent.run(request)))
+    }
+
     fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
         let request = Request::builder()
             .method(method)

@@ -6,6 +6,9 @@ use std::fmt;
 /// The highest rate that a limit may have, in requests a second.
 pub const RATE_MAX: u32 = 1_000_000;
 
+/// The longest ban that a guard gives by itself, in seconds: a year.
+const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
+
 /// A layer that stops requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,50 +33,52 @@ impl Layer {
     }
 }
 
-/// The guards of one instance's gateway. Rates are requests a second; 0 is off.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct GuardSettings {
-    /// What one client address may ask of an instance; an IPv6 client has a /64.
-    pub address_rate: u32,
-    /// What an instance takes, unless it adapts.
-    pub instance_rate: u32,
-    /// What all instances take together.
-    pub shared_rate: u32,
-    /// The least that an adaptive instance takes.
-    pub adaptive_min_rate: u32,
-    /// The most that an adaptive instance takes; 0 leaves it at `instance_rate`.
-    pub adaptive_max_rate: u32,
-    /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
-    pub adaptive_latency_ms: u32,
-    /// With more requests than this being answered at once, too.
-    pub adaptive_in_flight: u32,
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident)*) => {
+        /// The guards of one instance. Rates are requests a second; 0 is off.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+        pub struct GuardSettings {
+            $($(#[doc = $doc])+ pub $name: u32,)*
+        }
+
+        /// What operators have set over the configuration: what is absent is as configured.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct GuardChanges {
+            $($(#[doc = $doc])+ #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u32>,)*
+        }
+
+        impl GuardSettings {
+            /// These settings with the changes.
+            #[must_use]
+            pub fn with(self, changes: &GuardChanges) -> Self {
+                Self { $($name: changes.$name.unwrap_or(self.$name),)* }
+            }
+        }
+    };
 }
 
-/// What operators have set over the configuration: what is absent is as configured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GuardChanges {
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address_rate: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instance_rate: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shared_rate: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive_min_rate: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive_max_rate: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive_latency_ms: Option<u32>,
-    /// As in [`GuardSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive_in_flight: Option<u32>,
+settings! {
+    /// What one client address may ask of an instance; an IPv6 client has a /64.
+    address_rate
+    /// What an instance takes, unless it adapts.
+    instance_rate
+    /// What all instances take together.
+    shared_rate
+    /// The least that an adaptive instance takes.
+    adaptive_min_rate
+    /// The most that an adaptive instance takes; 0 leaves it at `instance_rate`.
+    adaptive_max_rate
+    /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
+    adaptive_latency_ms
+    /// With more requests than this being answered at once, too.
+    adaptive_in_flight
+    /// An account that looks at sales more often than this within a minute is told to the operators.
+    browsing_alert_above
+    /// One that looks more often than this is banned, and its tokens are no longer taken.
+    browsing_ban_above
+    /// For so long, in seconds.
+    browsing_ban_seconds
 }
 
 /// A setting that cannot be.
@@ -87,20 +92,6 @@ impl fmt::Display for WrongSetting {
 }
 
 impl GuardSettings {
-    /// These settings with the changes.
-    #[must_use]
-    pub fn with(self, changes: &GuardChanges) -> Self {
-        Self {
-            address_rate: changes.address_rate.unwrap_or(self.address_rate),
-            instance_rate: changes.instance_rate.unwrap_or(self.instance_rate),
-            shared_rate: changes.shared_rate.unwrap_or(self.shared_rate),
-            adaptive_min_rate: changes.adaptive_min_rate.unwrap_or(self.adaptive_min_rate),
-            adaptive_max_rate: changes.adaptive_max_rate.unwrap_or(self.adaptive_max_rate),
-            adaptive_latency_ms: changes.adaptive_latency_ms.unwrap_or(self.adaptive_latency_ms),
-            adaptive_in_flight: changes.adaptive_in_flight.unwrap_or(self.adaptive_in_flight),
-        }
-    }
-
     /// Whether an instance with these settings could work.
     ///
     /// # Errors
@@ -116,6 +107,11 @@ impl GuardSettings {
         if let Some((name, _)) = rates.iter().find(|(_, rate)| *rate > RATE_MAX) {
             return Err(WrongSetting(format!(
                 "{name} must be 0 to {RATE_MAX} requests a second; 0 is off"
+            )));
+        }
+        if self.browsing_ban_above > 0 && !(1..=BAN_SECONDS_MAX).contains(&self.browsing_ban_seconds) {
+            return Err(WrongSetting(format!(
+                "browsing_ban_seconds must be 1 to {BAN_SECONDS_MAX}"
             )));
         }
         if self.adaptive_max_rate == 0 {
@@ -162,7 +158,15 @@ mod tests {
         assert_eq!(names(|it| it.adaptive_min_rate = 100), None);
         // Off, so nothing of it matters.
         assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
-        let wrong: [(Change, &str); 7] = [
+        let wrong: [(Change, &str); 9] = [
+            (
+                |it| (it.browsing_ban_above, it.browsing_ban_seconds) = (1, 0),
+                "browsing_ban_seconds",
+            ),
+            (
+                |it| (it.browsing_ban_above, it.browsing_ban_seconds) = (1, BAN_SECONDS_MAX + 1),
+                "browsing_ban_seconds",
+            ),
             (|it| it.address_rate = RATE_MAX + 1, "address_rate"),
             (|it| it.instance_rate = RATE_MAX + 1, "instance_rate"),
             (|it| it.adaptive_min_rate = 0, "adaptive_min_rate"),

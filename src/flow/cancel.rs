@@ -5,7 +5,7 @@
 
 use super::App;
 use super::drain::drain_to_now;
-use super::order::find_in_stock;
+use super::order::{find_in_stock, sale_of};
 use super::release::release_now;
 use crate::crash;
 use crate::domain::fault::Fault;
@@ -24,12 +24,12 @@ const WAIT_MAX: Duration = Duration::from_millis(1500);
 /// # Errors
 /// A fault says that the outcome is unknown; asking again finds it.
 pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutcome, Fault> {
+    let Some(sale) = sale_of(app, id).await? else {
+        return Ok(CancelOutcome::NotFound);
+    };
     if let Some(outcome) = decide(app, id, user).await? {
         return Ok(outcome);
     }
-    let Some(sale) = app.sales.by_number(id.sale_number()).await? else {
-        return Ok(CancelOutcome::NotFound);
-    };
     if find_in_stock(app, &sale, user, Some(id)).await?.is_empty() {
         return Ok(CancelOutcome::NotFound);
     }

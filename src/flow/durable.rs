@@ -205,11 +205,11 @@ pub async fn watch(app: &App) {
 /// Hears what other processes tell, and wakes who waits for it.
 async fn hear(app: &App) {
     let wake = |told| {
-        if told != Told::Guards {
+        if told != Told::Changed {
             app.arrivals.look.notify_one();
         }
         if told != Told::Committed {
-            app.guards_changed.notify_one();
+            app.settings_changed.notify_one();
         }
     };
     loop {

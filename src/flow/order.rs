@@ -9,6 +9,7 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,20 +24,30 @@ const WAIT_MAX: Duration = Duration::from_millis(1500);
 /// # Errors
 /// `Unavailable` when neither side can tell.
 pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<Order>, Fault> {
+    let Some(sale) = sale_of(app, id).await? else {
+        return Ok(None);
+    };
     let in_ledger = app.ledger.order(id).await;
     if let Ok(Some(order)) = in_ledger {
         return Ok((order.user == *user).then_some(order));
     }
-    let in_stock = match app.sales.by_number(id.sale_number()).await? {
-        Some(sale) => find_in_stock(app, &sale, user, Some(id)).await?.pop(),
-        None => None,
-    };
+    let in_stock = find_in_stock(app, &sale, user, Some(id)).await?.pop();
     // Whether Postgres has it is not known while Postgres is away; then it is not called confirmed.
     match (in_stock, in_ledger) {
         (Some(order), _) => Ok(Some(order)),
         (None, Ok(_)) => Ok(None),
         (None, Err(fault)) => Err(fault),
     }
+}
+
+/// The sale that an order of this id would be in; `None` when there is no such order. Of ids that somebody guesses, hardly
+/// one is looked for anywhere.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer and the sale is not remembered.
+pub(super) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>, Fault> {
+    let sale = app.sales.by_number(id.sale_number()).await?;
+    Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
 }
 
 /// A shopper's orders in a sale, oldest first; `None` when there is no such sale.

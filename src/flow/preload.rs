@@ -4,8 +4,8 @@
 //! created twice once it could have sold: a crash on the way leaves a sale that does not sell yet, and preloading
 //! again, or the scheduler, finishes it.
 
-use super::App;
 use super::permit::attend;
+use super::{App, bans};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -30,6 +30,8 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
                 app.stock.preload(&sale, shard, FIRST_EPOCH).await?;
                 crash::point("preload.after_shard");
             }
+            let lives = (0..sale.shards).map(|shard| (shard, FIRST_EPOCH)).collect();
+            bans::tell_all(app, &sale, &lives).await?;
             crash::point("preload.before_finish");
             let Some(sale) = app.ledger.finish_loading(id).await? else {
                 return Ok(None);

@@ -13,9 +13,9 @@ mod units;
 
 use self::shoppers::restore_buyers;
 use self::units::{Others, divide, look_at_others};
-use super::App;
 use super::drain::drain_to_now;
 use super::permit::superseded;
+use super::{App, bans};
 use crate::crash;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -228,6 +228,7 @@ async fn write_anew(
     forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
+    bans::tell_all(app, sale, &epochs).await?;
     crash::point("rebuild.after_buyers");
     let Some(units) = divide(sale, claim, &others, &live, &epochs) else {
         return Ok(Written::TooMuchElsewhere);

@@ -280,6 +280,12 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 }
             });
         }
+        Message::Ban { user } => {
+            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            if let Some(ban) = app.ledger.ban_of(&user).await? {
+                app.stock.ban(shard, &ban, None).await?;
+            }
+        }
         Message::Restock { id, sku, units } => {
             let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
             let Some(epoch) = epochs.get(&shard) else {

@@ -33,6 +33,7 @@ pub fn is_leaving(sale: &Sale) -> bool {
 /// A fault leaves the rest for the next run.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
+    tally.note(app.ledger.forget_alerts().await.map(|()| 0));
     for id in app.ledger.retirable(Utc::now() - KEPT).await? {
         tally.note(retire(app, id).await);
     }

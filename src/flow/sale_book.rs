@@ -8,13 +8,23 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, NewSale, Sale};
 use crate::domain::time::Millis;
 use crate::ledger::Ledger;
-use chrono::Utc;
+use chrono::{DateTime, TimeDelta, Utc};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How long what may change, or what does not exist, is believed.
 const FRESH: Duration = Duration::from_millis(200);
+/// What is not known is looked for so often in a second, and no more: it may have been created a moment ago elsewhere. What
+/// else is asked for is answered from memory.
+const DOUBTS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
+/// How long ago an id may have been made that is not known yet, and how far from the newest number one may be. Numbers
+/// are given out in order, but not committed in it.
+const NEW: TimeDelta = TimeDelta::seconds(60);
+const NEAR: u32 = 1000;
 /// Sales remembered; more are read again.
 const SALES_MAX: u64 = 10_000;
 
@@ -27,6 +37,16 @@ pub struct SaleBook {
     loaded: Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
     live: Cache<(), Arc<Vec<Arc<Sale>>>>,
+    known: RwLock<Known>,
+    doubts: DefaultDirectRateLimiter,
+}
+
+/// Every sale that there is, as of the last look; nothing before the first.
+#[derive(Default)]
+struct Known {
+    ids: HashSet<SaleId>,
+    numbers: HashSet<u32>,
+    newest: Option<u32>,
 }
 
 impl SaleBook {
@@ -43,7 +63,55 @@ impl SaleBook {
                 .time_to_live(Duration::from_secs(60))
                 .build(),
             live: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            known: RwLock::default(),
+            doubts: RateLimiter::direct(Quota::per_second(DOUBTS_MAX)),
         }
+    }
+
+    /// Learns of the sales that have been created since the last time.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn learn(&self) -> Result<(), Fault> {
+        let newest = self.known.read().unwrap_or_else(PoisonError::into_inner).newest;
+        let sales = self
+            .ledger
+            .sale_ids(newest.map(|newest| newest.saturating_sub(NEAR)))
+            .await?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let seen = sales.iter().map(|(_, number)| *number).max().unwrap_or(0);
+        known.newest = Some(seen.max(newest.unwrap_or(0)));
+        for (id, number) in sales {
+            known.ids.insert(id);
+            known.numbers.insert(number);
+        }
+        Ok(())
+    }
+
+    /// Whether it is certain that nobody has this id, or not worth a look.
+    fn is_nothing(&self, id: SaleId) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.newest.is_none() || known.ids.contains(&id) {
+            return false;
+        }
+        let made = id.0.get_timestamp().map(|at| at.to_unix().0);
+        let made = made.and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
+        let is_new = made.is_some_and(|made| (Utc::now() - made).abs() < NEW);
+        !is_new || self.doubts.check().is_err()
+    }
+
+    /// The same for a sale's number.
+    fn is_no_number(&self, number: u32) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(newest) = known.newest.filter(|_| !known.numbers.contains(&number)) else {
+            return false;
+        };
+        newest.abs_diff(number) > NEAR || self.doubts.check().is_err()
+    }
+
+    /// Whether what is probably not there may be looked for once more.
+    pub(super) fn may_doubt(&self) -> bool {
+        self.doubts.check().is_ok()
     }
 
     /// The sale as it was at most a moment ago. Many who ask at once are one query.
@@ -51,6 +119,9 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
+        if self.is_nothing(id) {
+            return Ok(None);
+        }
         let read = async { self.ledger.sale(id).await.map(|sale| sale.map(Arc::new)) };
         let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
         if let Some(sale) = &sale {
@@ -89,6 +160,9 @@ impl SaleBook {
     /// # Errors
     /// As [`SaleBook::fixed`].
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
+        if self.is_no_number(number) {
+            return Ok(None);
+        }
         let read = async {
             self.ledger
                 .sale_by_number(number)
@@ -149,7 +223,10 @@ pub async fn clock(app: &App) -> Millis {
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
-    app.ledger.create_sale(new).await
+    let sale = app.ledger.create_sale(new).await?;
+    // The others hear of it in a moment; if this does not learn of it, it looks for what is new.
+    let _unlearned = app.sales.learn().await;
+    Ok(sale)
 }
 
 /// The sale as it is now.

@@ -71,6 +71,9 @@ mod tests {
         adaptive_max_rate: 5_000,
         adaptive_latency_ms: 50,
         adaptive_in_flight: 64,
+        browsing_alert_above: 0,
+        browsing_ban_above: 0,
+        browsing_ban_seconds: 0,
     };
     const LATENCY_MAX: Duration = Duration::from_millis(50);
 
@@ -89,8 +92,8 @@ mod tests {
     fn the_rate_falls_by_a_part_and_rises_by_a_step_between_its_bounds() {
         let adaptive = AdaptiveRate::default();
         assert_eq!(after(&adaptive, 0, 0, 0), 5_000);
-        assert_eq!(after(&adaptive, 90, 10, 64), 3_500, "more than a tenth of the others");
-        assert_eq!(after(&adaptive, 91, 9, 64), 3_600);
+        assert_eq!(after(&adaptive, 89, 11, 64), 3_500);
+        assert_eq!(after(&adaptive, 90, 10, 64), 3_600);
         assert_eq!(after(&adaptive, 10, 0, 65), 2_520);
         assert_eq!(after(&adaptive, 0, 1, 0), 1_764);
         let mut rate = 0;

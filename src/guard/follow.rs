@@ -1,9 +1,10 @@
-//! Keeps a gate as operators want it: every instance hears of a change at once, and looks for one now and then.
+//! Keeps a gate as operators want it, and the sales known that there are: every instance hears of a change at once, and
+//! looks for one now and then.
 
 use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
 use crate::domain::guard::GuardSettings;
-use crate::flow::{App, stopped};
+use crate::flow::{App, bans, stopped};
 use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -27,6 +28,8 @@ pub async fn follow(app: &App, gate: &Gate, metrics: &Metrics, configured: Guard
 
 async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
     loop {
+        let _as_before = timeout(LOOK_MAX, app.sales.learn()).await;
+        let _as_before = timeout(LOOK_MAX, bans::learn(app)).await;
         // While Postgres is away, the last settings stay.
         if let Ok(Ok(changes)) = timeout(LOOK_MAX, app.ledger.guard_changes()).await {
             let settings = configured.with(&changes);
@@ -35,7 +38,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
                 gate.follow(settings);
             }
         }
-        let _no_news = timeout(NEWS_MAX, app.guards_changed.notified()).await;
+        let _no_news = timeout(NEWS_MAX, app.settings_changed.notified()).await;
     }
 }
 

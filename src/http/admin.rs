@@ -4,8 +4,9 @@ use super::Api;
 use super::extract::{Json, Key, Operator, OrderPath, SalePath};
 use super::problem::{Code, Problem};
 use super::views::{AdminSale, Page, PageQuery};
+use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::payment::PaymentOutcome;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
@@ -15,6 +16,7 @@ use crate::flow::transition::TransitionOutcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::{Data, Query};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 async fn view(api: &Api, sale: Sale) -> AdminSale {
@@ -301,6 +303,130 @@ pub async fn change_guards(
         .await?;
     let changed = changed.map_err(|wrong: String| Problem::invalid(wrong))?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
+}
+
+/// Which alerts are asked for.
+#[derive(Deserialize)]
+pub struct AlertsQuery {
+    limit: Option<u32>,
+    starting_after: Option<i64>,
+}
+
+/// `GET /v1/admin/alerts`, newest first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_alerts(
+    api: Data<Api>,
+    _: Operator,
+    query: Result<Query<AlertsQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
+    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let before = query.starting_after;
+    let alerts = api
+        .for_others(move |app| async move {
+            let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+            app.ledger.guard_alerts(before, max).await
+        })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
+}
+
+/// The body of a ban.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BanBody {
+    user: String,
+    reason: String,
+    until: Option<DateTime<Utc>>,
+    #[serde(default)]
+    end_sessions: bool,
+}
+
+impl BanBody {
+    fn check(self) -> Result<NewBan, Problem> {
+        let reason = self.reason.trim();
+        if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.contains('\0') {
+            return Err(Problem::invalid(format!(
+                "reason must have 1 to {REASON_MAX} characters"
+            )));
+        }
+        if self.until.is_some_and(|until| until <= Utc::now()) {
+            return Err(Problem::invalid("until must lie ahead; leave it out to ban for ever"));
+        }
+        Ok(NewBan {
+            user: user(&self.user)?,
+            reason: reason.to_owned(),
+            banned_by: BannedBy::Operator,
+            until: self.until,
+            end_sessions: self.end_sessions,
+        })
+    }
+}
+
+fn user(text: &str) -> Result<UserId, Problem> {
+    text.parse().map_err(|wrong| Problem::invalid(format!("user: {wrong}")))
+}
+
+/// `POST /v1/admin/bans`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
+    let new = body.check()?;
+    let ban = api
+        .for_others(|app| async move { flow::bans::ban(&app, &new).await })
+        .await?;
+    Ok(HttpResponse::Created().json(ban))
+}
+
+/// Whose ban is lifted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiftBody {
+    user: String,
+}
+
+/// `POST /v1/admin/bans/lift`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
+    let user = user(&body.user)?;
+    let lifted = api
+        .for_others(|app| async move { flow::bans::lift(&app, &user).await })
+        .await?;
+    let lifted = lifted.ok_or_else(|| Problem::not_found("ban of this account"))?;
+    Ok(HttpResponse::Ok().json(lifted))
+}
+
+/// Which bans are asked for.
+#[derive(Deserialize)]
+pub struct BansQuery {
+    limit: Option<u32>,
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/admin/bans`, those that hold, by account
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_bans(
+    api: Data<Api>,
+    _: Operator,
+    query: Result<Query<BansQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
+    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let after = query.starting_after.as_deref().map(user).transpose()?;
+    let bans = api
+        .for_others(move |app| async move {
+            let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+            app.ledger.banned(after.as_ref(), max).await
+        })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
 }
 
 /// Which payments are asked for.

@@ -24,6 +24,9 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 /// The shopper whose token came with the request.
 pub struct Shopper(pub UserId);
 
+/// Whoever looks at what is for everybody: a shopper, if he says so.
+pub struct Browser(pub Option<Shopper>);
+
 /// An operator.
 pub struct Operator;
 
@@ -51,6 +54,8 @@ pub struct Tokens {
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
+    /// Seconds since the epoch, perhaps with a fraction (RFC 7519).
+    iat: Option<f64>,
 }
 
 impl Tokens {
@@ -68,9 +73,15 @@ impl Tokens {
         }
     }
 
-    fn user(&self, token: &str) -> Option<UserId> {
+    /// Whose token this is, and when it was issued.
+    fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
         let token = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?;
-        token.claims.sub.parse().ok()
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a time that no clock will ever show ends at the bounds"
+        )]
+        let issued_at = token.claims.iat.map(|at| at as i64);
+        Some((token.claims.sub.parse().ok()?, issued_at))
     }
 }
 
@@ -127,11 +138,18 @@ macro_rules! from_head {
     };
 }
 
+/// Whoever has sent a token that is taken.
+fn shopper(request: &HttpRequest) -> Option<Shopper> {
+    let api = api(request).ok()?;
+    let (user, issued_at) = api.tokens.user(bearer(request.headers())?)?;
+    (!api.app.bans.have_ended(&user, issued_at)).then_some(Shopper(user))
+}
+
 from_head!(Shopper, |request: &HttpRequest| {
-    let user = bearer(request.headers()).and_then(|token| api(request).ok()?.tokens.user(token));
-    user.map(Self)
-        .ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
+    shopper(request).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
 });
+
+from_head!(Browser, |request: &HttpRequest| Ok(Browser(shopper(request))));
 
 from_head!(Operator, |request: &HttpRequest| {
     let expected = api(request)?.admin_key.expose().as_bytes();

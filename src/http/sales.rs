@@ -1,18 +1,25 @@
 //! Sales, as shoppers see them. No token is needed.
 
 use super::Api;
-use super::extract::SalePath;
+use super::extract::{Browser, SalePath, Shopper};
 use super::problem::Problem;
 use super::views::{Page, PageQuery, PublicSale};
+use crate::flow::browse::looked;
 use crate::flow::stats::{glance, glances};
 use actix_web::HttpResponse;
 use actix_web::web::{Data, Query};
+use std::sync::Arc;
 
 /// `GET /v1/sales`
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn list(api: Data<Api>, page: Result<Query<PageQuery>, actix_web::Error>) -> Result<HttpResponse, Problem> {
+pub async fn list(
+    api: Data<Api>,
+    looks: Browser,
+    page: Result<Query<PageQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    counted(&api, looks);
     let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let limit = page.limit();
     let after = page.starting_after;
@@ -27,8 +34,24 @@ pub async fn list(api: Data<Api>, page: Result<Query<PageQuery>, actix_web::Erro
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn show(api: Data<Api>, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+pub async fn show(api: Data<Api>, looks: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    counted(&api, looks);
     let found = api.for_shopper(|app| async move { glance(&app, id).await }).await?;
     let found = found.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(PublicSale::from(found)))
+}
+
+/// Counts a look of somebody who says who he is. Nobody waits for that: it says nothing about this request.
+fn counted(api: &Data<Api>, Browser(shopper): Browser) {
+    let settings = api.gate.settings();
+    let Some(Shopper(user)) = shopper.filter(|_| settings.browsing_alert_above + settings.browsing_ban_above > 0)
+    else {
+        return;
+    };
+    let app = Arc::clone(&api.app);
+    tokio::spawn(async move {
+        if let Err(fault) = looked(&app, &user, &settings).await {
+            tracing::debug!(%fault, "a look was not counted");
+        }
+    });
 }

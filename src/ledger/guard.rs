@@ -1,6 +1,6 @@
 //! What operators have set of the guards, and what these have stopped.
 
-use super::news::GUARDS;
+use super::news::CHANGED;
 use super::{Ledger, begin, commit, fault};
 use crate::domain::fault::Fault;
 use crate::domain::guard::{GuardChanges, Layer};
@@ -49,7 +49,7 @@ impl Ledger {
             .execute(&mut *tx)
             .await
             .map_err(|error| fault(&error))?;
-        sqlx::query!("select pg_notify($1, '') as told", GUARDS)
+        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
             .fetch_one(&mut *tx)
             .await
             .map_err(|error| fault(&error))?;

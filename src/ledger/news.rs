@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 /// Where drains tell it.
 const DRAINED: &str = "flashsale_drained";
-/// Where changes of the guards are told.
-pub(super) const GUARDS: &str = "flashsale_guards";
+/// Where it is told that operators have changed something: the guards, or which sales there are.
+pub(super) const CHANGED: &str = "flashsale_changed";
 
 /// Hears of commits.
 pub struct News(PgListener);
@@ -19,8 +19,8 @@ pub struct News(PgListener);
 pub enum Told {
     /// Another process has committed orders.
     Committed,
-    /// The guards have changed.
-    Guards,
+    /// Operators have changed something.
+    Changed,
     /// The connection is a new one: anything may have been told in between.
     Anything,
 }
@@ -34,7 +34,7 @@ impl Ledger {
         let mut listener = PgListener::connect_with(&self.news)
             .await
             .map_err(|error| fault(&error))?;
-        let channels = [DRAINED, GUARDS];
+        let channels = [DRAINED, CHANGED];
         listener.listen_all(channels).await.map_err(|error| fault(&error))?;
         Ok(News(listener))
     }
@@ -67,7 +67,7 @@ impl News {
         loop {
             return Ok(match self.0.try_recv().await.map_err(|error| fault(&error))? {
                 None => Told::Anything,
-                Some(news) if news.channel() == GUARDS => Told::Guards,
+                Some(news) if news.channel() == CHANGED => Told::Changed,
                 Some(news) if news.payload() == own => continue,
                 Some(_) => Told::Committed,
             });

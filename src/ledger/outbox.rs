@@ -32,6 +32,11 @@ pub enum Message {
         /// When that was decided.
         at: Millis,
     },
+    /// It was decided whether an account may buy: what was decided last, the ledger says.
+    Ban {
+        /// Whose.
+        user: String,
+    },
     /// Units have been granted.
     Restock {
         /// The restock.

@@ -470,9 +470,10 @@ impl RebuildClaim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        // What they would tell has been written: also those that the shards had refused.
+        // What they would tell has been written: also those that the shards had refused. But for bans, about which may
+        // have been decided meanwhile.
         sqlx::query!(
-            "delete from outbox where sale_id = $1 and shard = any($2)",
+            "delete from outbox where sale_id = $1 and shard = any($2) and message->>'kind' <> 'ban'",
             self.sale.0,
             &self.shards
         )

@@ -1,5 +1,6 @@
 //! Sales: created, loaded, opened, paused, closed, retired.
 
+use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
@@ -139,6 +140,10 @@ impl Ledger {
         .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
+        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
         commit(tx).await?;
         self.sale(SaleId(id))
             .await?
@@ -172,6 +177,21 @@ impl Ledger {
             .await
             .map_err(|error| fault(&error))?;
         Ok(with_items(&mut connection, rows).await?.pop())
+    }
+
+    /// The ids and numbers of all sales, or of those with a greater number than this.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn sale_ids(&self, after: Option<u32>) -> Result<Vec<(SaleId, u32)>, Fault> {
+        let after = after.and_then(|number| i32::try_from(number).ok()).unwrap_or(i32::MIN);
+        let rows = sqlx::query!("select sale_id, number from sales where number > $1", after)
+            .fetch_all(&self.api)
+            .await
+            .map_err(|error| fault(&error))?;
+        rows.into_iter()
+            .map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.number))?)))
+            .collect()
     }
 
     /// Up to `max` sales, newest first, older than the one given.

@@ -29,7 +29,8 @@
 //!
 //! | bytes | field |
 //! | --- | --- |
-//! | 6 | banned until, milliseconds; 0 when never |
+//! | 4 | banned until, seconds; 0 when not, the highest number when for ever |
+//! | 2 | number of the last decision about that, 1 to 32767; 0 before the first |
 //! | 1 | 0 while every order is here; else 1 to 255, and another number whenever one more is left to the ledger |
 //! | 2 | number of items |
 //! | 3 | number of entries in the window |
@@ -350,7 +351,7 @@ impl BuyerRecord {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Unpack(bytes);
-        let _banned_until = bytes.number(6)?;
+        let _ban = bytes.number(6)?;
         let elsewhere = bytes.number(1)? != 0;
         let (items, entries) = (bytes.number(2)?, bytes.number(3)?);
         let mut buyer = Self {

@@ -18,6 +18,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    BAN "ban"
     BARRIER "barrier"
     BEGIN_RESTORE "begin_restore"
     COMPACT_WINDOW "compact_window"

@@ -234,14 +234,14 @@ const MUTANTS: &[Mutant] = &[
     (
         "a purchase forgets that orders were left",
         "purchase",
-        "  pack('>I6BI2I3', banned_until, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order",
-        "  pack('>I6BI2I3', banned_until, 0, #limits / 6, #window / 12) .. limits .. window .. orders .. order",
+        "  pack('>I6BI2I3', banned, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order",
+        "  pack('>I6BI2I3', banned, 0, #limits / 6, #window / 12) .. limits .. window .. orders .. order",
     ),
     (
         "a refusal forgets that orders were left",
         "purchase",
-        "local row = pack('>I6BI2I3', banned_until, elsewhere,",
-        "local row = pack('>I6BI2I3', banned_until, 0,",
+        "local row = pack('>I6BI2I3', banned, elsewhere,",
+        "local row = pack('>I6BI2I3', banned, 0,",
     ),
     (
         "a refusal forgets the orders",
@@ -426,8 +426,8 @@ const MUTANTS: &[Mutant] = &[
     (
         "a decision forgets that orders were left",
         "resolve",
-        "pack('>I6BI2I3', banned_until, elsewhere, items, entries)",
-        "pack('>I6BI2I3', banned_until, 0, items, entries)",
+        "pack('>I6BI2I3', banned, elsewhere, items, entries)",
+        "pack('>I6BI2I3', banned, 0, items, entries)",
     ),
     (
         "units leave twice",

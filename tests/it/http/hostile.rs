@@ -877,3 +877,53 @@ async fn hostile_webhooks_are_refused_however_well_they_are_signed() {
     }
     is_unharmed(&app, &id, 1).await;
 }
+
+/// Sends these bytes, then one more each fifth of a second, until the server ends the connection; returns what it said.
+async fn dribble(app: &TestApp, start: &[u8]) -> String {
+    let talk = async {
+        let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
+        stream.write_all(start).await.unwrap();
+        let (mut reply, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            match tokio::time::timeout(Duration::from_millis(200), stream.read(&mut part)).await {
+                Ok(Ok(length @ 1..)) => reply.extend(&part[..length]),
+                // It has closed, orderly or not.
+                Ok(_) => return reply,
+                Err(_) => {
+                    let _closed = stream.write_all(b"a").await;
+                }
+            }
+        }
+    };
+    let reply = tokio::time::timeout(Duration::from_secs(20), talk).await;
+    String::from_utf8(reply.expect("a slow client is not waited for")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_heads_and_bodies_are_not_waited_for_and_keep_nobody_else() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let bearer = format!("Authorization: Bearer {}", token("slow"));
+    let head = format!("GET /v1/sales/{id} HTTP/1.1\r\nHost: x\r\nX-Slow: ");
+    let body = format!(
+        "POST /v1/sales/{id}/orders HTTP/1.1\r\nHost: x\r\n{bearer}\r\nIdempotency-Key: k\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n{{"
+    );
+    let many = (0..100).map(|n| dribble(&app, if n % 2 == 0 { head.as_bytes() } else { body.as_bytes() }));
+    let others = async {
+        for n in 0..10 {
+            app.buy("quick", &id, &format!("k{n}"), 1).await;
+        }
+        app.orders("quick", &id).await.ok(200).body["data"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    let (replies, bought) = tokio::join!(futures_util::future::join_all(many), others);
+    assert_eq!(bought, 5, "what one shopper may have");
+    for (n, reply) in replies.iter().enumerate() {
+        let expected = if n % 2 == 0 { "HTTP/1.1 408 " } else { "HTTP/1.1 400 " };
+        assert!(reply.starts_with(expected), "{n}: {reply:?}");
+    }
+    assert_eq!(app.units(&id).await, [5, 5, 0]);
+}

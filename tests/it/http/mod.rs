@@ -1,12 +1,14 @@
 //! The HTTP API, the environment and the operator's commands, against the contract and through the real binary.
 
 mod admin;
+mod bans;
 mod cli;
 mod config;
 mod errors;
 mod gateway;
 mod health;
 mod hostile;
+mod nothing;
 mod orders;
 mod payments;
 mod purchase;

@@ -213,7 +213,8 @@ async fn each_check_comes_in_its_place() {
     // Ada has an order under a key, and everything else is against her: the key comes first.
     let first = app.buy("ada", &id, "first", 1).await.ok(201);
     let ban = |until: i64| {
-        let (buyer, until) = (format!("{{{id}:0}}:buyer:ada"), &until.to_be_bytes()[2..]);
+        let buyer = format!("{{{id}:0}}:buyer:ada");
+        let until = [&u32::try_from(until / 1000).unwrap().to_be_bytes()[..], &[0, 1]].concat();
         let _length: i64 = redis.call(redis::cmd("SETRANGE").arg(buyer).arg(0).arg(until));
     };
     app.buy("bob", &id, "k", 2).await.ok(201);
@@ -429,10 +430,13 @@ async fn keys_of_a_shopper_with_more_orders_than_redis_keeps_find_their_orders_i
         is_replay(&again, first);
         assert_eq!(again.body["state"], state, "{key}");
         client.buy("ada", &id, &key, 2).await.no(422, "idempotency_key_reused");
-        client
-            .buy_sku("ada", &id, &key, "nothing", 1)
-            .await
-            .no(422, "idempotency_key_reused");
+        // A flood of what the sale does not have would be answered without a look.
+        if number < 10 {
+            client
+                .buy_sku("ada", &id, &key, "nothing", 1)
+                .await
+                .no(422, "idempotency_key_reused");
+        }
         let found = client.order("ada", &first.id()).await.ok(200);
         assert_eq!(found.body["state"], state, "{key}");
         client.order("bob", &first.id()).await.no(404, "not_found");

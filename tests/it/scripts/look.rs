@@ -177,9 +177,9 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
         let with = shop.stock.purchase(shop.key, order, &request, Some(1), Some(now)).await;
         [without.unwrap(), with.unwrap()]
     };
-    shop.ban("ada", now + 10);
-    assert_eq!(both(1, now + 9).await, [look.clone(), Banned]);
-    assert_eq!(both(1000, now + 10).await, [look.clone(), LimitReached]);
+    shop.ban("ada", now);
+    assert_eq!(both(1, now - 1).await, [look.clone(), Banned]);
+    assert_eq!(both(1000, now).await, [look.clone(), LimitReached]);
     let ada = shop.buyer("ada").await;
     assert!(ada.elsewhere, "a refusal keeps what it found");
     assert_eq!((ada.window.len(), ada.orders.len()), (21, 119));

@@ -1,6 +1,7 @@
 //! Each Lua script by itself, through its caller: every outcome, every guard just inside and just outside, every
 //! repetition, and what a missing or a foreign key does.
 
+mod ban;
 mod barrier;
 mod bench;
 mod fence;
@@ -314,7 +315,9 @@ impl Shop {
         if there == 0 {
             self.put(&key, &[0; 12]);
         }
-        self.damage(&key, 0, &until.to_be_bytes()[2..]);
+        assert_eq!(until % 1000, 0, "a ban ends at a whole second");
+        let seconds = u32::try_from(until / 1000).unwrap();
+        self.damage(&key, 0, &[&seconds.to_be_bytes()[..], &[0, 1]].concat());
     }
 
     /// Milliseconds until a shopper is forgotten; -1 when never, -2 when there is none.

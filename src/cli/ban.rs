@@ -1,0 +1,149 @@
+//! `flashsale ban`: accounts that may not buy.
+
+use super::client::Connection;
+use super::output::Table;
+use super::{Failure, duration, output};
+use chrono::{DateTime, SecondsFormat, Utc};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PATH: &str = "/v1/admin/bans";
+/// Pages of a list that are read: a hundred accounts each.
+const PAGES_MAX: usize = 1000;
+
+/// Arguments of `ban`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A banned account may not buy, in any sale; what it holds already, it may read, pay and cancel. Needs
+FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale ban add bot-17 --reason 'twenty accounts, one card' --for 24h
+  flashsale ban add bot-17 --reason 'the same again' --end-sessions
+  flashsale ban lift bot-17
+  flashsale ban list")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Accounts that are banned now.
+    List,
+    /// Ban an account, or change its ban.
+    Add {
+        /// The account: the `sub` of its tokens.
+        user: String,
+        /// Why, for those who look at it later.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// For how long, such as 30m, 24h or 7d; without it, for ever.
+        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+        lasts: Option<Duration>,
+        /// Take none of its tokens any more that were issued before now.
+        #[arg(long)]
+        end_sessions: bool,
+    },
+    /// Lift an account's ban.
+    Lift {
+        /// The account.
+        user: String,
+    },
+}
+
+/// Lists, bans or lifts.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.connection.operator()?;
+    match &args.verb {
+        Verb::List => {
+            let mut bans = Vec::new();
+            for _ in 0..PAGES_MAX {
+                let last = bans.last().and_then(|ban: &Value| ban.get("user")?.as_str());
+                let after = last.map_or_else(String::new, |user| format!("?starting_after={}", encoded(user)));
+                let mut page = operator.get(&format!("{PATH}{after}"))?.body;
+                let data = page.get_mut("data").map(Value::take);
+                bans.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
+                if page.get("has_more") != Some(&Value::Bool(true)) {
+                    break;
+                }
+            }
+            if args.json {
+                return output::print_json(&Value::Array(bans));
+            }
+            output::print(&table(&bans))
+        }
+        Verb::Add {
+            user,
+            reason,
+            lasts,
+            end_sessions,
+        } => {
+            let until = lasts.map(|lasts| Utc::now() + lasts);
+            let until = until.map(|until: DateTime<Utc>| until.to_rfc3339_opts(SecondsFormat::Millis, true));
+            let body = json!({"user": user, "reason": reason, "until": until, "end_sessions": end_sessions});
+            let ban = operator.post(PATH, &[], &body.to_string())?.body;
+            if args.json {
+                return output::print_json(&ban);
+            }
+            output::print(&table(&[ban]))
+        }
+        Verb::Lift { user } => {
+            let lifted = operator.post(&format!("{PATH}/lift"), &[], &json!({"user": user}).to_string())?;
+            if args.json {
+                return output::print_json(&lifted.body);
+            }
+            output::print(&format!("{} may buy again\n", output::one_line(user)))
+        }
+    }
+}
+
+/// A part of a query, so that it cannot be taken for anything else.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn table(bans: &[Value]) -> String {
+    let mut table = Table::new(["ACCOUNT", "UNTIL", "BY", "SINCE", "REASON"]);
+    for ban in bans {
+        let cell = |name: &str| ban.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
+        let until = ban.get("banned_until").and_then(Value::as_str).unwrap_or("for ever");
+        table.row([
+            cell("user"),
+            until.to_owned(),
+            cell("banned_by"),
+            cell("banned_at"),
+            cell("reason"),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ban_without_an_end_is_shown_as_one() {
+        let bans = [json!({"user": "bot", "banned_until": null, "banned_by": "operator", "reason": "r"})];
+        let shown = table(&bans);
+        assert!(
+            shown.lines().nth(1).unwrap().starts_with("bot      for ever  operator"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn whatever_an_account_is_called_a_query_stays_one() {
+        assert_eq!(encoded("a&b=é"), "%61%26%62%3D%C3%A9");
+    }
+}

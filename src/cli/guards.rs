@@ -1,0 +1,136 @@
+//! `flashsale guards`: the limits in front of what shoppers ask, as instances follow them now.
+
+use super::client::Connection;
+use super::output::Table;
+use super::{Failure, output};
+use clap::Subcommand;
+use serde_json::{Map, Value};
+
+const PATH: &str = "/v1/admin/guards";
+
+/// Arguments of `guards`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Every instance follows a change within a second, until it is taken back. Rates are requests a second; 0 is off.
+Needs FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale guards show
+  flashsale guards set address_rate=20 instance_rate=5000
+  flashsale guards set instance_rate=configured")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print the server's answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// What is configured, what operators have changed of it, and what counts.
+    Show,
+    /// Change settings on every instance.
+    Set {
+        /// NAME=NUMBER, or NAME=configured to take a change back.
+        #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]
+        settings: Vec<(String, Value)>,
+    },
+}
+
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let wrong = || "write it as NAME=NUMBER, or NAME=configured".to_owned();
+    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+    let value = match value {
+        "configured" => Value::Null,
+        number => number.parse::<u32>().map_err(|_error| wrong())?.into(),
+    };
+    Ok((name.to_owned(), value))
+}
+
+/// Shows or changes the guards.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.connection.operator()?;
+    let body = match &args.verb {
+        Verb::Show => operator.get(PATH)?.body,
+        Verb::Set { settings } => {
+            let changes: Map<String, Value> = settings.iter().cloned().collect();
+            operator.patch(PATH, &Value::Object(changes).to_string())?.body
+        }
+    };
+    if args.json {
+        return output::print_json(&body);
+    }
+    output::print(&table(&body))
+}
+
+fn table(guards: &Value) -> String {
+    let mut table = Table::new(["SETTING", "CONFIGURED", "CHANGED", "COUNTS"]);
+    let effective = guards.get("effective").and_then(Value::as_object);
+    for (name, counts) in effective.into_iter().flatten() {
+        let cell = |part: &str| {
+            let value = guards.get(part).and_then(|part| part.get(name));
+            value.map_or_else(|| "-".to_owned(), Value::to_string)
+        };
+        table.row([name.clone(), cell("configured"), cell("changed"), counts.to_string()]);
+    }
+    let number = |name: &str| guards.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let rate = match number("rate") {
+        0 => "all that comes".to_owned(),
+        rate => format!("{rate} requests a second"),
+    };
+    format!(
+        "{}\nthis instance takes {rate}, and is answering {}\n",
+        table.render(),
+        number("in_flight")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_setting_is_a_name_and_a_number_or_configured() {
+        assert_eq!(
+            setting("address_rate=20").unwrap(),
+            ("address_rate".to_owned(), json!(20))
+        );
+        assert_eq!(setting("address_rate=configured").unwrap().1, Value::Null);
+        for wrong in ["address_rate", "address_rate=-1", "address_rate=many", "address_rate="] {
+            assert!(setting(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_counts_stands_beside_what_is_configured_and_changed() {
+        let guards = json!({
+            "configured": {"address_rate": 0, "shared_rate": 5},
+            "changed": {"address_rate": 20},
+            "effective": {"address_rate": 20, "shared_rate": 5},
+            "rate": 0,
+            "in_flight": 3,
+        });
+        let shown = table(&guards);
+        let line = shown.lines().find(|line| line.starts_with("address_rate")).unwrap();
+        assert_eq!(
+            line.split_whitespace().collect::<Vec<_>>(),
+            ["address_rate", "0", "20", "20"]
+        );
+        let line = shown.lines().find(|line| line.starts_with("shared_rate")).unwrap();
+        assert_eq!(
+            line.split_whitespace().collect::<Vec<_>>(),
+            ["shared_rate", "5", "-", "5"]
+        );
+        assert!(
+            shown.ends_with("this instance takes all that comes, and is answering 3\n"),
+            "{shown}"
+        );
+    }
+}

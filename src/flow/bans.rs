@@ -1,0 +1,130 @@
+//! Bans: an account may not buy, in any sale, until somebody lifts that or it ends. What it holds, it keeps.
+//!
+//! The ledger decides and leaves a message for the account's home shard in every sale; the shards are told before the
+//! operator is answered. A crash in between leaves the messages. Sales that are loaded or rebuilt later are told of all
+//! who are banned by then.
+
+use super::App;
+use super::release::release_of;
+use crate::domain::ban::{Ban, NewBan};
+use crate::domain::fault::Fault;
+use crate::domain::ids::UserId;
+use crate::domain::sale::Sale;
+use crate::domain::shard::home_shard;
+use crate::stock::keys::ShardKey;
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{PoisonError, RwLock};
+
+/// Accounts read in one step.
+const PAGE_MAX: i64 = 1000;
+/// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
+const ENDED_MAX: usize = 1_000_000;
+
+/// Accounts whose sessions were ended, as far as this process has heard.
+#[derive(Default)]
+pub struct Bans(RwLock<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    ended: HashMap<UserId, Ban>,
+    /// The number of the last decision.
+    change: i64,
+}
+
+impl Bans {
+    /// Whether a token of this account that was issued then is no longer taken.
+    #[must_use]
+    pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
+        let heard = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        heard.ended.get(user).is_some_and(|ban| ban.has_ended(issued_at))
+    }
+}
+
+/// Hears of the decisions since the last time.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn learn(app: &App) -> Result<usize, Fault> {
+    let mut learned = 0;
+    loop {
+        let change = app.bans.0.read().unwrap_or_else(PoisonError::into_inner).change;
+        let decisions = app.ledger.bans_since(change, PAGE_MAX).await?;
+        let Some(last) = decisions.last().map(|ban| ban.change) else {
+            return Ok(learned);
+        };
+        learned += decisions.len();
+        let mut heard = app.bans.0.write().unwrap_or_else(PoisonError::into_inner);
+        heard.change = last;
+        for ban in decisions.into_iter().filter(|ban| ban.sessions_from.is_some()) {
+            if heard.ended.len() >= ENDED_MAX {
+                let oldest = heard
+                    .ended
+                    .values()
+                    .min_by_key(|ban| ban.change)
+                    .map(|ban| ban.user.clone());
+                oldest.and_then(|user| heard.ended.remove(&user));
+            }
+            heard.ended.insert(ban.user.clone(), ban);
+        }
+    }
+}
+
+/// Bans an account.
+///
+/// # Errors
+/// A fault says that not every shard is certain to know; the messages are delivered all the same if it was decided.
+pub async fn ban(app: &App, new: &NewBan) -> Result<Ban, Fault> {
+    let ban = app.ledger.ban(new).await?;
+    tell(app).await;
+    Ok(ban)
+}
+
+/// Lifts a ban; `None` when the account is not banned.
+///
+/// # Errors
+/// As [`ban`].
+pub async fn lift(app: &App, user: &UserId) -> Result<Option<Ban>, Fault> {
+    let lifted = app.ledger.lift_ban(user).await?;
+    if lifted.is_some() {
+        tell(app).await;
+    }
+    Ok(lifted)
+}
+
+/// Tells the shards of every sale at once; what fails here, the relay delivers.
+async fn tell(app: &App) {
+    let Ok(sales) = app.sales.live().await else {
+        return;
+    };
+    for sale in sales.iter() {
+        if let Err(fault) = release_of(app, sale.id).await {
+            tracing::debug!(%fault, sale = %sale.id, "left to the relay");
+        }
+    }
+}
+
+/// Tells shards that are being written, in these lives, of every account that is banned now.
+///
+/// # Errors
+/// A fault leaves some untold.
+pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>) -> Result<(), Fault> {
+    let mut after: Option<UserId> = None;
+    loop {
+        let page = app.ledger.banned(after.as_ref(), PAGE_MAX).await?;
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        after = Some(last.user.clone());
+        let bans = page.iter().filter_map(|ban| {
+            let home = home_shard(&sale.secret.0, &ban.user, sale.shards);
+            let life = lives.get(&home)?;
+            let key = ShardKey {
+                sale: sale.id,
+                shard: home,
+            };
+            Some(app.stock.ban(key, ban, Some(*life)))
+        });
+        try_join_all(bans).await?;
+    }
+}

@@ -1,0 +1,187 @@
+//! Accounts that may not buy.
+
+use super::news::CHANGED;
+use super::outbox::{Message, send_all};
+use super::{Ledger, Tx, begin, commit, fault, unsigned, word};
+use crate::domain::ban::{Ban, BannedBy, NewBan};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::shard::home_shard;
+use chrono::{DateTime, Utc};
+
+struct Row {
+    user_id: String,
+    reason: String,
+    banned_by: String,
+    banned_at: DateTime<Utc>,
+    banned_until: Option<DateTime<Utc>>,
+    lifted_at: Option<DateTime<Utc>>,
+    sessions_from: Option<DateTime<Utc>>,
+    revision: i32,
+    change: i64,
+}
+
+impl Row {
+    fn into_ban(self) -> Result<Ban, Fault> {
+        Ok(Ban {
+            user: word(&self.user_id)?,
+            reason: self.reason,
+            banned_by: BannedBy::from_name(&self.banned_by)
+                .ok_or_else(|| Fault::Bug(format!("in the ledger: banned by {}", self.banned_by)))?,
+            banned_at: self.banned_at,
+            banned_until: self.banned_until,
+            lifted_at: self.lifted_at,
+            sessions_from: self.sessions_from,
+            revision: unsigned(i64::from(self.revision))?,
+            change: self.change,
+        })
+    }
+}
+
+impl Ledger {
+    /// Bans an account, and leaves a message for its home shard in every sale that is in Redis. Once its sessions were
+    /// ended, they stay so.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn ban(&self, new: &NewBan) -> Result<Ban, Fault> {
+        let mut tx = begin(&self.api).await?;
+        lock_changes(&mut tx).await?;
+        let row = sqlx::query_as!(
+            Row,
+            "insert into bans as known (user_id, reason, banned_by, banned_until, sessions_from, change) \
+             values ($1, $2, $3, $4, case when $5 then now() end, nextval('ban_changes')) \
+             on conflict (user_id) do update set reason = excluded.reason, banned_by = excluded.banned_by, \
+                 banned_at = now(), banned_until = excluded.banned_until, lifted_at = null, \
+                 sessions_from = coalesce(excluded.sessions_from, known.sessions_from), \
+                 revision = known.revision % 32767 + 1, change = excluded.change \
+             returning user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change",
+            new.user.as_str(),
+            new.reason,
+            new.banned_by.as_str(),
+            new.until,
+            new.end_sessions
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        decided(tx, &new.user).await?;
+        row.into_ban()
+    }
+
+    /// Lifts an account's ban; `None` when it has none that could be lifted.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn lift_ban(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
+        let mut tx = begin(&self.api).await?;
+        lock_changes(&mut tx).await?;
+        let row = sqlx::query_as!(
+            Row,
+            "update bans set lifted_at = now(), revision = revision % 32767 + 1, change = nextval('ban_changes') \
+             where user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
+             returning user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change",
+            user.as_str()
+        )
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        decided(tx, user).await?;
+        row.into_ban().map(Some)
+    }
+
+    /// What was decided last about an account, if anything.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn ban_of(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
+        let row = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where user_id = $1",
+            user.as_str()
+        )
+        .fetch_optional(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        row.map(Row::into_ban).transpose()
+    }
+
+    /// Up to `max` accounts that are banned now, by the order of their ids after the one given.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn banned(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
+             order by user_id limit $2",
+            after.map_or("", UserId::as_str),
+            max
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_ban).collect()
+    }
+
+    /// Up to `max` decisions after the one with this number, oldest first, of accounts that are banned or whose sessions
+    /// were ended.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn bans_since(&self, change: i64, max: i64) -> Result<Vec<Ban>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where change > $1 order by change limit $2",
+            change,
+            max
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_ban).collect()
+    }
+}
+
+/// One decision after the other, so that they become visible in the order of their numbers.
+async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('bans', 0)) as locked")
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?;
+    Ok(())
+}
+
+/// Leaves the messages of a decision, and commits it.
+async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
+    let sales = sqlx::query!(
+        "select sale_id, secret, shards from sales where state <> 'draft' and retired_at is null order by number"
+    )
+    .fetch_all(&mut *tx)
+    .await
+    .map_err(|error| fault(&error))?;
+    for sale in sales {
+        let secret: [u8; 32] = sale
+            .secret
+            .try_into()
+            .map_err(|_wrong| Fault::Bug("in the ledger: a secret has not 32 bytes".to_owned()))?;
+        let home = home_shard(&secret, user, unsigned(i64::from(sale.shards))?);
+        let message = Message::Ban {
+            user: user.as_str().to_owned(),
+        };
+        send_all(&mut tx, SaleId(sale.sale_id), &[(home, message)])
+            .await
+            .map_err(|error| fault(&error))?;
+    }
+    sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+    commit(tx).await
+}

@@ -1,0 +1,28 @@
+//! Calls `lua/ban.lua`.
+
+use super::Stock;
+use super::keys::ShardKey;
+use super::script::{BAN, outcome, unknown};
+use crate::domain::ban::Ban;
+use crate::domain::fault::Fault;
+
+impl Stock {
+    /// Tells a shopper's home shard until when he may not buy, unless it knows of a newer decision. `life` is the epoch of
+    /// a shard that is being written; there is none for one that is not.
+    ///
+    /// # Errors
+    /// `Incomplete` when the shard is not there, or is being written anew.
+    pub async fn ban(&self, shard: ShardKey, ban: &Ban, life: Option<i64>) -> Result<(), Fault> {
+        let mut call = BAN.prepare_invoke();
+        call.key(shard.shard()).key(shard.buyer(&ban.user));
+        call.arg(ban.until_seconds()).arg(ban.revision).arg(life.unwrap_or(0));
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "NOTED" | "STALE" => Ok(()),
+            "LOADING" => Err(Fault::Incomplete(format!(
+                "shard {} of sale {} is being written anew",
+                shard.shard, shard.sale
+            ))),
+            other => Err(unknown("ban", other)),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Accounts that may not buy: by an operator's word, or because they looked at sales too often.
+
+use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, rfc3339, sale, sale_with, token_of};
+use crate::support::poll;
+use chrono::{TimeDelta, Utc};
+use jsonwebtoken::{Algorithm, Header};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+async fn ban(client: &Client, body: &Value) -> Answer {
+    let request = client.request(Method::POST, Who::Operator, "/v1/admin/bans");
+    client.send(request.json(body)).await
+}
+
+async fn lift(client: &Client, user: &str) -> Answer {
+    let request = client.request(Method::POST, Who::Operator, "/v1/admin/bans/lift");
+    client.send(request.json(&json!({"user": user}))).await
+}
+
+/// A token that was issued so many seconds from now.
+fn issued(user: &str, seconds: i64) -> String {
+    let now = Utc::now().timestamp();
+    let claims = json!({"sub": user, "iat": now + seconds, "exp": now + 3600});
+    token_of(&Header::new(Algorithm::HS256), JWT_SECRET, &claims)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_banned_account_may_not_buy_in_any_sale_through_any_instance_and_keeps_what_it_has() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let [one, two] = [app.load_sale(&sale()).await, app.load_sale(&sale()).await];
+    let order = app.buy("bot", &one, "k", 1).await.ok(201);
+    let draft = app.create_sale(&sale()).await;
+    let banned = ban(&app, &json!({"user": "bot", "reason": "a test"})).await.ok(201);
+    assert_eq!(banned.body["banned_until"], Value::Null);
+    assert_eq!(banned.body["banned_by"], "operator");
+    app.operate(&draft, "preload").await.ok(200);
+    for client in [&*app, &*other] {
+        for sale in [&one, &two, &draft] {
+            client.buy("bot", sale, "more", 1).await.no(403, "banned");
+            client.buy("ada", sale, "k", 1).await;
+        }
+        // The key comes before the ban.
+        let again = client.buy("bot", &one, "k", 1).await.ok(200);
+        assert_eq!(again.id(), order.id());
+    }
+    assert_eq!(app.pay("p", &order.body).await, "applied");
+    // What Redis forgets of it, the ledger knows.
+    app.post(Who::Operator, &format!("/v1/admin/sales/{two}/rebuild"))
+        .await
+        .ok(200);
+    poll::answer("the sale is rebuilt", || async {
+        let answer = app.buy("bot", &two, "rebuilt", 1).await;
+        (answer.status != 503).then(|| answer.no(403, "banned"))
+    })
+    .await;
+    let lifted = lift(&other, "bot").await.ok(200);
+    assert!(lifted.body["lifted_at"].is_string());
+    for sale in [&one, &two, &draft] {
+        poll::answer("the ban is lifted", || async {
+            let answer = app.buy("bot", sale, "after", 1).await;
+            (answer.status != 403).then(|| answer.ok(201))
+        })
+        .await;
+    }
+    for sale in [&one, &two, &draft] {
+        app.assert_balanced(sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bans_are_listed_end_by_themselves_and_are_lifted_once() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 100}))).await;
+    let until = Utc::now() + TimeDelta::milliseconds(1500);
+    ban(
+        &app,
+        &json!({"user": "b", "reason": "soon over", "until": rfc3339(until)}),
+    )
+    .await
+    .ok(201);
+    ban(&app, &json!({"user": "a", "reason": "for ever"})).await.ok(201);
+    let list = async |query: &str| {
+        app.get(Who::Operator, &format!("/v1/admin/bans{query}"))
+            .await
+            .ok(200)
+            .body
+    };
+    let listed = list("").await;
+    let users: Vec<&str> = listed["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|ban| ban["user"].as_str().unwrap())
+        .collect();
+    assert_eq!((users, &listed["has_more"]), (vec!["a", "b"], &json!(false)));
+    assert_eq!(list("?limit=1").await["has_more"], true);
+    assert_eq!(list("?limit=1&starting_after=a").await["data"][0]["user"], "b");
+    app.buy("b", &id, "k", 1).await.no(403, "banned");
+    poll::answer("it is over", || async {
+        let answer = app.buy("b", &id, "k", 1).await;
+        (answer.status != 403).then(|| answer.ok(201))
+    })
+    .await;
+    assert!(Utc::now() >= until);
+    assert_eq!(list("").await["data"].as_array().unwrap().len(), 1);
+    lift(&app, "b").await.no(404, "not_found");
+    lift(&app, "a").await.ok(200);
+    lift(&app, "a").await.no(404, "not_found");
+    lift(&app, "nobody").await.no(404, "not_found");
+    assert_eq!(list("").await["data"], json!([]));
+    // Again, and shorter than before: the newest decision counts.
+    ban(&app, &json!({"user": "a", "reason": "again"})).await.ok(201);
+    app.buy("a", &id, "k", 1).await.no(403, "banned");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_that_cannot_be_is_refused() {
+    let app = TestApp::start_api_only().await;
+    for (body, named) in [
+        (json!({"user": "", "reason": "r"}), "user"),
+        (json!({"user": "u".repeat(129), "reason": "r"}), "user"),
+        (json!({"user": "u", "reason": " "}), "reason"),
+        (json!({"user": "u", "reason": "r".repeat(501)}), "reason"),
+        (json!({"user": "u"}), "reason"),
+        (
+            json!({"user": "u", "reason": "r", "until": "2020-01-01T00:00:00Z"}),
+            "until",
+        ),
+        (json!({"user": "u", "reason": "r", "until": "tomorrow"}), "body"),
+        (json!({"user": "u", "reason": "r", "ends": 1}), "ends"),
+    ] {
+        let answer = ban(&app, &body).await.no(400, "invalid_request");
+        assert!(answer.text("detail").contains(named), "{answer:?}");
+    }
+    for (method, path) in [(Method::GET, ""), (Method::POST, ""), (Method::POST, "/lift")] {
+        let request = app.request(method, Who::Shopper("ada"), &format!("/v1/admin/bans{path}"));
+        app.send(request.json(&json!({}))).await.no(401, "unauthenticated");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ended_sessions_are_over_everywhere_and_a_new_one_may_begin() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let old = issued("ada", -10);
+    let order = {
+        let request = app.request(Method::POST, Who::Bearer(&old), &format!("/v1/sales/{id}/orders"));
+        let request = request
+            .header("Idempotency-Key", "k")
+            .json(&json!({"sku": "phone", "quantity": 1}));
+        app.send(request).await.ok(201)
+    };
+    let path = format!("/v1/orders/{}", order.id());
+    ban(&app, &json!({"user": "ada", "reason": "r", "end_sessions": true}))
+        .await
+        .ok(201);
+    for client in [&*app, &*other] {
+        poll::answer("the session has ended", || async {
+            let answer = client.get(Who::Bearer(&old), &path).await;
+            (answer.status != 200).then(|| answer.no(401, "unauthenticated"))
+        })
+        .await;
+        // One that does not say when it began is as old as can be.
+        client.get(Who::Shopper("ada"), &path).await.no(401, "unauthenticated");
+        client
+            .get(Who::Bearer(&issued("bob", -10)), &path)
+            .await
+            .no(404, "not_found");
+        client.get(Who::Bearer(&issued("ada", 5)), &path).await.ok(200);
+    }
+    // Lifting a ban brings no session back.
+    lift(&app, "ada").await.ok(200);
+    app.get(Who::Bearer(&old), &path).await.no(401, "unauthenticated");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_too_often_is_told_of_and_then_banned() {
+    let variables = [
+        ("FLASHSALE_BROWSING_ALERT_ABOVE", "10"),
+        ("FLASHSALE_BROWSING_BAN_ABOVE", "20"),
+    ];
+    let app = TestApp::with("all", &variables).await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/sales/{id}");
+    let token = issued("bot", 0);
+    let order = app.buy("quiet", &id, "k", 1).await.ok(201).id();
+    let alerts = async || {
+        let listed = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body;
+        listed["data"].as_array().unwrap().clone()
+    };
+    let looks = async |who: Who<'_>, times: usize| {
+        for _ in 0..times {
+            app.get(who, &path).await.ok(200);
+        }
+    };
+    looks(Who::Bearer(&token), 10).await;
+    // Reading one's own orders is no browsing, and neither is looking without saying who one is.
+    for _ in 0..30 {
+        app.get(Who::Shopper("quiet"), &format!("/v1/orders/{order}"))
+            .await
+            .ok(200);
+        app.orders("quiet", &id).await.ok(200);
+    }
+    looks(Who::Nobody, 30).await;
+    looks(Who::Shopper("quiet"), 10).await;
+    assert_eq!(alerts().await, Vec::<Value>::new());
+    looks(Who::Bearer(&token), 1).await;
+    poll::answer("the operators are told", || async {
+        let alerts = alerts().await;
+        (alerts.len() == 1 && alerts[0]["kind"] == "browsing" && alerts[0]["user"] == "bot").then_some(())
+    })
+    .await;
+    looks(Who::Bearer(&token), 9).await;
+    app.buy("bot", &id, "twenty", 1).await.ok(201);
+    looks(Who::Bearer(&token), 1).await;
+    poll::answer("the account is banned", || async {
+        let answer = app.buy("bot", &id, "more", 1).await;
+        match answer.status {
+            // A token that does not say when it was issued ends with the others.
+            401 => Some(()),
+            403 => None,
+            _ => None,
+        }
+    })
+    .await;
+    app.get(Who::Bearer(&token), "/v1/orders?sale_id=x")
+        .await
+        .no(401, "unauthenticated");
+    poll::answer("the operators are told of that, too", || async {
+        let alerts = alerts().await;
+        (alerts[0]["kind"] == "browsing_ban" && alerts[0]["user"] == "bot" && alerts.len() == 2).then_some(())
+    })
+    .await;
+    let listed = app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body;
+    assert_eq!(listed["data"][0]["banned_by"], "browsing");
+    assert!(listed["data"][0]["banned_until"].is_string());
+    // He may come back, and may not buy.
+    let again = issued("bot", 5);
+    let request = app.request(Method::POST, Who::Bearer(&again), &format!("/v1/sales/{id}/orders"));
+    let request = request
+        .header("Idempotency-Key", "n")
+        .json(&json!({"sku": "phone", "quantity": 1}));
+    app.send(request).await.no(403, "banned");
+    app.buy("quiet", &id, "still", 1).await.ok(201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_bans_lists_and_lifts() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let added = app
+        .run(&["ban", "add", "b&t=1", "--reason", "a test", "--for", "1h", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!(added["user"], "b&t=1");
+    app.run(&["ban", "add", "ada", "--reason", "another"]).ended(0);
+    app.buy("b&t=1", &id, "k", 1).await.no(403, "banned");
+    let listed = app.run(&["ban", "list", "--json"]).ended(0).json();
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    let shown = app.run(&["ban", "list"]).ended(0).stdout;
+    assert!(shown.contains("for ever") && shown.contains("a test"), "{shown}");
+    app.run(&["ban", "lift", "ada"]).ended(0);
+    let again = app.run(&["ban", "lift", "ada"]).ended(1);
+    assert!(again.stderr.contains("not_found"), "{again:?}");
+    app.run(&["ban", "add", "ada", "--reason", "r", "--for", "soon"])
+        .ended(2);
+}
