@@ -2,8 +2,9 @@
 -- Transfer in: add units that another shard sent, once.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
 -- allow-oom: the units have left their shard; they must be able to arrive.
--- A shard that is being rebuilt takes nothing in, or what it took would be overwritten; and nothing comes in from a
--- lender's earlier life, because its rebuilding has counted those units as still its own.
+-- A shard that is being rebuilt takes nothing in, or what it took would be overwritten; nothing comes in from a
+-- lender's earlier life, because its rebuilding has counted those units as still its own; and nothing that left a lender
+-- on another server, which may have been taken over from, or have lost it in a restart.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
@@ -15,11 +16,14 @@
 -- ARGV[4] epoch      the lender's when it sent them
 -- ARGV[5] own_epoch  this shard's before the caller saw the transfer written down at the lender: a later life of it may
 --                    have counted the units already, and have forgotten the id
--- ARGV[6] now_ms     absent: ask TIME; stands in for it in tests
+-- ARGV[6] server     where the lender, which is on this server as well, has the transfer written down: run id, replication
+--                    id, and the one that it had as a replica, with hyphens in between; empty when it is on another
+-- ARGV[7] now_ms     absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
 --         {'FENCED'}   the lender has been rebuilt since; the units are its own
 --         {'STALE'}    this shard has been rebuilt since; look at the lender again
+--         {'MOVED'}    this is not that server; look at the lender again
 --         {'STOPPED'}  this shard has no permit
 -- Retry:  the id is remembered for as long as the sale.
 -- Caller: src/stock/transfer.rs
@@ -27,9 +31,9 @@
 local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, added, lender = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local epoch, own_epoch, now = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local epoch, own_epoch, server, now = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0
-  or not (epoch and own_epoch) then
+  or not (epoch and own_epoch and server) then
   return redis.error_reply('BADARG transfer_in')
 end
 local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
@@ -44,6 +48,13 @@ elseif fence and epoch < tonumber(fence) then
   return { 'FENCED' }
 elseif unpack('>I6', shard, 37) ~= own_epoch then
   return { 'STALE' }
+end
+if server ~= '' then
+  local info = redis.call('INFO', 'replication')
+  if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
+    .. info:match('master_replid2:(%x+)') ~= server then
+    return { 'MOVED' }
+  end
 end
 if not now then
   local time = redis.call('TIME')

@@ -171,13 +171,12 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
         },
         Uuid::now_v7(),
     );
-    let to_epoch = app
-        .stock
-        .epoch(ShardKey {
-            sale: sale.id,
-            shard: to,
-        })
-        .await?;
+    let borrower = ShardKey {
+        sale: sale.id,
+        shard: to,
+    };
+    let server = app.stock.server_of_both(lender, borrower).await?;
+    let to_epoch = app.stock.epoch(borrower).await?;
     let sent_at = chrono::Utc::now().timestamp_millis();
     let sent = app
         .stock
@@ -193,6 +192,7 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
             epoch,
             to_epoch,
             sku: sku.clone(),
+            server,
         };
         finish(app, sale, from, &sent).await?;
     }

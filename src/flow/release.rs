@@ -316,6 +316,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 epoch: i64::MAX,
                 to_epoch: *epoch,
                 sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
+                server: None,
             };
             finish(app, &sale, outgoing.shard, &back).await?;
         }

@@ -122,6 +122,16 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         pending.restock.sku.clone(),
         -pending.restock.quantity,
     );
+    // Before anything is taken: the ledger agrees only if that is where it knows the shards to be.
+    let keys: Vec<ShardKey> = (0..sale.shards)
+        .map(|shard| ShardKey { sale: sale.id, shard })
+        .collect();
+    let servers = app
+        .stock
+        .run_ids(&keys)
+        .await
+        .into_iter()
+        .collect::<Result<Vec<String>, Fault>>()?;
     let mut taken: Vec<Taken> = Vec::new();
     for look in 0..LOOKS_MAX {
         // What an earlier try took is still on its way to the ledger: it counts first.
@@ -155,13 +165,13 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
             }
         }
         if missing <= 0 {
-            return pending.withdraw(&taken).await;
+            return pending.withdraw(&taken, &servers).await;
         }
         if finish_left(app, sale, 0).await? == 0 {
             break;
         }
     }
-    pending.give_back(&taken).await?;
+    pending.give_back(&taken, &servers).await?;
     Ok(false)
 }
 

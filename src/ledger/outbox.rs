@@ -243,7 +243,7 @@ pub(super) async fn lock_servers(tx: &mut PgConnection, sale: SaleId) -> Result<
 
 /// Of these sales, those of which it is certain until the end of this transaction, from its next statement on, which
 /// servers their shards are on.
-async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> Result<HashSet<SaleId>, sqlx::Error> {
+pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> Result<HashSet<SaleId>, sqlx::Error> {
     let sales: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
     let settled = sqlx::query!(
         "select sale as \"sale!\", \

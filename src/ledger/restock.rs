@@ -1,7 +1,7 @@
 //! Restocks and withdrawals: the ledger's side. Units come into the sale's books before they reach the stock, and
 //! leave the stock before they leave the books; so the stock never offers what the ledger does not own.
 
-use super::outbox::{Message, send_all};
+use super::outbox::{Message, send_all, settled_servers};
 use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
@@ -219,14 +219,15 @@ impl PendingRestock {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: it stays pending.
-    pub async fn withdraw(mut self, taken: &[Taken]) -> Result<bool, Fault> {
+    pub async fn withdraw(mut self, taken: &[Taken], servers: &[String]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
         let rows = self.lock_item().await?;
         self.check_lives(taken).await?;
+        self.check_servers(taken, servers).await?;
         let owned: i64 = rows.iter().map(|(_, free)| free).sum();
         if owned < left || !self.change_stock(restock.quantity).await? {
-            return self.give_back(taken).await.map(|()| false);
+            return self.give_back(taken, servers).await.map(|()| false);
         }
         for (shard, free) in rows {
             let units = left.min(free);
@@ -258,7 +259,8 @@ impl PendingRestock {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: it stays pending.
-    pub async fn give_back(mut self, taken: &[Taken]) -> Result<(), Fault> {
+    pub async fn give_back(mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
+        self.check_servers(taken, servers).await?;
         let sku = self.restock.sku.to_string();
         let messages: Vec<_> = taken
             .iter()
@@ -324,6 +326,35 @@ impl PendingRestock {
                 "units were taken out of a shard that has been rebuilt since".to_owned(),
             )),
         }
+    }
+
+    /// Units that were taken out of a shard are in it after all, if another server has taken over from the one that was
+    /// asked; `servers` are those that had the sale's shards before anything was taken.
+    async fn check_servers(&mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
+        let sale = self.restock.sale;
+        let settled = settled_servers(&mut self.tx, &[sale])
+            .await
+            .map_err(|error| fault(&error))?;
+        let shards: Vec<i16> = taken.iter().map(|it| small(it.shard)).collect();
+        let asked = taken
+            .iter()
+            .map(|it| servers.get(usize::from(it.shard)).cloned().unwrap_or_default());
+        let asked: Vec<String> = asked.collect();
+        let moved = sqlx::query_scalar!(
+            "select count(*) as \"count!\" from unnest($2::int2[], $3::text[]) as t (shard, server) \
+             join shards s on s.sale_id = $1 and s.shard = t.shard \
+             where s.run_id is not null and ltrim(s.run_id, '?') <> t.server",
+            sale.0,
+            &shards,
+            &asked
+        );
+        let moved = moved.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        if settled.is_empty() || moved > 0 {
+            return Err(Fault::Unavailable(
+                "units were taken out of a shard that is on another server by now".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.

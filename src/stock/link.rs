@@ -9,8 +9,8 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, RedisFuture,
-    RedisResult, Value,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError,
+    RedisFuture, RedisResult, Value,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,9 +216,28 @@ impl Link {
             Self::Cluster(link) => {
                 let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
                 let mut connection = link.connection();
-                let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(route));
-                let answer = Arc::clone(link).watched(answer);
-                bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await
+                // A client that does not know who has the slot asks any node, and what has no key every node answers. So
+                // something that only the right one answers goes ahead on the same connection.
+                let mut both = redis::pipe();
+                both.cmd("EXISTS").arg(key).add_command(command.clone());
+                let answers = connection.route_pipeline(both, 0, 2, route);
+                let answers = Arc::clone(link).watched(answers);
+                let asked = bounded(async {
+                    match <[Value; 2]>::try_from(answers.await?) {
+                        Ok([Value::Int(_), answer]) => Ok(redis::from_redis_value(answer.extract_error()?)?),
+                        Ok([refused, _]) => Err(refused
+                            .extract_error()
+                            .err()
+                            .unwrap_or_else(|| (ErrorKind::UnexpectedReturnType, "EXISTS answered no number").into())),
+                        Err(_) => Err((ErrorKind::UnexpectedReturnType, "two questions had not two answers").into()),
+                    }
+                });
+                let asked = asked.await;
+                if asked.is_err() {
+                    // It would ask the same node again for as long as nobody tells it better.
+                    Arc::clone(link).renew();
+                }
+                asked
             }
         }
     }

@@ -42,7 +42,13 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
-        // First, so that a shard which is rebuilt in between shows in the epoch.
+        // First, so that a server that is another one in between shows, and a shard that is rebuilt in the epoch.
+        let keys: Vec<ShardKey> = (0..shards).map(|shard| ShardKey { sale, shard }).collect();
+        let servers = self
+            .run_ids(&keys)
+            .await
+            .into_iter()
+            .collect::<Result<Vec<String>, Fault>>()?;
         let epochs = (0..shards).map(|shard| self.epoch(ShardKey { sale, shard }));
         let epochs = try_join_all(epochs).await?;
         let found = (0..shards).map(|shard| async move {
@@ -61,6 +67,10 @@ impl Stock {
                     Destination::Ledger => shard,
                 };
                 transfer.to_epoch = epochs.get(usize::from(to)).copied().unwrap_or(0);
+                let server = servers.get(usize::from(shard));
+                transfer.server = server
+                    .filter(|server| servers.get(usize::from(to)) == Some(server))
+                    .cloned();
                 transfers.push((shard, transfer));
             }
         }

@@ -37,6 +37,9 @@ pub struct Transfer {
     pub to_epoch: i64,
     /// Of which item.
     pub sku: Sku,
+    /// The server that has it written down, asked before it was sent or seen there, if the shard that the units go to is
+    /// on the same one.
+    pub server: Option<String>,
 }
 
 impl Transfer {
@@ -55,6 +58,7 @@ impl Transfer {
             epoch: words.next()?.parse().ok()?,
             to_epoch: 0,
             sku: words.next()?.parse().ok()?,
+            server: None,
         })
     }
 }
@@ -118,6 +122,19 @@ impl Stock {
         }
     }
 
+    /// The server that has both of these shards, if one has; to be asked before units are sent or seen on their way.
+    ///
+    /// # Errors
+    /// `Unavailable` when one of them does not answer.
+    pub async fn server_of_both(&self, one: ShardKey, other: ShardKey) -> Result<Option<String>, Fault> {
+        let mut servers = self.run_ids(&[one, other]).await.into_iter();
+        let (Some(one), Some(other)) = (servers.next(), servers.next()) else {
+            return Ok(None);
+        };
+        let (one, other) = (one?, other?);
+        Ok((one == other).then_some(one))
+    }
+
     /// Adds units that were sent, once for each id.
     ///
     /// # Errors
@@ -132,11 +149,15 @@ impl Stock {
             .arg(transfer.units)
             .arg(lender)
             .arg(transfer.epoch)
-            .arg(transfer.to_epoch);
+            .arg(transfer.to_epoch)
+            .arg(transfer.server.as_deref().unwrap_or_default());
         match outcome(self.run(&call).await?)?.0.as_str() {
             // What is fenced off is the lender's own again, which has forgotten the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
+            "MOVED" => Err(Fault::Unavailable(
+                "Redis is another one than the units left".to_owned(),
+            )),
             "STOPPED" => Err(stopped(to)),
             other => Err(unknown("transfer_in", other)),
         }

@@ -158,7 +158,12 @@ const MUTANTS: &[Mutant] = &[
         "if #orders + elsewhere > 0 then",
         "if elsewhere == 0 and #orders > 0 then",
     ),
-    ("a window never expires", "purchase", ", 'PX', window_ms + 1000)", ")"),
+    (
+        "a window never expires",
+        "purchase",
+        ", 'PX', window_ms + 1000 + math.floor(order:byte(16) * window_ms / 2560))",
+        ")",
+    ),
     (
         "an id that lies across two entries of the window counts as counted",
         "purchase",
@@ -523,14 +528,14 @@ const MUTANTS: &[Mutant] = &[
     (
         "an old version is followed",
         "set_state",
-        "version <= unpack('>I6', shard, 31)",
-        "version < unpack('>I6', shard, 31) - 1",
+        "version <= its_version",
+        "version < its_version - 1",
     ),
     (
         "the same version is followed again",
         "set_state",
-        "version <= unpack('>I6', shard, 31)",
-        "version < unpack('>I6', shard, 31)",
+        "version <= its_version",
+        "version < its_version",
     ),
     (
         "the version is not written down",

@@ -61,7 +61,7 @@ async fn sales_items_and_orders_that_do_not_exist_are_answered_from_memory() {
         ]
         .concat();
         let mut bytes: [u8; 16] = bytes.try_into().unwrap();
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             // Or as close to the real one as can be.
             bytes = *Uuid::parse_str(&order).unwrap().as_bytes();
             bytes[15] ^= u8::try_from(n % 255 + 1).unwrap();

@@ -548,6 +548,7 @@ impl Run<'_> {
             arg(from),
             arg(epoch),
             arg(EPOCH),
+            arg(""),
             arg(self.now),
         ];
         let keys = [key.item(&sku(item)), key.shard(), key.fences(), key.applied()];

@@ -175,6 +175,7 @@ async fn send(world: &World, sale: &Sale, (from, to): (u16, Destination), id: Uu
                     epoch,
                     to_epoch,
                     sku: sku(),
+                    server: None,
                 };
             }
             Err(Fault::Incomplete(_)) => patience.pause("a shard lends").await,
@@ -1054,6 +1055,25 @@ async fn withdrawing(world: &World, sale: &Sale, units: &[(u16, i64)]) -> (Uuid,
     (id, taken)
 }
 
+/// The servers that have a sale's shards now.
+async fn servers(world: &World, sale: &Sale) -> Vec<String> {
+    let keys: Vec<ShardKey> = (0..sale.shards).map(|shard| key(sale, shard)).collect();
+    let servers = world.app.stock.run_ids(&keys).await;
+    servers.into_iter().map(|server| server.unwrap()).collect()
+}
+
+/// The same once whoever had it before has let go of it.
+async fn patient_take(world: &World, id: Uuid) -> PendingRestock {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        match world.app.ledger.take_restock(id).await.unwrap() {
+            TakenRestock::Pending(pending) => return *pending,
+            TakenRestock::Busy => patience.pause("the restock is free").await,
+            TakenRestock::Decided { applied } => panic!("it is decided: {applied}"),
+        }
+    }
+}
+
 async fn take(world: &World, id: Uuid) -> PendingRestock {
     match world.app.ledger.take_restock(id).await.unwrap() {
         TakenRestock::Pending(pending) => *pending,
@@ -1076,8 +1096,18 @@ async fn is_withdrawn(decision: &str, shards: &[u16]) {
     let sale = world.sale(&Terms::of(12, 3)).await;
     let (id, taken) = withdrawing(&world, &sale, &[(0, 4), (1, 2)]).await;
     match decision {
-        "applied" => assert!(take(&world, id).await.withdraw(&taken).await.unwrap()),
-        "refused" | "half back" => take(&world, id).await.give_back(&taken).await.unwrap(),
+        "applied" => assert!(
+            take(&world, id)
+                .await
+                .withdraw(&taken, &servers(&world, &sale).await)
+                .await
+                .unwrap()
+        ),
+        "refused" | "half back" => take(&world, id)
+            .await
+            .give_back(&taken, &servers(&world, &sale).await)
+            .await
+            .unwrap(),
         _ => {}
     }
     if decision == "half back" {
@@ -1091,6 +1121,7 @@ async fn is_withdrawn(decision: &str, shards: &[u16]) {
                 epoch: it.epoch,
                 to_epoch: it.epoch,
                 sku: sku(),
+                server: None,
             };
             world
                 .app
@@ -1124,9 +1155,16 @@ async fn units_that_were_taken_out_of_an_earlier_life_are_neither_withdrawn_nor_
         rebuild(&world.app, &sale, &[0]).await;
         // Whoever took them has been asleep, and decides now.
         if gives_back {
-            take(&world, id).await.give_back(&taken).await.unwrap();
+            take(&world, id)
+                .await
+                .give_back(&taken, &servers(&world, &sale).await)
+                .await
+                .unwrap();
         } else {
-            let refused = take(&world, id).await.withdraw(&taken).await;
+            let refused = take(&world, id)
+                .await
+                .withdraw(&taken, &servers(&world, &sale).await)
+                .await;
             assert!(matches!(refused, Err(Fault::Unavailable(_))), "{refused:?}");
         }
         let item = world.settled(&sale).await;
@@ -1134,6 +1172,27 @@ async fn units_that_were_taken_out_of_an_earlier_life_are_neither_withdrawn_nor_
         assert_eq!((item.total, item.stock.available), (total, total), "{item:?}");
         world.sells_out(&sale).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_were_taken_out_on_another_server_are_neither_withdrawn_nor_given_back() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 3)).await;
+    let (id, taken) = withdrawing(&world, &sale, &[(0, 4), (1, 2)]).await;
+    let noted = servers(&world, &sale).await;
+    for gives_back in [false, true] {
+        let another = [noted[0].clone(), "another".to_owned(), noted[2].clone()];
+        let pending = patient_take(&world, id).await;
+        let refused = if gives_back {
+            pending.give_back(&taken, &another).await
+        } else {
+            pending.withdraw(&taken, &another).await.map(|_| ())
+        };
+        assert!(matches!(refused, Err(Fault::Unavailable(_))), "{refused:?}");
+    }
+    let pending = patient_take(&world, id).await;
+    assert!(pending.withdraw(&taken, &noted).await.unwrap());
+    assert_eq!(world.settled(&sale).await.total, 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -1147,11 +1206,21 @@ async fn nothing_is_called_sold_out_for_units_that_an_undecided_withdrawal_may_g
         let too_many = try_buy(&world.app, &sale, "a", "too many", 7).await;
         assert_eq!(too_many.unwrap(), PurchaseOutcome::SoldOut);
         if gives_back {
-            take(&world, id).await.give_back(&taken).await.unwrap();
+            take(&world, id)
+                .await
+                .give_back(&taken, &servers(&world, &sale).await)
+                .await
+                .unwrap();
             world.settled(&sale).await;
             bought(&world.app, &sale, "a", "k", 6).await;
         } else {
-            assert!(take(&world, id).await.withdraw(&taken).await.unwrap());
+            assert!(
+                take(&world, id)
+                    .await
+                    .withdraw(&taken, &servers(&world, &sale).await)
+                    .await
+                    .unwrap()
+            );
             world.settled(&sale).await;
         }
         assert_eq!(buy(&world.app, &sale, "b", "k", 1).await, PurchaseOutcome::SoldOut);
@@ -1442,6 +1511,7 @@ async fn random_history(seed: u64) {
                     epoch,
                     to_epoch,
                     sku: sku(),
+                    server: None,
                 };
                 if let Ok(Sent::Out { units, epoch }) = sent
                     && random.random_bool(0.6)

@@ -196,6 +196,7 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
                 epoch: 1,
                 to_epoch: 1,
                 sku: sku(),
+                server: None,
             };
             world.app.stock.transfer_in(borrower, from, &transfer).await.unwrap();
         }

@@ -22,6 +22,7 @@ fn come_in(shop: &Shop, lender: u16, epoch: i64) -> String {
         arg(lender),
         arg(epoch),
         arg(1),
+        arg(""),
         arg(NOW),
     ];
     shop.raw.script(&TRANSFER_IN, &keys, &args)

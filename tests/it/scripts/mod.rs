@@ -116,6 +116,7 @@ fn on_its_way(id: Uuid, units: i64) -> Transfer {
         to_epoch: 1,
         epoch: 1,
         sku: sku("A"),
+        server: None,
     }
 }
 

@@ -45,10 +45,10 @@ async fn units_go_from_one_shard_to_the_other_in_three_steps() {
         ..on_its_way.clone()
     };
     assert_eq!(shop.read().await.transfers, std::slice::from_ref(&unseen));
-    assert_eq!(
-        shop.stock.transfers(shop.sale.id, 2).await.unwrap(),
-        [(0, on_its_way.clone())]
-    );
+    let server = shop.stock.server_of_both(shop.shard(0), shop.shard(1)).await.unwrap();
+    assert!(server.is_some());
+    let seen = Transfer { server, ..on_its_way };
+    assert_eq!(shop.stock.transfers(shop.sale.id, 2).await.unwrap(), [(0, seen)]);
     let lent = Counters {
         available: 3,
         out: 2,
@@ -167,14 +167,40 @@ async fn transfers_do_not_meet_each_other() {
 }
 
 #[tokio::test]
+async fn units_come_in_only_where_the_lender_has_them_written_down() {
+    let shop = two_shards().await;
+    let server = shop.stock.server_of_both(shop.shard(0), shop.shard(1)).await.unwrap();
+    let here = server.unwrap();
+    let id = Uuid::now_v7();
+    let sent = |server: &str| Transfer {
+        server: Some(server.to_owned()),
+        ..on_its_way(id, 2)
+    };
+    let before = shop.dump();
+    for elsewhere in ["0", &here[1..], &format!("{here}0"), &here.to_uppercase()] {
+        let answer = shop.stock.transfer_in(shop.shard(1), 0, &sent(elsewhere)).await;
+        assert!(matches!(answer, Err(Fault::Unavailable(_))), "{elsewhere}: {answer:?}");
+    }
+    assert_eq!(shop.dump(), before);
+    shop.stock.transfer_in(shop.shard(1), 0, &sent(&here)).await.unwrap();
+    assert_ne!(shop.dump(), before);
+    let after = shop.dump();
+    // What has come in has come in, wherever it is asked.
+    shop.stock.transfer_in(shop.shard(1), 0, &sent("0")).await.unwrap();
+    assert_eq!(shop.dump(), after);
+    let told = shop.stock.transfers(shop.sale.id, shop.sale.shards).await.unwrap();
+    assert!(told.iter().all(|(_, it)| it.server.as_ref() == Some(&here)), "{told:?}");
+}
+
+#[tokio::test]
 async fn the_answers_tell_the_first_time_from_the_others() {
     let shop = two_shards().await;
     let (from, to, id) = (shop.shard(0), shop.shard(1), arg(ID.to_string()));
     let out_keys = [from.item(&sku("A")), from.shard(), from.transfers(), from.applied()];
     let out_args = [id.clone(), arg("A"), arg("1"), arg("3"), arg(NOW)];
     let in_keys = [to.item(&sku("A")), to.shard(), to.fences(), to.applied()];
-    let in_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("1")];
-    let stale_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("2")];
+    let in_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("1"), arg("")];
+    let stale_args = [id.clone(), arg("3"), arg("0"), arg("1"), arg("2"), arg("")];
     let (done_keys, done_args) = ([from.transfers(), from.applied()], [id]);
     let answers = [
         shop.raw.script(&TRANSFER_OUT, &out_keys, &out_args),
@@ -343,7 +369,7 @@ async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
         shop.raw.script(&TRANSFER_OUT, &out_keys(0), &args)
     };
     let come_in = |id: &str, now| {
-        let args = [arg(id), arg("1"), arg("0"), arg("1"), arg("1"), arg(now)];
+        let args = [arg(id), arg("1"), arg("0"), arg("1"), arg("1"), arg(""), arg(now)];
         shop.raw.script(&TRANSFER_IN, &in_keys(1), &args)
     };
     let before = shop.dump();

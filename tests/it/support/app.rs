@@ -137,10 +137,11 @@ impl Deref for Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
+        let log = self.log();
         if std::thread::panicking() {
+            println!("an instance of this test has logged:\n{log}");
             return;
         }
-        let log = self.log();
         let error = if self.may_log_errors {
             None
         } else {
