@@ -228,7 +228,7 @@ async fn write_anew(
     forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
-    bans::tell_all(app, sale, &epochs).await?;
+    Box::pin(bans::tell_all(app, sale, &epochs)).await?;
     crash::point("rebuild.after_buyers");
     let Some(units) = divide(sale, claim, &others, &live, &epochs) else {
         return Ok(Written::TooMuchElsewhere);
