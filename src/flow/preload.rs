@@ -43,7 +43,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     let sale = Arc::new(sale);
     tell_all_shards(app, &sale).await?;
     app.sales.changed(&sale).await;
-    attend(app, &sale).await?;
+    Box::pin(attend(app, &sale)).await?;
     let readings = if sale.retired {
         Vec::new()
     } else {
