@@ -133,7 +133,7 @@ if refusal then
       call('SET', buyer_key, row)
     else
       -- A shopper with nothing but a window is forgotten with it; a second of slack, because an expiry counts
-      -- from the script's start and the window from TIME. A tenth more or less, so that a rush is not forgotten at once.
+      -- from the script's start and the window from TIME. Up to a tenth more, so that a rush does not go at once.
       call('SET', buyer_key, row, 'PX', window_ms + 1000 + math.floor(order:byte(16) * window_ms / 2560))
     end
   end

@@ -3,8 +3,8 @@
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
 -- allow-oom: the units have left their shard; they must be able to arrive.
 -- A shard that is being rebuilt takes nothing in, or what it took would be overwritten; nothing comes in from a
--- lender's earlier life, because its rebuilding has counted those units as still its own; and nothing that left a lender
--- on another server, which may have been taken over from, or have lost it in a restart.
+-- lender's earlier life, because its rebuilding has counted those units as still its own; and nothing that left a
+-- lender on another server, which may have been taken over from, or have lost it in a restart.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
@@ -16,8 +16,9 @@
 -- ARGV[4] epoch      the lender's when it sent them
 -- ARGV[5] own_epoch  this shard's before the caller saw the transfer written down at the lender: a later life of it may
 --                    have counted the units already, and have forgotten the id
--- ARGV[6] server     where the lender, which is on this server as well, has the transfer written down: run id, replication
---                    id, and the one that it had as a replica, with hyphens in between; empty when it is on another
+-- ARGV[6] server     where the lender, which is on this server as well, has the transfer written down: run id,
+--                    replication id, and the one that it had as a replica, with hyphens in between; empty when it
+--                    is on another
 -- ARGV[7] now_ms     absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
