@@ -1,6 +1,7 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
 use crate::domain::guard::{GuardSettings, RATE_MAX};
+use crate::domain::purchase_token::TokenKeys;
 use crate::domain::webhook;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 18] = [
+const VARIABLES: [&str; 19] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -32,6 +33,7 @@ const VARIABLES: [&str; 18] = [
     BROWSING_BAN_ABOVE,
     BROWSING_BAN_SECONDS,
     TRUSTED_PROXIES,
+    TOKEN_KEYS,
     LOG,
 ];
 /// Those that are numbers, which a file may also write without quotes.
@@ -63,6 +65,8 @@ const ADAPTIVE_IN_FLIGHT: &str = "FLASHSALE_ADAPTIVE_IN_FLIGHT";
 const BROWSING_ALERT_ABOVE: &str = "FLASHSALE_BROWSING_ALERT_ABOVE";
 const BROWSING_BAN_ABOVE: &str = "FLASHSALE_BROWSING_BAN_ABOVE";
 const BROWSING_BAN_SECONDS: &str = "FLASHSALE_BROWSING_BAN_SECONDS";
+/// The keys of purchase tokens.
+const TOKEN_KEYS: &str = "FLASHSALE_TOKEN_KEYS";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
@@ -111,6 +115,8 @@ pub struct Config {
     pub webhook_secret: Secret<Vec<u8>>,
     /// The guards in front of what shoppers ask, as operators may change them while instances run.
     pub guards: GuardSettings,
+    /// The keys of purchase tokens; one that follows from the secret of shoppers' tokens, if none is named.
+    pub token_keys: Secret<TokenKeys>,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
     /// The tracing filter.
@@ -258,6 +264,10 @@ impl Config {
             jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
             webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
             guards: guards(settings)?,
+            token_keys: Secret(match settings.get(TOKEN_KEYS) {
+                Some(_) => parsed(settings, TOKEN_KEYS, "", TokenKeys::parse)?,
+                None => TokenKeys::derived(settings.get(JWT_SECRET).unwrap_or_default().as_bytes()),
+            }),
             trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
             log: checked(LOG, "info", |value| {
                 EnvFilter::try_new(value)
@@ -507,6 +517,7 @@ mod tests {
             (ADAPTIVE_LATENCY_MS, "soon"),
             (TRUSTED_PROXIES, "10.0.0.0/33"),
             (TRUSTED_PROXIES, "proxy.example"),
+            (TOKEN_KEYS, "k1:c2hvcnQ="),
             (LOG, "flashsale=loud=louder"),
         ];
         for (name, value) in wrong {

@@ -9,6 +9,7 @@ pub mod ids;
 pub mod order;
 pub mod payment;
 pub mod purchase;
+pub mod purchase_token;
 pub mod report;
 pub mod sale;
 pub mod server;

@@ -16,6 +16,7 @@ pub mod webhooks;
 use crate::config::Secret;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardSettings;
+use crate::domain::purchase_token::TokenKeys;
 use crate::flow::App;
 use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Checks shoppers' tokens.
     pub tokens: Tokens,
+    /// Signs and checks purchase tokens.
+    pub token_keys: TokenKeys,
     /// The operators' key.
     pub admin_key: Secret<String>,
     /// Checks the payment provider's signatures.
@@ -235,6 +238,7 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales", get sales::list))
                 .service(resource!("/sales/{id}", get sales::show))
                 .service(resource!("/sales/{id}/orders", post orders::purchase))
+                .service(resource!("/sales/{id}/tokens", post orders::hand_out_token))
                 .service(resource!("/orders", get orders::list))
                 .service(resource!("/orders/{id}", get orders::show))
                 .service(resource!("/orders/{id}/cancel", post orders::cancel))

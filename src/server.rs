@@ -206,6 +206,7 @@ async fn serve_http(
     let shared = Arc::new(Shared {
         metrics,
         tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
+        token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
         gate: Arc::clone(&gate),

@@ -21,6 +21,8 @@ pub struct NewSale {
     purchase_rate: Option<PurchaseRate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<Durability>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guards: Option<Guards>,
     items: Vec<Item>,
 }
 
@@ -34,7 +36,15 @@ struct SaleFile {
     payment_window_seconds: Option<u32>,
     purchase_rate: Option<PurchaseRate>,
     durability: Option<Durability>,
+    guards: Option<Guards>,
     items: Vec<Item>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Guards {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purchase_token: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -98,6 +108,7 @@ fn parse(text: &str, now: DateTime<Utc>) -> Result<NewSale, (usize, String)> {
         payment_window_seconds: file.payment_window_seconds,
         purchase_rate: file.purchase_rate,
         durability: file.durability,
+        guards: file.guards,
         items: file.items,
     })
 }

@@ -33,6 +33,14 @@ impl Layer {
     }
 }
 
+/// What a sale asks of its shoppers before it sells to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SaleGuards {
+    /// Whether a purchase needs a token that was handed out for it ([`super::purchase_token`]).
+    pub purchase_token: bool,
+}
+
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident)*) => {
         /// The guards of one instance. Rates are requests a second; 0 is off.

@@ -30,6 +30,8 @@ pub enum PurchaseOutcome {
     Replayed(Order),
     /// The key belongs to another request.
     KeyReused,
+    /// The sale asks for a token, and there is none, or none that is good for this request.
+    TokenRequired,
     /// The account is banned.
     Banned,
     /// The shopper's window is full for this long.

@@ -1,5 +1,6 @@
 //! A sale: what is sold, when, to whom how much, and in which state it is.
 
+use super::guard::SaleGuards;
 use super::ids::{SaleId, Sku};
 use super::time::{self, Millis};
 use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
@@ -260,6 +261,8 @@ pub struct Sale {
     pub purchase_rate: PurchaseRate,
     /// What an acknowledgement means.
     pub durability: Durability,
+    /// What it asks of its shoppers.
+    pub guards: SaleGuards,
     /// What is sold.
     pub items: Vec<Item>,
     /// Keys the shoppers' home shards and the orders' ids.
@@ -331,6 +334,8 @@ pub struct SaleRequest {
     purchase_rate: RateRequest,
     #[serde(default = "default_durability")]
     durability: String,
+    #[serde(default)]
+    guards: SaleGuards,
     items: Vec<ItemRequest>,
 }
 
@@ -385,6 +390,8 @@ pub struct NewSale {
     pub purchase_rate: PurchaseRate,
     /// See [`Sale`].
     pub durability: Durability,
+    /// See [`Sale`].
+    pub guards: SaleGuards,
     /// See [`Sale`].
     pub items: Vec<Item>,
 }
@@ -458,6 +465,7 @@ impl SaleRequest {
                 window_ms: bounded("purchase_rate.window_ms", self.purchase_rate.window_ms, 1, 86_400_000)?,
             },
             durability,
+            guards: self.guards,
             items,
         })
     }

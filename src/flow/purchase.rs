@@ -25,14 +25,23 @@ const TRIES_MAX: u32 = 16;
 /// How long a purchase waits for a shard that is being reconciled: that is mostly over in a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Decides one request for units. What is rare is boxed, so that the future of the common case stays small.
+/// Decides one request for units; `has_token` tells whether it comes with a token that is good, where the sale asks for
+/// one. What is rare is boxed, so that the future of the common case stays small.
 ///
 /// # Errors
 /// A fault says that the outcome is unknown: the same key finds it.
-pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
+pub async fn purchase(
+    app: &App,
+    sale_id: SaleId,
+    request: &PurchaseRequest,
+    has_token: impl FnOnce() -> bool,
+) -> Result<PurchaseOutcome, Fault> {
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::SaleNotFound);
     };
+    if sale.guards.purchase_token && !has_token() && !Box::pin(is_known(app, &sale, request)).await? {
+        return Ok(PurchaseOutcome::TokenRequired);
+    }
     let Some((_, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;
     };
@@ -121,6 +130,21 @@ pub async fn purchase(app: &App, sale_id: SaleId, request: &PurchaseRequest) -> 
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+/// Whether a request's key has an order: then it needs no token, which may have expired since.
+async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<bool, Fault> {
+    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    if !sale.is_in_stock() {
+        return Ok(app.ledger.order(order).await?.is_some());
+    }
+    let home = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
+    };
+    let buyer = app.stock.read_buyer(home, &request.user).await?;
+    let is_here = buyer.orders.iter().any(|(id, _)| *id == order);
+    Ok(is_here || (buyer.elsewhere && app.ledger.order(order).await?.is_some()))
 }
 
 /// What becomes of a request for what the sale does not have: its key comes first here, too. A flood of them is answered

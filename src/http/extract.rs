@@ -33,6 +33,9 @@ pub struct Operator;
 /// The request's idempotency key.
 pub struct Key(pub IdempotencyKey);
 
+/// What a request shows to be let through to buy, if anything.
+pub struct PurchaseToken(pub Option<String>);
+
 /// A sale's id in the path.
 pub struct SalePath(pub SaleId);
 
@@ -172,6 +175,11 @@ from_head!(Key, |request: &HttpRequest| {
     key.parse()
         .map(Self)
         .map_err(|wrong| Problem::invalid(format!("{wrong}")))
+});
+
+from_head!(PurchaseToken, |request: &HttpRequest| {
+    let token = single(request.headers(), "X-Purchase-Token")?;
+    Ok(PurchaseToken(token.map(str::to_owned)))
 });
 
 from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")

@@ -1,18 +1,23 @@
 //! Orders, as their owners see them.
 
 use super::Api;
-use super::extract::{Json, Key, OrderPath, SalePath, Shopper};
+use super::extract::{Json, Key, OrderPath, PurchaseToken, SalePath, Shopper};
 use super::problem::{Code, Problem};
 use super::views::Page;
 use crate::domain::ids::SaleId;
 use crate::domain::order::CancelOutcome;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
+use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
+use crate::domain::time::{self, from_millis};
 use crate::flow;
 use crate::metrics::Outcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::{Data, Query};
+use chrono::Utc;
 use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The body of a purchase.
@@ -51,12 +56,25 @@ pub async fn purchase(
     shopper: Shopper,
     SalePath(sale): SalePath,
     key: Key,
+    PurchaseToken(token): PurchaseToken,
     Json(body): Json<PurchaseBody>,
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let request = body.check(shopper, key)?;
+    let shared = Arc::clone(&api.shared);
     let outcome = api
-        .for_shopper(|app| async move { flow::purchase::purchase(&app, sale, &request).await })
+        .for_shopper(|app| async move {
+            let has_token = || {
+                let bound = Bound {
+                    sale,
+                    user: &request.user,
+                    key: &request.key,
+                };
+                let token = token.unwrap_or_default();
+                shared.token_keys.is_good(&token, &bound, Utc::now().timestamp())
+            };
+            flow::purchase::purchase(&app, sale, &request, has_token).await
+        })
         .await;
     let answer = outcome.and_then(answer);
     let code = match &answer {
@@ -87,6 +105,10 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
             Code::IdempotencyKeyReused,
             "this key belongs to an order with another sku or quantity",
         ),
+        PurchaseOutcome::TokenRequired => Problem::new(
+            Code::PurchaseTokenRequired,
+            "send X-Purchase-Token: one that POST /v1/sales/{id}/tokens gave for this Idempotency-Key within five minutes",
+        ),
         PurchaseOutcome::Banned => Problem::new(Code::Banned, "this account may not buy"),
         PurchaseOutcome::RateLimited { wait_ms } => Problem::rate_limited(wait_ms),
         PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
@@ -98,6 +120,40 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
         PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
         PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
     })
+}
+
+/// What a purchase token is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBody {
+    idempotency_key: String,
+}
+
+/// `POST /v1/sales/{id}/tokens`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn hand_out_token(
+    api: Data<Api>,
+    Shopper(user): Shopper,
+    SalePath(id): SalePath,
+    Json(body): Json<TokenBody>,
+) -> Result<HttpResponse, Problem> {
+    let key = body.idempotency_key.parse();
+    let key = key.map_err(|wrong| Problem::invalid(format!("idempotency_key: {wrong}")))?;
+    let sale = api
+        .for_shopper(move |app| async move { app.sales.fixed(id).await })
+        .await?;
+    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
+    let expires_at = Utc::now().timestamp() + LASTS_SECONDS;
+    let bound = Bound {
+        sale: sale.id,
+        user: &user,
+        key: &key,
+    };
+    let token = api.token_keys.sign(&bound, expires_at);
+    let expires_at = time::format(&from_millis(expires_at * 1000));
+    Ok(HttpResponse::Created().json(json!({"token": token, "expires_at": expires_at})))
 }
 
 /// `GET /v1/orders/{id}`

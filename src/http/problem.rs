@@ -41,6 +41,7 @@ codes! {
     IdempotencyKeyMissing "idempotency_key_missing" 400 "The header Idempotency-Key is missing"
     Unauthenticated       "unauthenticated"         401 "Authentication is needed"
     Banned                "banned"                  403 "The account is banned"
+    PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
     NotFound              "not_found"               404 "There is no such thing"
     SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"
     SoldOut               "sold_out"                409 "Sold out"

@@ -48,6 +48,7 @@ struct Row {
     rate_limit: i32,
     rate_window_ms: i64,
     durability: String,
+    guards: serde_json::Value,
     secret: Vec<u8>,
     created_at: DateTime<Utc>,
     retired: bool,
@@ -71,6 +72,8 @@ impl Row {
                 window_ms: self.rate_window_ms,
             },
             durability: word(&self.durability)?,
+            guards: serde_json::from_value(self.guards)
+                .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
             items,
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
@@ -83,7 +86,7 @@ impl Row {
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
-            payment_window_seconds, rate_limit, rate_window_ms, durability, secret, created_at, \
+            payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
             retired_at is not null as \"retired!\" from sales where " + $condition,
             $($argument),*)
     };
@@ -100,7 +103,7 @@ impl Ledger {
         let mut tx = begin(&self.api).await?;
         sqlx::query!(
             "insert into sales (sale_id, name, starts_at, ends_at, shards, payment_window_seconds, rate_limit, \
-             rate_window_ms, durability, secret) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+             rate_window_ms, durability, secret, guards) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             id,
             new.name,
             new.starts_at,
@@ -111,6 +114,7 @@ impl Ledger {
             new.purchase_rate.window_ms,
             new.durability.as_str(),
             secret.as_slice(),
+            serde_json::to_value(new.guards).unwrap_or_default(),
         )
         .execute(&mut *tx)
         .await

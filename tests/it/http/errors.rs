@@ -9,6 +9,7 @@ use actix_web::web::{self, Data};
 use actix_web::{App as HttpApp, HttpResponse, HttpServer};
 use flashsale::config::Secret;
 use flashsale::domain::guard::GuardSettings;
+use flashsale::domain::purchase_token::TokenKeys;
 use flashsale::guard::gate::Gate;
 use flashsale::http::extract::Tokens;
 use flashsale::http::problem::Problem;
@@ -26,6 +27,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
     let shared = Arc::new(Shared {
         metrics: Arc::default(),
         tokens: Tokens::new(JWT_SECRET.as_bytes()),
+        token_keys: TokenKeys::derived(JWT_SECRET.as_bytes()),
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
         gate: Arc::new(Gate::new(GuardSettings::default())),

@@ -13,3 +13,4 @@ mod orders;
 mod payments;
 mod purchase;
 mod sales;
+mod tokens;

@@ -4,6 +4,7 @@ use super::reference::{Asked, EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_L
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
 use crate::support::raw::{Raw, arg};
 use flashsale::domain::event::Position;
+use flashsale::domain::guard::SaleGuards;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
@@ -141,6 +142,7 @@ fn sale() -> Sale {
             window_ms: WINDOW_MS,
         },
         durability: Durability::Redis,
+        guards: SaleGuards::default(),
         items: (0..SKUS.len()).map(item).collect(),
         secret: SaleSecret(SECRET),
         created_at: from_millis(START),

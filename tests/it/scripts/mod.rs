@@ -23,6 +23,7 @@ mod withdraw;
 use crate::support::raw::{Dump, Raw, arg};
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::guard::SaleGuards;
 use flashsale::domain::ids::{OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::purchase::PurchaseRequest;
@@ -99,6 +100,7 @@ fn sale() -> Sale {
             window_ms: 60_000,
         },
         durability: Durability::Redis,
+        guards: SaleGuards::default(),
         items: vec![item("A", 10, 5), item("B", 4, 2)],
         secret: SaleSecret([9; 32]),
         created_at: from_millis(START),
