@@ -185,7 +185,7 @@ stock = 5
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
         assert_eq!(
             keys(&example),
-            "durability ends_at items name payment_window_seconds purchase_rate shards starts_at"
+            "durability ends_at guards items name payment_window_seconds purchase_rate shards starts_at"
         );
         assert_eq!(
             keys(&example["items"][0]),

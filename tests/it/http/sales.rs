@@ -135,8 +135,8 @@ async fn availability_says_available_then_low_then_sold_out_and_back() {
 #[tokio::test]
 async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
     let app = TestApp::start_api_only().await;
-    let starts_at = Utc::now() + TimeDelta::milliseconds(1_500);
-    let ends_at = starts_at + TimeDelta::milliseconds(1_000);
+    let starts_at = Utc::now() + TimeDelta::milliseconds(4_000);
+    let ends_at = starts_at + TimeDelta::milliseconds(2_000);
     let sale = sale_with(&json!({
         "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 1000, "per_user_limit": 1000,
     }));
