@@ -3,10 +3,11 @@
 use crate::support::crowd::{PATIENCE, PRICE, Terms, World, bought, cancel, payment};
 use crate::support::poll::{Patience, within};
 use chrono::{TimeDelta, Utc};
+use flashsale::domain::fault::Fault;
 use flashsale::domain::order::{CancelOutcome, OrderState};
-use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
-use flashsale::flow;
+use flashsale::flow::{self, App};
 use futures_util::future::{join, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -87,6 +88,18 @@ async fn a_payment_at_the_deadline_is_applied_or_owed_back_and_the_order_paid_or
     }
 }
 
+/// Pays, and sends it again while the answer is 503, as the provider does.
+async fn pay(app: &App, payment: &Payment) -> PaymentOutcome {
+    let patience = Patience::of(PATIENCE);
+    loop {
+        match flow::pay::pay(app, payment).await {
+            Ok(outcome) => return outcome,
+            Err(fault) => assert!(fault.is_passing(), "{fault}"),
+        }
+        patience.pause("a payment has an outcome").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     let world = World::new().await;
@@ -105,11 +118,11 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
         let (app, other) = (Arc::clone(&apps[n % 3]), Arc::clone(&apps[(n + 1) % 3]));
         tokio::spawn(async move {
             let payment = payment(&user, order.id, 1);
-            let paying = join(flow::pay::pay(&app, &payment), flow::pay::pay(&other, &payment));
+            let paying = join(pay(&app, &payment), pay(&other, &payment));
             let cancelling = join(cancel(&app, order.id, &user), cancel(&other, order.id, &user));
             let ((one, two), cancelled) = Box::pin(join(paying, cancelling)).await;
-            let mut paid = [one.unwrap(), two.unwrap()].into_iter();
-            let paid = paid.find(|it| *it != PaymentOutcome::Duplicate).unwrap();
+            // Where the first answer was lost on the way, both are told that it was there before.
+            let paid = [one, two].into_iter().find(|it| *it != PaymentOutcome::Duplicate);
             (order.id, user, paid, cancelled)
         })
     });
@@ -119,7 +132,8 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     )
     .await;
     for run in expiring {
-        run.unwrap();
+        // What one leaves, another does.
+        assert!(run.as_ref().map_or_else(Fault::is_passing, |_| true), "{run:?}");
     }
     for race in races {
         let (order, user, paid, cancelled) = race.unwrap();
@@ -133,7 +147,7 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
             OrderState::Cancelled | OrderState::Expired => PaymentOutcome::RefundDue,
             other => panic!("{other}"),
         };
-        assert_eq!(paid, expected, "{state}");
+        assert!(paid.is_none_or(|paid| paid == expected), "{state}: {paid:?}");
         for cancelled in [cancelled.0, cancelled.1] {
             match cancelled {
                 CancelOutcome::Cancelled(_) => assert_eq!(state, OrderState::Cancelled),
