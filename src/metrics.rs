@@ -60,8 +60,8 @@ pub struct Metrics {
     pub guard_refusals: Family<Guarding, Counter>,
     /// Requests a second that this instance takes; 0 is without a limit.
     pub gateway_rate: Gauge,
-    /// Requests of shoppers that are being answered.
-    pub requests_in_flight: Gauge,
+    /// Purchases that are being answered.
+    pub purchases_in_flight: Gauge,
 }
 
 impl Default for Metrics {
@@ -78,7 +78,7 @@ impl Default for Metrics {
             alerts: Family::default(),
             guard_refusals: Family::default(),
             gateway_rate: Gauge::default(),
-            requests_in_flight: Gauge::default(),
+            purchases_in_flight: Gauge::default(),
         };
         metrics.registered()
     }
@@ -119,9 +119,9 @@ impl Metrics {
             self.gateway_rate.clone(),
         );
         registry.register(
-            "requests_in_flight",
-            "Requests of shoppers that are being answered",
-            self.requests_in_flight.clone(),
+            "purchases_in_flight",
+            "Purchases that are being answered",
+            self.purchases_in_flight.clone(),
         );
         self
     }

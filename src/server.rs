@@ -198,6 +198,14 @@ async fn serve_http(
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let gate = Arc::new(Gate::new(config.guards));
+    // Who may not come in any more, before anybody does.
+    let learned = tokio::time::timeout(RECONCILE_MAX, async {
+        flow::bans::learn(&app).await?;
+        app.sales.learn().await
+    });
+    if !matches!(learned.await, Ok(Ok(()))) {
+        tracing::warn!("it is not known yet which sessions have ended and which sales there are");
+    }
     let following = {
         let (app, gate, metrics, configured) =
             (Arc::clone(&app), Arc::clone(&gate), Arc::clone(&metrics), config.guards);

@@ -80,14 +80,17 @@ impl Ban {
         }
     }
 
-    /// Whether a token that was issued then is no longer taken; one that does not say when never is, once sessions were
-    /// ended.
+    /// Whether a token that was issued then is no longer taken. One that does not say when is not taken while the account is
+    /// banned.
     #[must_use]
-    pub fn has_ended(&self, issued_at: Option<i64>) -> bool {
+    pub fn has_ended(&self, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
         let Some(from) = self.sessions_from else {
             return false;
         };
-        issued_at.is_none_or(|issued_at| issued_at < from.timestamp() + i64::from(from.timestamp_subsec_nanos() > 0))
+        match issued_at {
+            Some(issued_at) => issued_at < from.timestamp() + i64::from(from.timestamp_subsec_nanos() > 0),
+            None => self.lifted_at.is_none() && self.banned_until.is_none_or(|until| now < until),
+        }
     }
 }
 
@@ -144,11 +147,17 @@ mod tests {
     #[test]
     fn tokens_from_before_the_end_of_the_sessions_are_over() {
         let mut ban = ban(None, false);
-        assert!(!ban.has_ended(None) && !ban.has_ended(Some(0)));
-        let from = ban.banned_at + TimeDelta::milliseconds(1);
+        let now = ban.banned_at;
+        assert!(!ban.has_ended(None, now) && !ban.has_ended(Some(0), now));
+        let from = now + TimeDelta::milliseconds(1);
         ban.sessions_from = Some(from);
-        assert!(ban.has_ended(None));
-        assert!(ban.has_ended(Some(from.timestamp())));
-        assert!(!ban.has_ended(Some(from.timestamp() + 1)));
+        assert!(ban.has_ended(Some(from.timestamp()), now));
+        assert!(!ban.has_ended(Some(from.timestamp() + 1), now));
+        // Whoever does not say since when: as long as the ban holds.
+        assert!(ban.has_ended(None, now));
+        ban.banned_until = Some(now);
+        assert!(!ban.has_ended(None, now) && ban.has_ended(None, now - TimeDelta::milliseconds(1)));
+        (ban.banned_until, ban.lifted_at) = (None, Some(now));
+        assert!(!ban.has_ended(None, now) && ban.has_ended(Some(0), now));
     }
 }

@@ -79,7 +79,7 @@ settings! {
     adaptive_max_rate
     /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
     adaptive_latency_ms
-    /// With more requests than this being answered at once, too.
+    /// With more purchases than this being answered at once, too.
     adaptive_in_flight
     /// An account that looks at sales more often than this within a minute is told to the operators.
     browsing_alert_above

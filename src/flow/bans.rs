@@ -12,18 +12,29 @@ use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
+use chrono::Utc;
 use futures_util::future::try_join_all;
+use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 /// Accounts read in one step.
 const PAGE_MAX: i64 = 1000;
+/// For so long after a guard has begun to ban an account, none does again.
+const BANNING: Duration = Duration::from_secs(10);
 /// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
 const ENDED_MAX: usize = 1_000_000;
 
-/// Accounts whose sessions were ended, as far as this process has heard.
-#[derive(Default)]
-pub struct Bans(RwLock<Heard>);
+/// Accounts whose sessions were ended, as far as this process has heard, and those that its guards are banning.
+pub struct Bans(RwLock<Heard>, Cache<UserId, ()>);
+
+impl Default for Bans {
+    fn default() -> Self {
+        let banning = Cache::builder().max_capacity(100_000).time_to_live(BANNING);
+        Self(RwLock::default(), banning.build())
+    }
+}
 
 #[derive(Default)]
 struct Heard {
@@ -33,11 +44,17 @@ struct Heard {
 }
 
 impl Bans {
+    /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
+    pub(super) async fn begins(&self, user: &UserId) -> bool {
+        self.1.entry(user.clone()).or_insert_with(async {}).await.is_fresh()
+    }
+
     /// Whether a token of this account that was issued then is no longer taken.
     #[must_use]
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
         let heard = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        heard.ended.get(user).is_some_and(|ban| ban.has_ended(issued_at))
+        let ban = heard.ended.get(user);
+        ban.is_some_and(|ban| ban.has_ended(issued_at, Utc::now()))
     }
 }
 
@@ -70,13 +87,15 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
     }
 }
 
-/// Bans an account.
+/// Bans an account; `None` when a guard would, and it has been decided already.
 ///
 /// # Errors
 /// A fault says that not every shard is certain to know; the messages are delivered all the same if it was decided.
-pub async fn ban(app: &App, new: &NewBan) -> Result<Ban, Fault> {
+pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
     let ban = app.ledger.ban(new).await?;
-    tell(app).await;
+    if ban.is_some() {
+        tell(app).await;
+    }
     Ok(ban)
 }
 
@@ -109,6 +128,9 @@ async fn tell(app: &App) {
 /// # Errors
 /// A fault leaves some untold.
 pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>) -> Result<(), Fault> {
+    let life = |shard: u16| lives.get(&shard).map(|life| Some(*life));
+    // Also what was lifted: shoppers without orders may stand in a shard from an earlier life.
+    tell_these(app, sale, &app.ledger.recent_bans().await?, life).await?;
     let mut after: Option<UserId> = None;
     loop {
         let page = app.ledger.banned(after.as_ref(), PAGE_MAX).await?;
@@ -116,15 +138,32 @@ pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>)
             return Ok(());
         };
         after = Some(last.user.clone());
-        let bans = page.iter().filter_map(|ban| {
-            let home = home_shard(&sale.secret.0, &ban.user, sale.shards);
-            let life = lives.get(&home)?;
-            let key = ShardKey {
-                sale: sale.id,
-                shard: home,
-            };
-            Some(app.stock.ban(key, ban, Some(*life)))
-        });
-        try_join_all(bans).await?;
+        tell_these(app, sale, &page, life).await?;
     }
+}
+
+/// Tells shards that were found whole on another server of what was decided a moment ago: what they have lost of that shows
+/// in no counter.
+///
+/// # Errors
+/// A fault leaves some untold.
+pub(super) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let recent = app.ledger.recent_bans().await?;
+    tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
+}
+
+/// Tells the home shards of these accounts, in the lives that are named; those of which none is named are not told.
+async fn tell_these(
+    app: &App,
+    sale: &Sale,
+    bans: &[Ban],
+    life: impl Fn(u16) -> Option<Option<i64>>,
+) -> Result<(), Fault> {
+    let calls = bans.iter().filter_map(|ban| {
+        let shard = home_shard(&sale.secret.0, &ban.user, sale.shards);
+        let life = life(shard)?;
+        Some(app.stock.ban(ShardKey { sale: sale.id, shard }, ban, life))
+    });
+    try_join_all(calls).await?;
+    Ok(())
 }

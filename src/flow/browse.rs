@@ -42,6 +42,8 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
             app.ledger.raise_alert(AlertKind::Browsing, user, &detail).await
         }
         Verdict::Passed { .. } => Ok(()),
+        // Of many looks that come at once, one is enough; until the tokens are over, there are more.
+        Verdict::Limited { .. } if !app.bans.begins(user).await => Ok(()),
         Verdict::Limited { .. } => {
             let reason = format!("more than {ban_above} looks within a minute");
             let new = NewBan {
@@ -52,7 +54,9 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
                 end_sessions: true,
             };
             // It must not look on with the same token, here at least from now on.
-            bans::ban(app, &new).await?;
+            if bans::ban(app, &new).await?.is_none() {
+                return Ok(());
+            }
             bans::learn(app).await?;
             app.ledger.raise_alert(AlertKind::BrowsingBan, user, &reason).await
         }

@@ -209,7 +209,8 @@ impl Permits {
         self.state().superseded.contains(&shard)
     }
 
-    fn holds(&self, shard: ShardKey) -> bool {
+    /// Whether this process knows a shard to be whole, and lets it sell.
+    pub(super) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
     }
 }

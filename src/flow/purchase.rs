@@ -17,6 +17,7 @@ use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::ShardAnswer;
+use crate::stock::record::BuyerRecord;
 use crate::{bugs, crash};
 use std::time::Duration;
 
@@ -136,15 +137,33 @@ pub async fn purchase(
 async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<bool, Fault> {
     let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
     if !sale.is_in_stock() {
-        return Ok(app.ledger.order(order).await?.is_some());
+        return Ok(false);
     }
     let home = ShardKey {
         sale: sale.id,
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
-    let buyer = app.stock.read_buyer(home, &request.user).await?;
-    let is_here = buyer.orders.iter().any(|(id, _)| *id == order);
-    Ok(is_here || (buyer.elsewhere && app.ledger.order(order).await?.is_some()))
+    let is_here = |buyer: &BuyerRecord| buyer.orders.iter().any(|(id, _)| *id == order);
+    let mut buyer = app.stock.read_buyer(home, &request.user).await?;
+    if !is_here(&buyer) && !app.permits.holds(home) {
+        // It may have been forgotten, and come back.
+        if !app.permits.sells_again(home, PATIENCE).await {
+            return Err(Fault::Incomplete("the shard is being reconciled".to_owned()));
+        }
+        buyer = app.stock.read_buyer(home, &request.user).await?;
+    }
+    if is_here(&buyer) {
+        return Ok(true);
+    }
+    if !buyer.elsewhere {
+        return Ok(false);
+    }
+    if !app.sales.may_doubt() {
+        return Err(Fault::Unavailable(
+            "too many orders of long ago are asked for".to_owned(),
+        ));
+    }
+    Ok(app.ledger.order(order).await?.is_some())
 }
 
 /// What becomes of a request for what the sale does not have: its key comes first here, too. A flood of them is answered

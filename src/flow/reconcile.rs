@@ -4,10 +4,10 @@
 //! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
-use super::App;
 use super::audit::{compare, shard_differences, units_add_up};
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
+use super::{App, bans};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -83,6 +83,9 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         let mut found = Vec::new();
         for (shard, run_id) in servers {
             app.stock.set_state(&now, shard).await?;
+            if moved.iter().any(|it| it.shard == shard) {
+                Box::pin(bans::tell_recent(app, &now, &[shard])).await?;
+            }
             let key = ShardKey { sale: sale.id, shard };
             let wrote = app.stock.last_event(key).await?;
             found.push(Found {

@@ -109,6 +109,16 @@ impl SaleBook {
         newest.abs_diff(number) > NEAR || self.doubts.check().is_err()
     }
 
+    /// Whether there is a sale of this id, as far as this process knows.
+    #[must_use]
+    pub fn knows(&self, id: SaleId) -> bool {
+        self.known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ids
+            .contains(&id)
+    }
+
     /// Whether what is probably not there may be looked for once more.
     pub(super) fn may_doubt(&self) -> bool {
         self.doubts.check().is_ok()

@@ -49,7 +49,7 @@ async fn adapt(gate: &Gate, metrics: &Metrics) {
         steps.tick().await;
         gate.adapt();
         metrics.gateway_rate.set(gate.rate().into());
-        metrics.requests_in_flight.set(gate.in_flight().into());
+        metrics.purchases_in_flight.set(gate.in_flight().into());
     }
 }
 
@@ -64,6 +64,6 @@ async fn count(app: &App) {
     loop {
         tokio::time::sleep(ADD_UP_EVERY).await;
         // What could not be added up is kept.
-        let _later = timeout(LOOK_MAX, stopped::add_up(app)).await;
+        let _later = stopped::add_up(app).await;
     }
 }

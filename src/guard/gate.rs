@@ -10,7 +10,7 @@ use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLim
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a bucket holds and gets in a second. A request costs as many cells as its rate is less than that, so a rate may
 /// change from one request to the next without the bucket being made anew.
@@ -42,12 +42,15 @@ pub struct Gate {
     in_flight: AtomicU32,
 }
 
-/// A request that has come in; it is being answered until this is dropped.
-pub struct Inside<'a>(&'a Gate);
+/// A purchase that has come in; it is being answered until this is dropped.
+pub struct Inside<'a>(&'a Gate, Instant);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let settings = self.0.settings();
+        let latency_max = Duration::from_millis(settings.adaptive_latency_ms.into());
+        self.0.adaptive.answered(self.1.elapsed(), latency_max);
     }
 }
 
@@ -101,7 +104,7 @@ impl Gate {
         self.instance_rate.load(Ordering::Relaxed)
     }
 
-    /// How many requests are being answered.
+    /// How many purchases are being answered.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
@@ -117,7 +120,7 @@ impl Gate {
     ///
     /// # Errors
     /// Which layer stopped it, and for how long.
-    pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<Inside<'_>, Refusal> {
+    pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
         let refused = |layer| move |wait| Refusal { layer, wait };
         let rate = self.address_rate.load(Ordering::Relaxed);
         if let Some(cost) = cost(rate)
@@ -136,9 +139,15 @@ impl Gate {
         if rate > 0 {
             self.shared.take(stock, rate).await.map_err(refused(Layer::Shared))?;
         }
+        Ok(())
+    }
+
+    /// Notes that a purchase has come in whole, and is being answered until what is returned is dropped.
+    #[must_use]
+    pub fn enter(&self) -> Inside<'_> {
         let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.adaptive.in_flight(now);
-        Ok(Inside(self))
+        Inside(self, Instant::now())
     }
 
     fn pass_address(&self, client: &Client, cost: NonZeroU32) -> Result<(), Duration> {
@@ -146,13 +155,6 @@ impl Gate {
             Ok(Err(not_until)) => Err(not_until.wait_time_from(DefaultClock::default().now())),
             _ => Ok(()),
         }
-    }
-
-    /// Notes how long a purchase took.
-    pub fn answered(&self, took: Duration) {
-        let settings = self.settings();
-        let latency_max = Duration::from_millis(settings.adaptive_latency_ms.into());
-        self.adaptive.answered(took, latency_max);
     }
 }
 

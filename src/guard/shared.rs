@@ -7,12 +7,14 @@ use crate::stock::limit::{Asking, Taken};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// What one call takes at the most: as many tokens as come in this time, over all instances.
 const BULK: f64 = 0.05;
 /// How long nobody asks again after the bucket was found empty, at the least.
 const EMPTY_MIN: Duration = Duration::from_millis(20);
+/// How long Redis is waited for, while others wait for that.
+const ASK_MAX: Duration = Duration::from_millis(100);
 /// How long requests pass uncounted when Redis does not say: what they ask of it will be refused there.
 const SILENT: Duration = Duration::from_millis(500);
 /// The bucket's name among all that is limited.
@@ -61,19 +63,27 @@ impl SharedBucket {
             request: [0; 16],
             now: None,
         };
-        match stock.take_tokens((rate, rate), wanted, 1.0, &asking).await {
-            Ok(Taken::Some { taken, .. }) => {
+        // Whoever gives up on this meanwhile leaves the others the same.
+        asked.silent_until = Some(now + SILENT);
+        let taken = timeout(ASK_MAX, stock.take_tokens((rate, rate), wanted, 1.0, &asking)).await;
+        let Ok(Ok(taken)) = taken else {
+            return Ok(());
+        };
+        asked.silent_until = None;
+        match taken {
+            Taken::Some { taken, .. } => {
+                #[expect(clippy::cast_possible_truncation, reason = "at most a twentieth of a million")]
+                if taken < wanted as i64 * TOKEN {
+                    // That was all there was.
+                    asked.empty_until = Some(now + EMPTY_MIN);
+                }
                 self.left.fetch_add(taken - TOKEN, Ordering::Relaxed);
                 Ok(())
             }
-            Ok(Taken::Limited { wait_ms }) => {
+            Taken::Limited { wait_ms } => {
                 let wait = millis(wait_ms).max(EMPTY_MIN);
                 asked.empty_until = Some(now + wait);
                 Err(wait)
-            }
-            Err(_) => {
-                asked.silent_until = Some(now + SILENT);
-                Ok(())
             }
         }
     }

@@ -9,11 +9,10 @@ use crate::guard::gate::Refusal;
 use crate::metrics::Guarding;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
-use std::time::Instant;
+use std::borrow::Cow;
 
 /// What proxies write.
 const FORWARDED: &str = "X-Forwarded-For";
@@ -29,34 +28,25 @@ pub async fn gateway<B: MessageBody + 'static>(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    let inside = match api.gate.admit(&api.app.stock, || client_of(&api, &request)).await {
-        Ok(inside) => inside,
-        Err(refusal) => {
-            count(&api, &request, refusal.layer);
-            let response = problem(refusal).error_response();
-            return Ok(request.into_response(response).map_into_right_body());
-        }
-    };
-    let buys = request.method() == Method::POST && request.path().ends_with("/orders");
-    let began = Instant::now();
-    let answer = next.call(request).await;
-    drop(inside);
-    if buys {
-        api.gate.answered(began.elapsed());
+    if let Err(refusal) = api.gate.admit(&api.app.stock, || client_of(&api, &request)).await {
+        count(&api, &request, refusal.layer);
+        let response = problem(refusal).error_response();
+        return Ok(request.into_response(response).map_into_right_body());
     }
-    Ok(answer?.map_into_left_body())
+    Ok(next.call(request).await?.map_into_left_body())
 }
 
 /// Whose request it is; nobody's if it came over no socket with an address.
 fn client_of(api: &Api, request: &ServiceRequest) -> Option<Client> {
     let socket = request.peer_addr()?.ip();
-    let forwarded: Vec<&str> = request
-        .headers()
-        .get_all(FORWARDED)
-        // What is no text names nobody, and neither does what stands to its left.
-        .map(|list| list.to_str().unwrap_or_default())
-        .collect();
-    Some(client(socket, forwarded.into_iter(), &api.trusted_proxies))
+    let forwarded = request.headers().get_all(FORWARDED);
+    // A hop that is no text names nobody.
+    let forwarded: Vec<Cow<'_, str>> = forwarded.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
+    Some(client(
+        socket,
+        forwarded.iter().map(AsRef::as_ref),
+        &api.trusted_proxies,
+    ))
 }
 
 fn count(api: &Api, request: &ServiceRequest, layer: Layer) {
@@ -64,7 +54,7 @@ fn count(api: &Api, request: &ServiceRequest, layer: Layer) {
     api.metrics.guard_refusals.get_or_create(&label).inc();
     let sale = request.path().strip_prefix("/v1/sales/");
     let sale = sale.and_then(|rest| rest.split('/').next()?.parse::<SaleId>().ok());
-    if let Some(sale) = sale {
+    if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
         api.app.stopped.count(sale, layer);
     }
 }

@@ -61,6 +61,7 @@ pub async fn purchase(
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let request = body.check(shopper, key)?;
+    let _inside = api.gate.enter();
     let shared = Arc::clone(&api.shared);
     let outcome = api
         .for_shopper(|app| async move {

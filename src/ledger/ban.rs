@@ -40,12 +40,13 @@ impl Row {
 
 impl Ledger {
     /// Bans an account, and leaves a message for its home shard in every sale that is in Redis. Once its sessions were
-    /// ended, they stay so.
+    /// ended, they stay so. `None` when a guard would ban an account that is banned, or whose ban was lifted a moment ago:
+    /// an operator's word counts for more.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn ban(&self, new: &NewBan) -> Result<Ban, Fault> {
-        let mut tx = begin(&self.api).await?;
+    pub async fn ban(&self, new: &NewBan) -> Result<Option<Ban>, Fault> {
+        let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
             Row,
@@ -55,18 +56,41 @@ impl Ledger {
                  banned_at = now(), banned_until = excluded.banned_until, lifted_at = null, \
                  sessions_from = coalesce(excluded.sessions_from, known.sessions_from), \
                  revision = known.revision % 32767 + 1, change = excluded.change \
+             where $6 or known.banned_until <= now() or known.lifted_at < now() - interval '2 minutes' \
              returning user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change",
             new.user.as_str(),
             new.reason,
             new.banned_by.as_str(),
             new.until,
-            new.end_sessions
+            new.end_sessions,
+            new.banned_by == BannedBy::Operator
         )
-        .fetch_one(&mut *tx)
+        .fetch_optional(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
         decided(tx, &new.user).await?;
-        row.into_ban()
+        row.into_ban().map(Some)
+    }
+
+    /// The decisions of the last minutes, bans and lifts, at most ten thousand of them: a Redis that has lost its last
+    /// moment may have forgotten them.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn recent_bans(&self) -> Result<Vec<Ban>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where greatest(banned_at, lifted_at) > now() - interval '10 minutes' \
+             order by change desc limit 10000"
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_ban).collect()
     }
 
     /// Lifts an account's ban; `None` when it has none that could be lifted.
@@ -74,7 +98,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn lift_ban(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
-        let mut tx = begin(&self.api).await?;
+        let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
             Row,
@@ -123,7 +147,7 @@ impl Ledger {
             after.map_or("", UserId::as_str),
             max
         )
-        .fetch_all(&self.api)
+        .fetch_all(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
         rows.into_iter().map(Row::into_ban).collect()
@@ -149,8 +173,9 @@ impl Ledger {
     }
 }
 
-/// One decision after the other, so that they become visible in the order of their numbers.
-async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
+/// One decision after the other, so that they become visible in the order of their numbers, and none while a sale begins to
+/// be loaded: it is told of those before, and they of it.
+pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('bans', 0)) as locked")
         .execute(&mut **tx)
         .await

@@ -480,6 +480,15 @@ impl RebuildClaim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
+        // Those have been sent away as long as the shards were being written.
+        sqlx::query!(
+            "update outbox set not_before = now() where sale_id = $1 and shard = any($2)",
+            self.sale.0,
+            &self.shards
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
         let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State)).collect();
         send_all(&mut self.tx, self.sale, &messages)
             .await

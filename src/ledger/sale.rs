@@ -1,5 +1,6 @@
 //! Sales: created, loaded, opened, paused, closed, retired.
 
+use super::ban::lock_changes;
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
@@ -236,6 +237,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn begin_loading(&self, id: SaleId) -> Result<Loading, Fault> {
         let mut tx = begin(&self.api).await?;
+        lock_changes(&mut tx).await?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
             return Ok(Loading::NotFound);
         };

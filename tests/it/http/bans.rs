@@ -6,6 +6,7 @@ use chrono::{TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, Header};
 use reqwest::Method;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 async fn ban(client: &Client, body: &Value) -> Answer {
     let request = client.request(Method::POST, Who::Operator, "/v1/admin/bans");
@@ -170,8 +171,13 @@ async fn ended_sessions_are_over_everywhere_and_a_new_one_may_begin() {
             .no(404, "not_found");
         client.get(Who::Bearer(&issued("ada", 5)), &path).await.ok(200);
     }
-    // Lifting a ban brings no session back.
+    // Lifting a ban brings no session back; a token that does not say since when it is was only kept out by the ban.
     lift(&app, "ada").await.ok(200);
+    poll::answer("the account is let in again", || async {
+        let answer = app.get(Who::Shopper("ada"), &path).await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
     app.get(Who::Bearer(&old), &path).await.no(401, "unauthenticated");
 }
 
@@ -184,8 +190,9 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
     let app = TestApp::with("all", &variables).await;
     let id = app.load_sale(&sale()).await;
     let path = format!("/v1/sales/{id}");
-    let token = issued("bot", 0);
-    let order = app.buy("quiet", &id, "k", 1).await.ok(201).id();
+    let (bot, quiet) = (&format!("bot-{}", Uuid::new_v4()), &format!("quiet-{}", Uuid::new_v4()));
+    let token = issued(bot, 0);
+    let order = app.buy(quiet, &id, "k", 1).await.ok(201).id();
     let alerts = async || {
         let listed = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body;
         listed["data"].as_array().unwrap().clone()
@@ -198,25 +205,25 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
     looks(Who::Bearer(&token), 10).await;
     // Reading one's own orders is no browsing, and neither is looking without saying who one is.
     for _ in 0..30 {
-        app.get(Who::Shopper("quiet"), &format!("/v1/orders/{order}"))
+        app.get(Who::Shopper(quiet), &format!("/v1/orders/{order}"))
             .await
             .ok(200);
-        app.orders("quiet", &id).await.ok(200);
+        app.orders(quiet, &id).await.ok(200);
     }
     looks(Who::Nobody, 30).await;
-    looks(Who::Shopper("quiet"), 10).await;
+    looks(Who::Shopper(quiet), 10).await;
     assert_eq!(alerts().await, Vec::<Value>::new());
     looks(Who::Bearer(&token), 1).await;
     poll::answer("the operators are told", || async {
         let alerts = alerts().await;
-        (alerts.len() == 1 && alerts[0]["kind"] == "browsing" && alerts[0]["user"] == "bot").then_some(())
+        (alerts.len() == 1 && alerts[0]["kind"] == "browsing" && alerts[0]["user"] == bot.as_str()).then_some(())
     })
     .await;
     looks(Who::Bearer(&token), 9).await;
-    app.buy("bot", &id, "twenty", 1).await.ok(201);
+    app.buy(bot, &id, "twenty", 1).await.ok(201);
     looks(Who::Bearer(&token), 1).await;
     poll::answer("the account is banned", || async {
-        let answer = app.buy("bot", &id, "more", 1).await;
+        let answer = app.buy(bot, &id, "more", 1).await;
         match answer.status {
             // A token that does not say when it was issued ends with the others.
             401 => Some(()),
@@ -230,20 +237,20 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
         .no(401, "unauthenticated");
     poll::answer("the operators are told of that, too", || async {
         let alerts = alerts().await;
-        (alerts[0]["kind"] == "browsing_ban" && alerts[0]["user"] == "bot" && alerts.len() == 2).then_some(())
+        (alerts[0]["kind"] == "browsing_ban" && alerts[0]["user"] == bot.as_str() && alerts.len() == 2).then_some(())
     })
     .await;
     let listed = app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body;
     assert_eq!(listed["data"][0]["banned_by"], "browsing");
     assert!(listed["data"][0]["banned_until"].is_string());
     // He may come back, and may not buy.
-    let again = issued("bot", 5);
+    let again = issued(bot, 5);
     let request = app.request(Method::POST, Who::Bearer(&again), &format!("/v1/sales/{id}/orders"));
     let request = request
         .header("Idempotency-Key", "n")
         .json(&json!({"sku": "phone", "quantity": 1}));
     app.send(request).await.no(403, "banned");
-    app.buy("quiet", &id, "still", 1).await.ok(201);
+    app.buy(quiet, &id, "still", 1).await.ok(201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,4 +273,46 @@ async fn the_command_bans_lists_and_lifts() {
     assert!(again.stderr.contains("not_found"), "{again:?}");
     app.run(&["ban", "add", "ada", "--reason", "r", "--for", "soon"])
         .ended(2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_guard_changes_what_an_operator_has_decided() {
+    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_BAN_ABOVE", "3")]).await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/sales/{id}");
+    let bans = async || app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body["data"].clone();
+    let (bot, eager) = (&format!("bot-{}", Uuid::new_v4()), &format!("eager-{}", Uuid::new_v4()));
+    ban(&app, &json!({"user": bot, "reason": "for ever"})).await.ok(201);
+    let before = bans().await;
+    let token = issued(bot, 5);
+    for _ in 0..30 {
+        app.get(Who::Bearer(&token), &path).await.ok(200);
+    }
+    // Another who looks as often is banned, once; what was to come of the first one has come by then.
+    let other = issued(eager, 5);
+    for _ in 0..30 {
+        app.get(Who::Bearer(&other), &path).await.ok(200);
+    }
+    poll::answer("the other is banned", || async {
+        let bans = bans().await;
+        (bans.as_array()?.len() == 2).then_some(())
+    })
+    .await;
+    assert_eq!(bans().await[0], before[0]);
+    let alerts = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body["data"].clone();
+    let of = |user: &str| {
+        alerts
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|alert| alert["user"] == user)
+            .count()
+    };
+    assert_eq!((of(bot), of(eager)), (0, 1), "{alerts}");
+    // What is lifted stays lifted, however much he looks.
+    lift(&app, bot).await.ok(200);
+    for _ in 0..10 {
+        app.get(Who::Bearer(&token), &path).await.ok(200);
+    }
+    lift(&app, bot).await.no(404, "not_found");
 }

@@ -138,7 +138,8 @@ async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
     let starts_at = Utc::now() + TimeDelta::milliseconds(4_000);
     let ends_at = starts_at + TimeDelta::milliseconds(2_000);
     let sale = sale_with(&json!({
-        "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 1000, "per_user_limit": 1000,
+        "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 10_000, "per_user_limit": 10_000,
+        "purchase_rate": {"limit": 100_000, "window_ms": 60_000},
     }));
     let id = app.create_sale(&sale).await;
     let loaded = app.operate(&id, "preload").await.ok(200);
