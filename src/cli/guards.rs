@@ -81,11 +81,11 @@ fn table(guards: &Value) -> String {
     }
     let number = |name: &str| guards.get(name).and_then(Value::as_u64).unwrap_or(0);
     let rate = match number("rate") {
-        0 => "all that comes".to_owned(),
-        rate => format!("{rate} requests a second"),
+        0 => "has no limit of its own".to_owned(),
+        rate => format!("takes {rate} requests a second"),
     };
     format!(
-        "{}\nthis instance takes {rate}, and is answering {}\n",
+        "{}\nthis instance {rate}, and is answering {} purchases\n",
         table.render(),
         number("in_flight")
     )
@@ -129,7 +129,7 @@ mod tests {
             ["shared_rate", "5", "-", "5"]
         );
         assert!(
-            shown.ends_with("this instance takes all that comes, and is answering 3\n"),
+            shown.ends_with("this instance has no limit of its own, and is answering 3 purchases\n"),
             "{shown}"
         );
     }

@@ -26,13 +26,20 @@ const BANNING: Duration = Duration::from_secs(10);
 /// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
 const ENDED_MAX: usize = 1_000_000;
 
-/// Accounts whose sessions were ended, as far as this process has heard, and those that its guards are banning.
-pub struct Bans(RwLock<Heard>, Cache<UserId, ()>);
+/// What this process knows of accounts that may not buy.
+pub struct Bans {
+    heard: RwLock<Heard>,
+    /// Those that its guards have begun to ban a moment ago.
+    banning: Cache<UserId, ()>,
+}
 
 impl Default for Bans {
     fn default() -> Self {
         let banning = Cache::builder().max_capacity(100_000).time_to_live(BANNING);
-        Self(RwLock::default(), banning.build())
+        Self {
+            heard: RwLock::default(),
+            banning: banning.build(),
+        }
     }
 }
 
@@ -46,13 +53,17 @@ struct Heard {
 impl Bans {
     /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
     pub(super) async fn begins(&self, user: &UserId) -> bool {
-        self.1.entry(user.clone()).or_insert_with(async {}).await.is_fresh()
+        self.banning
+            .entry(user.clone())
+            .or_insert_with(async {})
+            .await
+            .is_fresh()
     }
 
     /// Whether a token of this account that was issued then is no longer taken.
     #[must_use]
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
-        let heard = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
         let ban = heard.ended.get(user);
         ban.is_some_and(|ban| ban.has_ended(issued_at, Utc::now()))
     }
@@ -65,13 +76,13 @@ impl Bans {
 pub async fn learn(app: &App) -> Result<usize, Fault> {
     let mut learned = 0;
     loop {
-        let change = app.bans.0.read().unwrap_or_else(PoisonError::into_inner).change;
+        let change = app.bans.heard.read().unwrap_or_else(PoisonError::into_inner).change;
         let decisions = app.ledger.bans_since(change, PAGE_MAX).await?;
         let Some(last) = decisions.last().map(|ban| ban.change) else {
             return Ok(learned);
         };
         learned += decisions.len();
-        let mut heard = app.bans.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = app.bans.heard.write().unwrap_or_else(PoisonError::into_inner);
         heard.change = last;
         for ban in decisions.into_iter().filter(|ban| ban.sessions_from.is_some()) {
             if heard.ended.len() >= ENDED_MAX {

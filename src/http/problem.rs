@@ -135,7 +135,10 @@ impl Problem {
     /// The sale's state does not allow what was asked.
     #[must_use]
     pub fn invalid_transition(state: SaleState) -> Self {
-        let detail = format!("the sale is {state}");
+        let detail = match state {
+            SaleState::Draft => "the sale is draft; preload it first".to_owned(),
+            other => format!("the sale is {other}"),
+        };
         Self {
             sale_state: Some(state),
             ..Self::new(Code::InvalidTransition, detail)
