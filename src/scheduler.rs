@@ -297,11 +297,25 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
             () = stop.cancelled() => break,
             () = next => {}
         }
+        let mut ended = Vec::new();
         while let Some(round) = rounds.try_join_next() {
-            news.tell(round.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))));
+            ended.push(round.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))));
+        }
+        if let Some(outcome) = to_tell(ended, rounds.is_empty()) {
+            news.tell(outcome);
         }
     }
     while rounds.join_next().await.is_some() {}
+}
+
+/// What rounds that ended at the same time have to tell: any trouble; that all is well only if they were the `last`, because
+/// a round leaves to another what that is at.
+fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<usize, Fault>> {
+    let trouble = ended.iter().position(Result::is_err);
+    match trouble {
+        Some(at) => Some(ended.swap_remove(at)),
+        None => ended.pop().filter(|_| last),
+    }
 }
 
 /// Says once that something does not work, and once that it works again.
@@ -338,4 +352,20 @@ async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
         metrics.alerts.get_or_create(&Outcome { outcome }).set(count);
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_found_nothing_to_do_beside_another_does_not_tell_that_all_is_well() {
+        let trouble = || Err(Fault::Unavailable("no answer".to_owned()));
+        assert!(to_tell(vec![Ok(0)], false).is_none());
+        assert!(to_tell(vec![], true).is_none());
+        assert!(matches!(to_tell(vec![Ok(0), Ok(1)], true), Some(Ok(_))));
+        for last in [false, true] {
+            assert!(matches!(to_tell(vec![Ok(0), trouble(), Ok(0)], last), Some(Err(_))));
+        }
+    }
 }
