@@ -1,5 +1,6 @@
 //! An order: a hold on units from its first moment, until it is paid or given back.
 
+use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::time;
 use chrono::{DateTime, Utc};
@@ -109,6 +110,15 @@ pub struct Order {
     /// Whose it is; nobody else is shown it.
     #[serde(skip)]
     pub user: UserId,
+}
+
+/// An order of the ledger, and the event that brought it there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The order.
+    pub order: Order,
+    /// Where its event stood in its shard's stream.
+    pub event: Position,
 }
 
 /// What came of asking to cancel an order.

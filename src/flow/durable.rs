@@ -5,9 +5,10 @@
 
 use super::App;
 use crate::bugs;
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
-use crate::domain::order::{Order, OrderState};
+use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::ledger::news::Told;
 use crate::stock::keys::ShardKey;
@@ -27,7 +28,7 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// Orders whose shoppers wait until the ledger has them, and the news of its commits.
 pub struct Arrivals {
-    waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Order>>>>,
+    waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>>,
     /// Some of them may have been committed where this process did not see it.
     look: Notify,
     /// Others may wait for what this process has committed.
@@ -51,14 +52,14 @@ impl Default for Arrivals {
 pub(super) struct Expected {
     arrivals: Arc<Arrivals>,
     id: OrderId,
-    arrival: oneshot::Receiver<Order>,
+    arrival: oneshot::Receiver<Accepted>,
 }
 
 impl Expected {
     /// Waits for the ledger to have it.
-    async fn arrived(mut self) -> Result<Order, Fault> {
+    async fn arrived(mut self) -> Result<Accepted, Fault> {
         match timeout(WAIT_MAX, &mut self.arrival).await {
-            Ok(Ok(order)) => Ok(order),
+            Ok(Ok(accepted)) => Ok(accepted),
             _ => Err(Fault::Unavailable(
                 "the order is not in the ledger yet; the same key tells later".to_owned(),
             )),
@@ -81,8 +82,8 @@ impl Drop for Expected {
 
 impl Arrivals {
     /// This process has taken in so many events, which brought these orders.
-    pub(super) fn committed(&self, events: usize, orders: &[Order]) {
-        orders.iter().for_each(|order| self.arrived(order));
+    pub(super) fn committed(&self, events: usize, orders: &[Accepted]) {
+        orders.iter().for_each(|accepted| self.arrived(accepted));
         if orders.len() < events {
             // The others were there before, or were refused.
             self.look.notify_one();
@@ -112,21 +113,23 @@ impl Arrivals {
         self.waiting().keys().copied().collect()
     }
 
-    fn arrived(&self, order: &Order) {
-        for shopper in self.waiting().remove(&order.id).into_iter().flatten() {
+    fn arrived(&self, accepted: &Accepted) {
+        for shopper in self.waiting().remove(&accepted.order.id).into_iter().flatten() {
             // It may have given up.
-            let _gone = shopper.send(order.clone());
+            let _gone = shopper.send(accepted.clone());
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<OrderId, Vec<oneshot::Sender<Order>>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>> {
         // No step under this lock can leave the map half changed.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits until an accepted order is as durable as its sale promises; `expected` since before it was accepted, if that
-/// was just now. `None`: the ledger refused the order, so its shopper has none.
+/// was just now. Says which order counts, and whether it is the one of this `event`: the ledger may have had the key's
+/// order before, from a Redis that this one knows nothing of, even of the same millisecond. `None`: the ledger refused
+/// the order, so its shopper has none.
 ///
 /// # Errors
 /// `Unavailable` when that takes too long: the order is there, and its key tells later what has become of it.
@@ -135,15 +138,16 @@ pub(super) async fn kept(
     sale: &Sale,
     home: ShardKey,
     order: Order,
+    event: Option<Position>,
     expected: Option<Expected>,
-) -> Result<Option<Order>, Fault> {
+) -> Result<Option<(Order, bool)>, Fault> {
     match sale.durability {
-        Durability::Redis => Ok(Some(order)),
-        Durability::Postgres if bugs::has("nobody waits for the ledger") => Ok(Some(order)),
+        Durability::Redis => Ok(Some((order, true))),
+        Durability::Postgres if bugs::has("nobody waits for the ledger") => Ok(Some((order, true))),
         Durability::Replica => {
             let buyer = app.stock.replicated_buyer(home, &order.user).await?;
             if buyer.orders.iter().any(|(id, _)| *id == order.id) {
-                Ok(Some(order))
+                Ok(Some((order, true)))
             } else {
                 // Another Redis answers now than the one that accepted it.
                 Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
@@ -158,7 +162,9 @@ pub(super) async fn kept(
                 app.arrivals.look.notify_one();
                 expected
             });
-            Ok(upheld(sale, expected.arrived().await?))
+            let found = expected.arrived().await?;
+            let is_this = Some(found.event) == event && found.order.created_at == order.created_at;
+            Ok(upheld(sale, found.order).map(|order| (order, is_this)))
         }
     }
 }
@@ -243,8 +249,8 @@ async fn look(app: &App) {
             continue;
         }
         // Without an answer the shoppers go on waiting, each as long as it may.
-        if let Ok(Ok(orders)) = timeout(LOOK_MAX, app.ledger.orders(&wanted)).await {
-            orders.iter().for_each(|order| app.arrivals.arrived(order));
+        if let Ok(Ok(orders)) = timeout(LOOK_MAX, app.ledger.accepted(&wanted)).await {
+            orders.iter().for_each(|accepted| app.arrivals.arrived(accepted));
         }
     }
 }

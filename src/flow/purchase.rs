@@ -77,15 +77,14 @@ pub async fn purchase(
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
                 app.drain_wanted.notify_one();
+                let event = record.event;
                 let order = record.into_order(order, &sale, request.user.clone(), false)?;
                 match sale.durability {
                     Durability::Redis => PurchaseOutcome::Reserved(order),
                     Durability::Replica | Durability::Postgres => {
-                        let accepted_at = order.created_at;
-                        match Box::pin(kept(app, &sale, home, order, expected.take())).await? {
-                            Some(order) if order.created_at == accepted_at => PurchaseOutcome::Reserved(order),
-                            // The ledger had the key's order before, from a Redis that this one knows nothing of.
-                            Some(order) => again(&sale, order, request),
+                        match Box::pin(kept(app, &sale, home, order, event, expected.take())).await? {
+                            Some((order, true)) => PurchaseOutcome::Reserved(order),
+                            Some((order, false)) => again(&sale, order, request),
                             None => PurchaseOutcome::SoldOut,
                         }
                     }
@@ -98,9 +97,9 @@ pub async fn purchase(
                     Durability::Redis => PurchaseOutcome::Replayed(order),
                     // The drain took it in when a replica had it.
                     Durability::Replica if drained => PurchaseOutcome::Replayed(order),
-                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None))
+                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None, None))
                         .await?
-                        .map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed),
+                        .map_or(PurchaseOutcome::SoldOut, |(order, _)| PurchaseOutcome::Replayed(order)),
                 }
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,

@@ -6,7 +6,7 @@ use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::order::{Order, OrderState};
+use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
@@ -37,7 +37,7 @@ pub struct Drained {
     /// Events that could not be taken in.
     pub dead: usize,
     /// The orders that are new and were not refused, where shoppers wait for them.
-    pub orders: Vec<Order>,
+    pub orders: Vec<Accepted>,
 }
 
 /// An order of a batch that fits the sale.
@@ -250,23 +250,25 @@ struct New {
 }
 
 /// The orders of a batch that are held by now, as the ledger has them.
-fn orders(sale: SaleId, rows: &[Row<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Order> {
+fn orders(sale: SaleId, rows: &[Row<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Accepted> {
     let held = rows.iter().filter_map(|row| {
-        let order = row.reserved;
-        Some(Order {
-            id: order.order,
+        let reserved = row.reserved;
+        let order = Order {
+            id: reserved.order,
             sale_id: sale,
             sku: row.sku.clone(),
-            quantity: order.quantity,
+            quantity: reserved.quantity,
             amount_minor: row.amount_minor,
             currency: row.currency.to_owned(),
             state: OrderState::Reserved,
             confirmed: true,
-            created_at: from_millis(order.created_at),
-            expires_at: *held.get(&order.order.0)?,
+            created_at: from_millis(reserved.created_at),
+            expires_at: *held.get(&reserved.order.0)?,
             paid_at: None,
-            user: order.user.clone(),
-        })
+            user: reserved.user.clone(),
+        };
+        let event = row.position;
+        Some(Accepted { order, event })
     });
     held.collect()
 }

@@ -4,9 +4,10 @@
 use super::outbox::{Message, send, send_all};
 use super::{Ledger, begin, commit, fault, small, unsigned, word};
 use crate::bugs;
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
-use crate::domain::order::{Order, OrderState};
+use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -26,6 +27,8 @@ pub(super) struct Row {
     pub(super) created_at: DateTime<Utc>,
     pub(super) expires_at: DateTime<Utc>,
     pub(super) paid_at: Option<DateTime<Utc>>,
+    pub(super) epoch: i64,
+    pub(super) seq: i64,
 }
 
 impl Row {
@@ -51,7 +54,7 @@ impl Row {
 macro_rules! select_orders {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
-            amount_minor, currency, state, created_at, expires_at, paid_at from orders where " + $condition,
+            amount_minor, currency, state, created_at, expires_at, paid_at, epoch, seq from orders where " + $condition,
             $($argument),*)
     };
 }
@@ -91,17 +94,19 @@ impl Ledger {
         row.map_err(|error| fault(&error))?.map(Row::into_order).transpose()
     }
 
-    /// Those of these orders that there are.
+    /// Those of these orders that there are, and their events.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn orders(&self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
+    pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
         let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
-        rows.map_err(|error| fault(&error))?
-            .into_iter()
-            .map(Row::into_order)
-            .collect()
+        let accepted = |row: Row| {
+            let (epoch, seq) = (row.epoch, row.seq);
+            let event = Position { epoch, seq };
+            row.into_order().map(|order| Accepted { order, event })
+        };
+        rows.map_err(|error| fault(&error))?.into_iter().map(accepted).collect()
     }
 
     /// A shopper's orders in a sale, oldest first, at most `max`.
