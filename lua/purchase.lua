@@ -11,7 +11,10 @@
 -- ARGV[2] quantity  1..100000 units
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
 -- ARGV[4] looked    the number of a LOOK, since when the ledger was asked and does not have the order; or empty
--- ARGV[5] now_ms    absent: ask TIME; stands in for it in tests
+-- ARGV[5] now_ms    absent or empty: ask TIME; stands in for it in tests
+-- ARGV[6] holds     absent or 0: any number; else how many unpaid orders the shopper may have at a time
+-- ARGV[7] cooldown  absent or 0: none; else milliseconds without buying after an order that was not paid, doubled for
+--                   each further one in a row, a day at most
 -- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
@@ -21,6 +24,8 @@
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the window is full for that long
 --         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while it is being loaded
+--         {'COOLING_DOWN', wait_ms}      too many of the shopper's last orders were not paid
+--         {'TOO_MANY_HOLDS'}             as many unpaid orders as there may be
 --         {'LIMIT_REACHED'}              more than the shopper may have of this item
 --         {'SHORT', available}           this shard holds too few units; others may hold more
 -- Retry:  the same key finds its order and returns it; a refused request counts once in its window.
@@ -112,6 +117,26 @@ for at = 1, #limits, 6 do
     break
   end
 end
+-- What the guards of unpaid holds go by: only where they are asked for is every order looked at.
+local holds, cooling_until = 0, 0
+if ARGV[6] then
+  local unpaid, last, at = 0, 0, 1
+  while at < #orders do
+    local its_state, _, _, created_at, resolved_at, length = unpack('>BI2I4I6I6B', orders, at + 16)
+    if its_state == 0 then
+      holds = holds + 1
+    elseif its_state == 1 then
+      unpaid = 0
+    elseif its_state == 3 or its_state == 2 and resolved_at - created_at > 60000 then
+      -- Whoever changes his mind within a minute has kept nothing from anybody.
+      unpaid, last = unpaid + 1, math.max(last, resolved_at)
+    end
+    at = at + 36 + length
+  end
+  if unpaid > 0 then
+    cooling_until = last + math.min(ARGV[7] * 2 ^ (unpaid - 1), 86400000)
+  end
+end
 local refusal
 if state == 0 then
   refusal = { 'NOT_OPEN', 'draft' }
@@ -121,8 +146,12 @@ elseif state == 2 then
   refusal = { 'NOT_OPEN', 'paused' }
 elseif now < starts_at then
   refusal = { 'NOT_OPEN', 'scheduled' }
+elseif now < cooling_until then
+  refusal = { 'COOLING_DOWN', cooling_until - now }
 elseif mine + quantity > unit_limit then
   refusal = { 'LIMIT_REACHED' }
+elseif holds > 0 and holds >= tonumber(ARGV[6]) and ARGV[6] ~= '0' then
+  refusal = { 'TOO_MANY_HOLDS' }
 elseif available < quantity then
   refusal = { 'SHORT', available }
 end

@@ -1,7 +1,8 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
 use crate::domain::guard::{GuardSettings, RATE_MAX};
-use crate::domain::purchase_token::TokenKeys;
+use crate::domain::sale_guards::SaleGuards;
+use crate::domain::token_keys::TokenKeys;
 use crate::domain::webhook;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 19] = [
+const VARIABLES: [&str; 20] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -34,6 +35,7 @@ const VARIABLES: [&str; 19] = [
     BROWSING_BAN_SECONDS,
     TRUSTED_PROXIES,
     TOKEN_KEYS,
+    SALE_GUARDS,
     LOG,
 ];
 /// Those that are numbers, which a file may also write without quotes.
@@ -67,6 +69,7 @@ const BROWSING_BAN_ABOVE: &str = "FLASHSALE_BROWSING_BAN_ABOVE";
 const BROWSING_BAN_SECONDS: &str = "FLASHSALE_BROWSING_BAN_SECONDS";
 /// The keys of purchase tokens.
 const TOKEN_KEYS: &str = "FLASHSALE_TOKEN_KEYS";
+const SALE_GUARDS: &str = "FLASHSALE_SALE_GUARDS";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
@@ -115,6 +118,8 @@ pub struct Config {
     pub webhook_secret: Secret<Vec<u8>>,
     /// The guards in front of what shoppers ask, as operators may change them while instances run.
     pub guards: GuardSettings,
+    /// What sales ask of their shoppers if their operator says nothing of it.
+    pub sale_guards: SaleGuards,
     /// The keys of purchase tokens; one that follows from the secret of shoppers' tokens, if none is named.
     pub token_keys: Secret<TokenKeys>,
     /// Proxies that are believed when they say for whom they ask.
@@ -264,6 +269,7 @@ impl Config {
             jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
             webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
             guards: guards(settings)?,
+            sale_guards: parsed(settings, SALE_GUARDS, "{}", sale_guards)?,
             token_keys: Secret(match settings.get(TOKEN_KEYS) {
                 Some(_) => parsed(settings, TOKEN_KEYS, "", TokenKeys::parse)?,
                 None => TokenKeys::derived(settings.get(JWT_SECRET).unwrap_or_default().as_bytes()),
@@ -312,6 +318,16 @@ fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
         }
     })?;
     Ok(guards)
+}
+
+/// The guards of sales that do not say.
+fn sale_guards(value: &str) -> Result<SaleGuards, String> {
+    let said = serde_json::from_str(value).map_err(|error| {
+        format!("is no JSON object ({error}); write it as in a sale, for example {{\"purchase_token\": true}}")
+    })?;
+    SaleGuards::default()
+        .with(said)
+        .map_err(|wrong| format!("says what cannot be: {wrong}"))
 }
 
 /// A list of networks or addresses, with commas in between.

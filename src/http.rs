@@ -16,7 +16,8 @@ pub mod webhooks;
 use crate::config::Secret;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardSettings;
-use crate::domain::purchase_token::TokenKeys;
+use crate::domain::sale_guards::SaleGuards;
+use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
 use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
@@ -60,6 +61,8 @@ pub struct Shared {
     pub gate: Arc<Gate>,
     /// How the gate was configured.
     pub guards: GuardSettings,
+    /// What sales ask of their shoppers if their operator says nothing of it.
+    pub sale_guards: SaleGuards,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
     /// Whether the last thing asked of Redis or Postgres failed.

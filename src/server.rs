@@ -219,6 +219,7 @@ async fn serve_http(
         webhook_secret: config.webhook_secret.clone(),
         gate: Arc::clone(&gate),
         guards: config.guards,
+        sale_guards: config.sale_guards,
         trusted_proxies: config.trusted_proxies.clone(),
         weather: Weather::default(),
     });

@@ -40,12 +40,8 @@ struct SaleFile {
     items: Vec<Item>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Guards {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    purchase_token: Option<bool>,
-}
+/// Which guards there are is the server's to judge.
+type Guards = serde_json::Map<String, serde_json::Value>;
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -19,6 +19,20 @@ pub enum Layer {
     Instance,
     /// The limit that all instances share.
     Shared,
+    /// A sale's waiting room: whoever has not been admitted.
+    WaitingRoom,
+    /// What a purchase token is handed out for.
+    Challenge,
+    /// A sale that sells for tokens only.
+    PurchaseToken,
+    /// Accounts that may not buy.
+    Ban,
+    /// A shopper's sliding window.
+    Window,
+    /// Accounts that did not pay for what they held.
+    Cooldown,
+    /// Accounts that hold as much as they may.
+    Holds,
 }
 
 impl Layer {
@@ -29,16 +43,15 @@ impl Layer {
             Self::Address => "address",
             Self::Instance => "instance",
             Self::Shared => "shared",
+            Self::WaitingRoom => "waiting_room",
+            Self::Challenge => "challenge",
+            Self::PurchaseToken => "purchase_token",
+            Self::Ban => "ban",
+            Self::Window => "window",
+            Self::Cooldown => "cooldown",
+            Self::Holds => "holds",
         }
     }
-}
-
-/// What a sale asks of its shoppers before it sells to them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SaleGuards {
-    /// Whether a purchase needs a token that was handed out for it ([`super::purchase_token`]).
-    pub purchase_token: bool,
 }
 
 macro_rules! settings {

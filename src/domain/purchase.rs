@@ -30,6 +30,8 @@ pub enum PurchaseOutcome {
     Replayed(Order),
     /// The key belongs to another request.
     KeyReused,
+    /// The sale has a waiting room, and the shopper has not been admitted.
+    AdmissionRequired,
     /// The sale asks for a token, and there is none, or none that is good for this request.
     TokenRequired,
     /// The account is banned.
@@ -41,6 +43,13 @@ pub enum PurchaseOutcome {
     },
     /// The sale does not sell now.
     NotOpen(SaleState),
+    /// The account did not pay for what it held, and may not buy for this long.
+    CoolingDown {
+        /// Milliseconds until it may again.
+        wait_ms: Millis,
+    },
+    /// The account has as many unpaid holds as it may.
+    TooManyHolds,
     /// More than one shopper may have of this item.
     LimitReached,
     /// No shard holds enough, and none is on its way.

@@ -1,10 +1,11 @@
 //! A sale: what is sold, when, to whom how much, and in which state it is.
 
-use super::guard::SaleGuards;
 use super::ids::{SaleId, Sku};
+use super::sale_guards::SaleGuards;
 use super::time::{self, Millis};
 use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
@@ -335,7 +336,7 @@ pub struct SaleRequest {
     #[serde(default = "default_durability")]
     durability: String,
     #[serde(default)]
-    guards: SaleGuards,
+    guards: Map<String, Value>,
     items: Vec<ItemRequest>,
 }
 
@@ -425,11 +426,11 @@ fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale>
 }
 
 impl SaleRequest {
-    /// Checks every field.
+    /// Checks every field; guards of which nothing is said are as `usual`.
     ///
     /// # Errors
     /// A sentence that names the first field that is wrong and what it may be.
-    pub fn check(self) -> Result<NewSale, InvalidSale> {
+    pub fn check(self, usual: SaleGuards) -> Result<NewSale, InvalidSale> {
         let starts_at = instant("starts_at", self.starts_at)?;
         let ends_at = instant("ends_at", self.ends_at)?;
         if ends_at <= starts_at {
@@ -465,7 +466,9 @@ impl SaleRequest {
                 window_ms: bounded("purchase_rate.window_ms", self.purchase_rate.window_ms, 1, 86_400_000)?,
             },
             durability,
-            guards: self.guards,
+            guards: usual
+                .with(self.guards)
+                .map_err(|wrong| InvalidSale(format!("guards: {wrong}")))?,
             items,
         })
     }
@@ -496,7 +499,7 @@ impl ItemRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn request() -> Value {
         json!({"name": "n", "starts_at": "2026-01-01T00:00:00.1234Z", "ends_at": "2026-01-01T01:00:00+01:30",
@@ -511,7 +514,7 @@ mod tests {
         change(&mut value);
         serde_json::from_value::<SaleRequest>(value)
             .map_err(|e| e.to_string())?
-            .check()
+            .check(SaleGuards::default())
             .map_err(|e| e.to_string())
     }
 
@@ -574,6 +577,7 @@ mod tests {
                 Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1}))),
             ),
             ("durability", Box::new(top("durability", json!("disk")))),
+            ("guards: holds_max", Box::new(top("guards", json!({"holds_max": -1})))),
             ("items", Box::new(top("items", json!([])))),
             ("ends_at", Box::new(top("ends_at", json!("2026-01-01T00:00:00.123Z")))),
             ("starts_at", Box::new(top("starts_at", json!("1969-12-31T23:59:59Z")))),

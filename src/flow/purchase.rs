@@ -14,9 +14,10 @@ use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
 use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
+use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
-use crate::stock::purchase::ShardAnswer;
+use crate::stock::purchase::{Asking, ShardAnswer};
 use crate::stock::record::BuyerRecord;
 use crate::{bugs, crash};
 use std::time::Duration;
@@ -26,8 +27,8 @@ const TRIES_MAX: u32 = 16;
 /// How long a purchase waits for a shard that is being reconciled: that is mostly over in a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Decides one request for units; `has_token` tells whether it comes with a token that is good, where the sale asks for
-/// one. What is rare is boxed, so that the future of the common case stays small.
+/// Decides one request for units; `refused_by` tells what the sale asks for that does not come with the request, if anything.
+/// What is rare is boxed, so that the future of the common case stays small.
 ///
 /// # Errors
 /// A fault says that the outcome is unknown: the same key finds it.
@@ -35,13 +36,15 @@ pub async fn purchase(
     app: &App,
     sale_id: SaleId,
     request: &PurchaseRequest,
-    has_token: impl FnOnce() -> bool,
+    refused_by: impl FnOnce(&SaleGuards) -> Option<PurchaseOutcome>,
 ) -> Result<PurchaseOutcome, Fault> {
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::SaleNotFound);
     };
-    if sale.guards.purchase_token && !has_token() && !Box::pin(is_known(app, &sale, request)).await? {
-        return Ok(PurchaseOutcome::TokenRequired);
+    if let Some(refusal) = refused_by(&sale.guards)
+        && !Box::pin(is_known(app, &sale, request)).await?
+    {
+        return Ok(refusal);
     }
     let Some((_, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;
@@ -56,9 +59,14 @@ pub async fn purchase(
     };
     let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order));
     crash::point("purchase.before_script");
-    let (mut looked, mut waited) = (None, false);
+    let mut asking = Asking {
+        holds_max: sale.guards.holds_max,
+        cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
+        ..Asking::default()
+    };
+    let mut waited = false;
     for _ in 0..TRIES_MAX {
-        let answer = match app.stock.purchase(home, order, request, looked, None).await {
+        let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago.
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if is_leaving(&sale) => {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
@@ -106,7 +114,7 @@ pub async fn purchase(
             ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
-                    looked = Some(number);
+                    asking.looked = Some(number);
                     continue;
                 }
             },
@@ -117,6 +125,8 @@ pub async fn purchase(
             ShardAnswer::Banned => PurchaseOutcome::Banned,
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
+            ShardAnswer::CoolingDown { wait_ms } => PurchaseOutcome::CoolingDown { wait_ms },
+            ShardAnswer::TooManyHolds => PurchaseOutcome::TooManyHolds,
             ShardAnswer::LimitReached => PurchaseOutcome::LimitReached,
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
             ShardAnswer::Short { .. } => {
@@ -132,7 +142,7 @@ pub async fn purchase(
     ))
 }
 
-/// Whether a request's key has an order: then it needs no token, which may have expired since.
+/// Whether a request's key has an order: then it needs neither token nor admission, which may have expired since.
 async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<bool, Fault> {
     let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
     if !sale.is_in_stock() {

@@ -32,7 +32,8 @@ pub async fn create_sale(
     _: Operator,
     Json(request): Json<SaleRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let new = request.check().map_err(|wrong| Problem::invalid(wrong.to_string()))?;
+    let new = request.check(api.sale_guards);
+    let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let created = api.for_others(|app| async move {
         Ok(match flow::durable::lacking(&app, new.durability).await? {
             Some(lacking) => Err(lacking),

@@ -34,7 +34,12 @@ pub struct Operator;
 pub struct Key(pub IdempotencyKey);
 
 /// What a request shows to be let through to buy, if anything.
-pub struct PurchaseToken(pub Option<String>);
+pub struct Shown {
+    /// `X-Purchase-Token`
+    pub purchase_token: Option<String>,
+    /// `X-Admission`
+    pub admission: Option<String>,
+}
 
 /// A sale's id in the path.
 pub struct SalePath(pub SaleId);
@@ -177,9 +182,12 @@ from_head!(Key, |request: &HttpRequest| {
         .map_err(|wrong| Problem::invalid(format!("{wrong}")))
 });
 
-from_head!(PurchaseToken, |request: &HttpRequest| {
-    let token = single(request.headers(), "X-Purchase-Token")?;
-    Ok(PurchaseToken(token.map(str::to_owned)))
+from_head!(Shown, |request: &HttpRequest| {
+    let header = |name| single(request.headers(), name).map(|token| token.map(str::to_owned));
+    Ok(Shown {
+        purchase_token: header("X-Purchase-Token")?,
+        admission: header("X-Admission")?,
+    })
 });
 
 from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")

@@ -29,7 +29,7 @@ pub async fn gateway<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     if let Err(refusal) = api.gate.admit(&api.app.stock, || client_of(&api, &request)).await {
-        count(&api, &request, refusal.layer);
+        count(&api, sale_of(&request), refusal.layer);
         let response = problem(refusal).error_response();
         return Ok(request.into_response(response).map_into_right_body());
     }
@@ -49,11 +49,16 @@ fn client_of(api: &Api, request: &ServiceRequest) -> Option<Client> {
     ))
 }
 
-fn count(api: &Api, request: &ServiceRequest, layer: Layer) {
+/// The sale that a request names.
+fn sale_of(request: &ServiceRequest) -> Option<SaleId> {
+    let rest = request.path().strip_prefix("/v1/sales/")?;
+    rest.split('/').next()?.parse().ok()
+}
+
+/// Counts a request that a guard has stopped.
+pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
     let label = Guarding { layer: layer.as_str() };
     api.metrics.guard_refusals.get_or_create(&label).inc();
-    let sale = request.path().strip_prefix("/v1/sales/");
-    let sale = sale.and_then(|rest| rest.split('/').next()?.parse::<SaleId>().ok());
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
         api.app.stopped.count(sale, layer);
     }
@@ -63,7 +68,7 @@ fn problem(refusal: Refusal) -> Problem {
     let (code, detail) = match refusal.layer {
         Layer::Address => (Code::RateLimited, "too many requests from this address"),
         Layer::Instance => (Code::Overloaded, "more requests than this instance takes"),
-        Layer::Shared => (Code::Overloaded, "more requests than all instances take"),
+        _ => (Code::Overloaded, "more requests than all instances take"),
     };
     Problem::wait(code, detail, refusal.wait)
 }

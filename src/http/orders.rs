@@ -1,14 +1,18 @@
 //! Orders, as their owners see them.
 
 use super::Api;
-use super::extract::{Json, Key, OrderPath, PurchaseToken, SalePath, Shopper};
+use super::extract::{Json, Key, OrderPath, SalePath, Shopper, Shown};
+use super::gateway;
 use super::problem::{Code, Problem};
 use super::views::Page;
+use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::domain::order::CancelOutcome;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
 use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
-use crate::domain::time::{self, from_millis};
+use crate::domain::sale_guards::SaleGuards;
+use crate::domain::time::{self, Millis, from_millis};
+use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::metrics::Outcome;
 use actix_web::HttpResponse;
@@ -18,7 +22,7 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The body of a purchase.
 #[derive(Deserialize)]
@@ -56,7 +60,7 @@ pub async fn purchase(
     shopper: Shopper,
     SalePath(sale): SalePath,
     key: Key,
-    PurchaseToken(token): PurchaseToken,
+    shown: Shown,
     Json(body): Json<PurchaseBody>,
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
@@ -65,18 +69,13 @@ pub async fn purchase(
     let shared = Arc::clone(&api.shared);
     let outcome = api
         .for_shopper(|app| async move {
-            let has_token = || {
-                let bound = Bound {
-                    sale,
-                    user: &request.user,
-                    key: &request.key,
-                };
-                let token = token.unwrap_or_default();
-                shared.token_keys.is_good(&token, &bound, Utc::now().timestamp())
-            };
-            flow::purchase::purchase(&app, sale, &request, has_token).await
+            let refused_by = |guards: &SaleGuards| shown.refused_by(guards, &shared.token_keys, sale, &request);
+            flow::purchase::purchase(&app, sale, &request, refused_by).await
         })
         .await;
+    if let Some(layer) = outcome.as_ref().ok().and_then(layer) {
+        gateway::count(&api, Some(sale), layer);
+    }
     let answer = outcome.and_then(answer);
     let code = match &answer {
         Ok(answer) if answer.status().as_u16() == 201 => "reserved",
@@ -86,6 +85,41 @@ pub async fn purchase(
     api.metrics.purchases.get_or_create(&Outcome { outcome: code }).inc();
     api.metrics.purchase_duration.observe(began.elapsed().as_secs_f64());
     answer
+}
+
+impl Shown {
+    /// What the sale asks for that is not shown, if anything.
+    fn refused_by(
+        &self,
+        guards: &SaleGuards,
+        keys: &TokenKeys,
+        sale: SaleId,
+        request: &PurchaseRequest,
+    ) -> Option<PurchaseOutcome> {
+        let now = Utc::now().timestamp();
+        let user = &request.user;
+        let admission = self.admission.as_deref().unwrap_or_default();
+        if guards.waiting_room && !keys.is_admitted(admission, sale, user, now) {
+            return Some(PurchaseOutcome::AdmissionRequired);
+        }
+        let key = &request.key;
+        let token = self.purchase_token.as_deref().unwrap_or_default();
+        let is_good = !guards.purchase_token || keys.is_good(token, &Bound { sale, user, key }, now);
+        (!is_good).then_some(PurchaseOutcome::TokenRequired)
+    }
+}
+
+/// The guard that a purchase was stopped by, if it was one.
+const fn layer(outcome: &PurchaseOutcome) -> Option<Layer> {
+    match outcome {
+        PurchaseOutcome::AdmissionRequired => Some(Layer::WaitingRoom),
+        PurchaseOutcome::TokenRequired => Some(Layer::PurchaseToken),
+        PurchaseOutcome::Banned => Some(Layer::Ban),
+        PurchaseOutcome::RateLimited { .. } => Some(Layer::Window),
+        PurchaseOutcome::CoolingDown { .. } => Some(Layer::Cooldown),
+        PurchaseOutcome::TooManyHolds => Some(Layer::Holds),
+        _ => None,
+    }
 }
 
 fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
@@ -106,13 +140,30 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
             Code::IdempotencyKeyReused,
             "this key belongs to an order with another sku or quantity",
         ),
+        PurchaseOutcome::AdmissionRequired => Problem::new(
+            Code::AdmissionRequired,
+            "send X-Admission: what POST /v1/sales/{id}/waiting-room answers when it is this shopper's turn",
+        ),
         PurchaseOutcome::TokenRequired => Problem::new(
             Code::PurchaseTokenRequired,
             "send X-Purchase-Token: one that POST /v1/sales/{id}/tokens gave for this Idempotency-Key within five minutes",
         ),
         PurchaseOutcome::Banned => Problem::new(Code::Banned, "this account may not buy"),
-        PurchaseOutcome::RateLimited { wait_ms } => Problem::rate_limited(wait_ms),
+        PurchaseOutcome::RateLimited { wait_ms } => Problem::wait(
+            Code::RateLimited,
+            "this shopper's window is full",
+            milliseconds(wait_ms),
+        ),
         PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
+        PurchaseOutcome::CoolingDown { wait_ms } => Problem::wait(
+            Code::CoolingDown,
+            "this account did not pay for what it held",
+            milliseconds(wait_ms),
+        ),
+        PurchaseOutcome::TooManyHolds => Problem::new(
+            Code::TooManyHolds,
+            "this account has as many unpaid orders as it may; pay for one or cancel it",
+        ),
         PurchaseOutcome::LimitReached => Problem::new(
             Code::PurchaseLimitReached,
             "one shopper may not have that many units of this item",
@@ -121,6 +172,10 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
         PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
         PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
     })
+}
+
+fn milliseconds(wait: Millis) -> Duration {
+    Duration::from_millis(u64::try_from(wait).unwrap_or_default())
 }
 
 /// What a purchase token is asked for.

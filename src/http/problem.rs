@@ -41,6 +41,7 @@ codes! {
     IdempotencyKeyMissing "idempotency_key_missing" 400 "The header Idempotency-Key is missing"
     Unauthenticated       "unauthenticated"         401 "Authentication is needed"
     Banned                "banned"                  403 "The account is banned"
+    AdmissionRequired     "admission_required"      403 "The sale has a waiting room"
     PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
     NotFound              "not_found"               404 "There is no such thing"
     SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"
@@ -51,6 +52,8 @@ codes! {
     InsufficientStock     "insufficient_stock"      409 "There are not that many free units"
     PayloadTooLarge       "payload_too_large"       413 "The body is too large"
     IdempotencyKeyReused  "idempotency_key_reused"  422 "The idempotency key belongs to another request"
+    TooManyHolds          "too_many_holds"          409 "There are too many unpaid orders"
+    CoolingDown           "cooling_down"            429 "Orders were not paid"
     RateLimited           "rate_limited"            429 "Too many requests"
     Overloaded            "overloaded"              503 "Too much at once"
     Unavailable           "unavailable"             503 "Not available now"
@@ -102,13 +105,6 @@ impl Problem {
     #[must_use]
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
-    }
-
-    /// The shopper's window is full for this long.
-    #[must_use]
-    pub fn rate_limited(wait_ms: i64) -> Self {
-        let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or_default());
-        Self::wait(Code::RateLimited, "this shopper's window is full", wait)
     }
 
     /// There is too much now; it may succeed after a while.

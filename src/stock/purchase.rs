@@ -44,6 +44,13 @@ pub enum ShardAnswer {
     },
     /// The sale does not sell now.
     NotOpen(SaleState),
+    /// The account has not paid for what it held.
+    CoolingDown {
+        /// Milliseconds until it may buy again.
+        wait_ms: Millis,
+    },
+    /// The account holds as much as it may.
+    TooManyHolds,
     /// More than the shopper may have.
     LimitReached,
     /// This shard has too few free units.
@@ -53,9 +60,21 @@ pub enum ShardAnswer {
     },
 }
 
+/// What a purchase brings along besides the request itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// The number of a [`ShardAnswer::Look`] since which the ledger was found not to have the order.
+    pub looked: Option<i64>,
+    /// Unpaid holds that the account may have at a time; 0 is as many as it likes.
+    pub holds_max: u32,
+    /// How long it may not buy after its first unpaid hold; 0 is not at all.
+    pub cooldown_ms: Millis,
+    /// Stands in for Redis's clock in tests.
+    pub now: Option<Millis>,
+}
+
 impl Stock {
-    /// Asks a shopper's home shard for units. `looked` is the number of a [`ShardAnswer::Look`] since which the
-    /// ledger was found not to have the order; `now` stands in for Redis's clock in tests.
+    /// Asks a shopper's home shard for units.
     ///
     /// # Errors
     /// A fault says that the outcome is unknown; the same call finds it.
@@ -64,8 +83,7 @@ impl Stock {
         shard: ShardKey,
         order: OrderId,
         request: &PurchaseRequest,
-        looked: Option<i64>,
-        now: Option<Millis>,
+        asking: Asking,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
         let keys = [
@@ -76,11 +94,12 @@ impl Stock {
         ];
         let mut call = admitted(&PURCHASE, &keys);
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
-        if looked.is_some() || now.is_some() {
-            call.arg(looked.map(|number| number.to_string()).unwrap_or_default());
-        }
-        if let Some(now) = now {
-            call.arg(now);
+        if asking != Asking::default() {
+            let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
+            call.arg(optional(asking.looked)).arg(optional(asking.now));
+            if (asking.holds_max, asking.cooldown_ms) != (0, 0) {
+                call.arg(asking.holds_max).arg(asking.cooldown_ms);
+            }
         }
         decode(self.command(&call).await?)
     }
@@ -115,6 +134,10 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             let state = SaleState::from_name(&state).ok_or_else(|| unknown("purchase", &state))?;
             Ok(ShardAnswer::NotOpen(state))
         }
+        "COOLING_DOWN" => Ok(ShardAnswer::CoolingDown {
+            wait_ms: number(&mut fields)?,
+        }),
+        "TOO_MANY_HOLDS" => Ok(ShardAnswer::TooManyHolds),
         "LIMIT_REACHED" => Ok(ShardAnswer::LimitReached),
         "SHORT" => Ok(ShardAnswer::Short {
             available: number(&mut fields)?,

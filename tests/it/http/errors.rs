@@ -9,7 +9,7 @@ use actix_web::web::{self, Data};
 use actix_web::{App as HttpApp, HttpResponse, HttpServer};
 use flashsale::config::Secret;
 use flashsale::domain::guard::GuardSettings;
-use flashsale::domain::purchase_token::TokenKeys;
+use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::gate::Gate;
 use flashsale::http::extract::Tokens;
 use flashsale::http::problem::Problem;
@@ -32,6 +32,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         webhook_secret: Secret::new(app::webhook_key()),
         gate: Arc::new(Gate::new(GuardSettings::default())),
         guards: GuardSettings::default(),
+        sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
         weather: Weather::default(),
     });

@@ -4,11 +4,11 @@ use super::reference::{Asked, EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_L
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
 use crate::support::raw::{Raw, arg};
 use flashsale::domain::event::Position;
-use flashsale::domain::guard::SaleGuards;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
+use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::shard::part;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;

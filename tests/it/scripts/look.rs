@@ -1,10 +1,11 @@
 //! A shopper with so many orders that decided ones are left to the ledger.
 
-use super::{NOW, Shop, asking, user};
+use super::{NOW, Shop, asked_at, asking, user};
 use crate::support::servers;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
+use flashsale::stock::purchase::Asking;
 use flashsale::stock::purchase::ShardAnswer::{
     self, Banned, KeyReused, LimitReached, Look, RateLimited, Replayed, Reserved,
 };
@@ -173,8 +174,19 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
     let (ask, order) = (|quantity| asking("ada", "new", quantity), shop.order("ada", "new"));
     let both = async |quantity: u32, now: Millis| -> [ShardAnswer; 2] {
         let request = ask(quantity);
-        let without = shop.stock.purchase(shop.key, order, &request, None, Some(now)).await;
-        let with = shop.stock.purchase(shop.key, order, &request, Some(1), Some(now)).await;
+        let without = shop.stock.purchase(shop.key, order, &request, asked_at(now)).await;
+        let with = shop
+            .stock
+            .purchase(
+                shop.key,
+                order,
+                &request,
+                Asking {
+                    looked: Some(1),
+                    ..asked_at(now)
+                },
+            )
+            .await;
         [without.unwrap(), with.unwrap()]
     };
     shop.ban("ada", now);
@@ -187,12 +199,28 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
     for n in 0..179 {
         let order = shop.order("ada", &format!("fills {n}"));
         let request = ask(1000);
-        let refused = shop.stock.purchase(shop.key, order, &request, Some(1), Some(now + 10));
+        let refused = shop.stock.purchase(
+            shop.key,
+            order,
+            &request,
+            Asking {
+                looked: Some(1),
+                ..asked_at(now + 10)
+            },
+        );
         assert_eq!(refused.await.unwrap(), LimitReached);
     }
     let order = shop.order("ada", "one too many");
     let request = ask(1);
-    let refused = shop.stock.purchase(shop.key, order, &request, Some(1), Some(now + 10));
+    let refused = shop.stock.purchase(
+        shop.key,
+        order,
+        &request,
+        Asking {
+            looked: Some(1),
+            ..asked_at(now + 10)
+        },
+    );
     assert_eq!(refused.await.unwrap(), RateLimited { wait_ms: 990 });
 }
 

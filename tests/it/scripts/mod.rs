@@ -5,6 +5,7 @@ mod ban;
 mod barrier;
 mod bench;
 mod fence;
+mod holds;
 mod look;
 mod permit;
 mod preload;
@@ -23,17 +24,17 @@ mod withdraw;
 use crate::support::raw::{Dump, Raw, arg};
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::guard::SaleGuards;
 use flashsale::domain::ids::{OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::purchase::PurchaseRequest;
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
+use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::purchase::{Asking, ShardAnswer};
 use flashsale::stock::read_shard::ShardReading;
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::resolve::Resolved;
@@ -72,6 +73,14 @@ fn asking(who: &str, key: &str, quantity: u32) -> PurchaseRequest {
         key: key.parse().unwrap(),
         sku: sku("A"),
         quantity,
+    }
+}
+
+/// A purchase at this moment of the tests' clock.
+fn asked_at(now: Millis) -> Asking {
+    Asking {
+        now: Some(now),
+        ..Asking::default()
     }
 }
 
@@ -226,7 +235,7 @@ impl Shop {
             ..asking(who, key, quantity)
         };
         let order = self.order(who, key);
-        self.stock.purchase(self.key, order, &request, None, Some(now)).await
+        self.stock.purchase(self.key, order, &request, asked_at(now)).await
     }
 
     /// A purchase of item A after a look into the ledger, which does not have it.
@@ -234,7 +243,15 @@ impl Shop {
         let (order, request) = (self.order(who, key), asking(who, key, quantity));
         let answer = self
             .stock
-            .purchase(self.key, order, &request, Some(looked), Some(NOW))
+            .purchase(
+                self.key,
+                order,
+                &request,
+                Asking {
+                    looked: Some(looked),
+                    ..asked_at(NOW)
+                },
+            )
             .await;
         answer.unwrap()
     }

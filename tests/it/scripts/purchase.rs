@@ -1,6 +1,6 @@
 use super::{
-    END, ITEM_CUT, NOW, PERMITTED, SHARD_CUT, START, Shop, asking, assert_refused, each_cut_off_key_is_noticed,
-    each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
+    END, ITEM_CUT, NOW, PERMITTED, SHARD_CUT, START, Shop, asked_at, asking, assert_refused,
+    each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::poll::eventually;
 use flashsale::domain::event::Position;
@@ -9,6 +9,7 @@ use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
+use flashsale::stock::purchase::Asking;
 use flashsale::stock::purchase::ShardAnswer::{
     self, Banned, KeyReused, LimitReached, NotOpen, Overloaded, RateLimited, Replayed, Reserved, Short, Stopped,
 };
@@ -385,7 +386,7 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
     for order in [first, *b"ghijkl"] {
         let answer = shop
             .stock
-            .purchase(shop.key, ending(order), &request, None, Some(NOW))
+            .purchase(shop.key, ending(order), &request, asked_at(NOW))
             .await
             .unwrap();
         assert_eq!(answer, NotOpen(SaleState::Paused));
@@ -393,14 +394,14 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
     for order in across {
         let answer = shop
             .stock
-            .purchase(shop.key, ending(order), &request, None, Some(NOW))
+            .purchase(shop.key, ending(order), &request, asked_at(NOW))
             .await
             .unwrap();
         assert_eq!(answer, RateLimited { wait_ms: 1000 }, "{order:?}");
     }
     let known = shop
         .stock
-        .purchase(shop.key, ending(*b"ghijkl"), &request, None, Some(NOW))
+        .purchase(shop.key, ending(*b"ghijkl"), &request, asked_at(NOW))
         .await
         .unwrap();
     assert_eq!(known, NotOpen(SaleState::Paused));
@@ -714,7 +715,7 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
     let before = shop.stock.now().await.unwrap();
     let answer = shop
         .stock
-        .purchase(shop.key, shop.order("ada", "k"), &request, None, None)
+        .purchase(shop.key, shop.order("ada", "k"), &request, Asking::default())
         .await
         .unwrap();
     let after = shop.stock.now().await.unwrap();

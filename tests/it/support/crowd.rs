@@ -5,13 +5,13 @@ use super::poll::{Patience, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::guard::SaleGuards;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
 use flashsale::domain::order::{CancelOutcome, Order};
 use flashsale::domain::payment::Payment;
 use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest};
 use flashsale::domain::report::ItemAudit;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
+use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::shard::home_shard;
 use flashsale::domain::webhook;
 use flashsale::flow::{self, App};
@@ -537,7 +537,7 @@ pub async fn try_buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u3
         sku: SKU.parse().unwrap(),
         quantity,
     };
-    flow::purchase::purchase(app, sale.id, &request, || true).await
+    flow::purchase::purchase(app, sale.id, &request, |_| None).await
 }
 
 /// The same; while the answer is 503, the shopper repeats the request.

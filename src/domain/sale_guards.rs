@@ -1,0 +1,170 @@
+//! What a sale asks of its shoppers before it sells to them. A sale that does not say goes by what the instance that
+//! creates it is configured with.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// The most that a guard may ask for in seconds: a day.
+const DAY: u32 = 86_400;
+
+/// What has to be solved before a purchase token is handed out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChallengeKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// The letters of an image.
+    Captcha,
+    /// Some seconds of computing, of which nobody notices anything (ALTCHA).
+    ProofOfWork,
+}
+
+/// The guards of one sale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SaleGuards {
+    /// Whether a purchase needs a token that was handed out for it ([`super::purchase_token`]).
+    pub purchase_token: bool,
+    /// What such a token is handed out for.
+    pub challenge: ChallengeKind,
+    /// How much a proof of work costs: hashes of one attempt, 1 to 1,000,000. About 130 attempts are needed.
+    pub proof_cost: u32,
+    /// Unpaid holds that one account may have at a time; 0 is as many as it likes.
+    pub holds_max: u32,
+    /// How long an account may not buy after a hold that it did not pay, in seconds; twice as long after each further one,
+    /// a day at most, until it pays for one. 0 is off.
+    pub unpaid_cooldown_seconds: u32,
+    /// Whether shoppers wait their turn before they may buy.
+    pub waiting_room: bool,
+    /// How many shoppers a second are admitted at the most, over the whole sale: 1 to 1,000,000.
+    pub admissions_per_second: u32,
+    /// How long an admission lasts, in seconds: 1 to 86,400.
+    pub admission_seconds: u32,
+}
+
+impl Default for SaleGuards {
+    fn default() -> Self {
+        Self {
+            purchase_token: false,
+            challenge: ChallengeKind::None,
+            proof_cost: 1000,
+            holds_max: 0,
+            unpaid_cooldown_seconds: 0,
+            waiting_room: false,
+            admissions_per_second: 100,
+            admission_seconds: 300,
+        }
+    }
+}
+
+/// Guards that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongGuards(String);
+
+impl fmt::Display for WrongGuards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl SaleGuards {
+    /// These guards with what is said of some of them.
+    ///
+    /// # Errors
+    /// The first that cannot be, with its name and what it may be.
+    pub fn with(self, said: Map<String, Value>) -> Result<Self, WrongGuards> {
+        let mut all = match serde_json::to_value(self) {
+            Ok(Value::Object(all)) => all,
+            _ => Map::new(),
+        };
+        for (name, value) in said {
+            // By itself, so that what is wrong has a name.
+            let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
+            serde_json::from_value::<Self>(alone).map_err(|error| WrongGuards(format!("{name}: {error}")))?;
+            all.insert(name, value);
+        }
+        let guards: Self =
+            serde_json::from_value(Value::Object(all)).map_err(|error| WrongGuards(error.to_string()))?;
+        guards.check()?;
+        Ok(guards)
+    }
+
+    fn check(&self) -> Result<(), WrongGuards> {
+        let ranges = [
+            ("proof_cost", self.proof_cost, 1, 1_000_000),
+            ("holds_max", self.holds_max, 0, 100_000),
+            ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
+            ("admissions_per_second", self.admissions_per_second, 1, 1_000_000),
+            ("admission_seconds", self.admission_seconds, 1, DAY),
+        ];
+        if let Some((name, value, low, high)) = ranges
+            .into_iter()
+            .find(|(_, value, low, high)| value < low || value > high)
+        {
+            return Err(WrongGuards(format!("{name} must be {low} to {high}, not {value}")));
+        }
+        if self.challenge != ChallengeKind::None && !self.purchase_token {
+            return Err(WrongGuards(
+                "challenge needs purchase_token = true: a challenge is what a token is handed out for".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn with(said: &Value) -> Result<SaleGuards, String> {
+        SaleGuards::default()
+            .with(said.as_object().unwrap().clone())
+            .map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_it_was() {
+        assert_eq!(with(&json!({})).unwrap(), SaleGuards::default());
+        let first = with(&json!({"purchase_token": true, "challenge": "captcha", "holds_max": 2})).unwrap();
+        assert_eq!((first.challenge, first.holds_max), (ChallengeKind::Captcha, 2));
+        let said = json!({"challenge": "none"}).as_object().unwrap().clone();
+        let second = first.with(said).unwrap();
+        assert_eq!(
+            second,
+            SaleGuards {
+                challenge: ChallengeKind::None,
+                ..first
+            }
+        );
+        let stored: SaleGuards = serde_json::from_value(json!({"purchase_token": true})).unwrap();
+        assert!(stored.purchase_token && stored.admission_seconds == 300);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name_just_outside_its_bounds() {
+        for (said, name) in [
+            (json!({"colour": 1}), "colour"),
+            (json!({"purchase_token": 1}), "purchase_token"),
+            (json!({"purchase_token": null}), "purchase_token"),
+            (json!({"challenge": "riddle", "purchase_token": true}), "challenge"),
+            (json!({"challenge": "captcha"}), "challenge needs"),
+            (json!({"proof_cost": 0}), "proof_cost"),
+            (json!({"proof_cost": 1_000_001}), "proof_cost"),
+            (json!({"holds_max": -1}), "holds_max"),
+            (json!({"holds_max": 100_001}), "holds_max"),
+            (json!({"unpaid_cooldown_seconds": 86_401}), "unpaid_cooldown_seconds"),
+            (json!({"admissions_per_second": 0}), "admissions_per_second"),
+            (json!({"admission_seconds": 0}), "admission_seconds"),
+            (json!({"admission_seconds": 86_401}), "admission_seconds"),
+        ] {
+            let error = with(&said).unwrap_err();
+            assert!(error.starts_with(name), "{said}: {error}");
+        }
+        let edges = json!({"proof_cost": 1_000_000, "holds_max": 100_000, "unpaid_cooldown_seconds": 86_400,
+            "admissions_per_second": 1_000_000, "admission_seconds": 86_400, "waiting_room": true});
+        assert!(with(&edges).is_ok());
+    }
+}
