@@ -17,4 +17,5 @@ pub mod server;
 pub mod shard;
 pub mod time;
 pub mod token_keys;
+pub mod waiting_room;
 pub mod webhook;

@@ -27,6 +27,7 @@ pub mod stats;
 pub mod stopped;
 pub mod sweep;
 pub mod transition;
+pub mod waiting_room;
 
 use crate::domain::fault::Fault;
 use crate::ledger::Ledger;

@@ -11,6 +11,7 @@ pub mod request_id;
 pub mod sales;
 pub mod survive;
 pub mod views;
+pub mod waiting_room;
 pub mod webhooks;
 
 use crate::config::Secret;
@@ -29,6 +30,8 @@ use problem::Problem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 /// What the handlers of one worker use.
 pub struct Api {
@@ -65,10 +68,16 @@ pub struct Shared {
     pub sale_guards: SaleGuards,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
+    /// Seats for shoppers who are told how they stand in a waiting room.
+    pub followers: Arc<Semaphore>,
+    /// Ends with the server; whatever would go on for long looks at it.
+    pub ending: CancellationToken,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
 }
 
+/// Shoppers whom one instance tells how they stand in a waiting room; others ask.
+pub const FOLLOWERS_MAX: usize = 20_000;
 /// The longest that a shopper waits for an answer, whatever happens behind it.
 const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
 /// The longest that an operator or the payment provider waits.
@@ -242,6 +251,8 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}", get sales::show))
                 .service(resource!("/sales/{id}/orders", post orders::purchase))
                 .service(resource!("/sales/{id}/tokens", post orders::hand_out_token))
+                .service(resource!("/sales/{id}/waiting-room", post waiting_room::ask))
+                .service(resource!("/sales/{id}/waiting-room/events", get waiting_room::follow))
                 .service(resource!("/orders", get orders::list))
                 .service(resource!("/orders/{id}", get orders::show))
                 .service(resource!("/orders/{id}/cancel", post orders::cancel))

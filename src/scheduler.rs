@@ -333,6 +333,7 @@ impl News {
         match &outcome {
             Ok(_) if self.failing => tracing::info!(what = self.what, "works again"),
             Err(fault) if !self.failing => tracing::warn!(what = self.what, %fault, "has to wait"),
+            Err(fault) => tracing::debug!(what = self.what, %fault, "still has to wait"),
             _ => {}
         }
         self.failing = outcome.is_err();

@@ -10,7 +10,7 @@ use crate::guard::gate::Gate;
 use crate::http::extract::Tokens;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, Shared, Weather, configure};
+use crate::http::{Api, FOLLOWERS_MAX, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::scheduler::{Keeper, Scheduler};
@@ -22,6 +22,7 @@ use anyhow::{Context as _, anyhow};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// The longest that a client may take to send the head of a request.
@@ -221,6 +222,8 @@ async fn serve_http(
         guards: config.guards,
         sale_guards: config.sale_guards,
         trusted_proxies: config.trusted_proxies.clone(),
+        followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+        ending: stop.clone(),
         weather: Weather::default(),
     });
     let redis_url = config.redis_url.clone();

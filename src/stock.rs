@@ -20,6 +20,7 @@ pub mod resolve;
 pub mod restock;
 pub mod restore;
 pub mod retire;
+pub mod room;
 pub mod script;
 pub mod set_state;
 pub mod survey;

@@ -3,6 +3,7 @@
 use super::ids::{SaleId, Sku};
 use super::sale::SaleState;
 use super::time;
+use super::waiting_room::RoomCount;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -159,6 +160,9 @@ pub struct Stats {
     pub undrained_events: i64,
     /// Orders in the ledger.
     pub orders: OrderCounts,
+    /// Who is in its waiting room, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_room: Option<RoomCount>,
     /// What needs an operator's eye.
     pub alerts: Alerts,
     /// Requests that each layer of the guards has stopped, as of a second ago.

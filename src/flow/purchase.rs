@@ -9,6 +9,7 @@ use super::borrow::{Cover, cover};
 use super::durable::{kept, upheld};
 use super::order::read_order;
 use super::retire::is_leaving;
+use super::waiting_room::leave;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::Order;
@@ -85,6 +86,9 @@ pub async fn purchase(
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
                 app.drain_wanted.notify_one();
+                if sale.guards.waiting_room {
+                    Box::pin(leave(app, &sale, &request.user)).await;
+                }
                 let event = record.event;
                 let order = record.into_order(order, &sale, request.user.clone(), false)?;
                 match sale.durability {

@@ -1,7 +1,7 @@
 //! Stats: a sale in numbers, for operators and, coarsely, for shoppers.
 
-use super::App;
 use super::sale_book::shared;
+use super::{App, waiting_room};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
@@ -60,6 +60,11 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         None => app.stock.now().await?,
     };
     let orders = app.ledger.order_counts(id).await?;
+    let waiting_room = if sale.guards.waiting_room && sale.is_in_stock() {
+        Some(waiting_room::count(app, &sale).await?)
+    } else {
+        None
+    };
     let alerts = app.ledger.alerts(Some(id)).await?;
     let mut items: Vec<ItemStats> = sale
         .items
@@ -77,6 +82,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         shards: readings.iter().map(shard_stats).collect(),
         undrained_events: readings.iter().map(|reading| reading.undrained).sum(),
         orders,
+        waiting_room,
         alerts,
         stopped: app.ledger.stopped(id).await?,
     }))

@@ -2,6 +2,7 @@
 
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
+use crate::domain::sale_guards::ChallengeKind;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::stats::Glance;
 use chrono::{DateTime, Utc};
@@ -88,6 +89,14 @@ struct PublicItem {
     availability: Availability,
 }
 
+/// What a shopper has to bring along.
+#[derive(Serialize)]
+struct PublicGuards {
+    waiting_room: bool,
+    purchase_token: bool,
+    challenge: ChallengeKind,
+}
+
 /// A sale as shoppers see it.
 #[derive(Serialize)]
 pub struct PublicSale {
@@ -102,6 +111,7 @@ pub struct PublicSale {
     server_time: DateTime<Utc>,
     payment_window_seconds: u32,
     purchase_rate: PurchaseRate,
+    guards: PublicGuards,
     items: Vec<PublicItem>,
 }
 
@@ -135,6 +145,11 @@ impl From<Arc<Glance>> for PublicSale {
             server_time: from_millis(now),
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
+            guards: PublicGuards {
+                waiting_room: sale.guards.waiting_room,
+                purchase_token: sale.guards.purchase_token,
+                challenge: sale.guards.challenge,
+            },
             items: items.collect(),
         }
     }

@@ -10,6 +10,9 @@
 //! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
 //! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
+//! | `{sale:shard}:room` | sorted set | who waits to be let in, by place ([`super::room`]) |
+//! | `{sale:shard}:admitted` | sorted set | who was let in, by the end of that |
+//! | `{sale:shard}:door` | string | how letting in goes, as in `lua/waiting_room.lua` |
 //! | `{sale:shard}:halt` | string | nothing; while it is there, nobody permits the shard to sell ([`super::permit`]) |
 //! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
 //!
@@ -79,6 +82,24 @@ impl ShardKey {
         self.key("fences")
     }
 
+    /// Who waits to be let in.
+    #[must_use]
+    pub fn room(&self) -> String {
+        self.key("room")
+    }
+
+    /// Who was let in.
+    #[must_use]
+    pub fn admitted(&self) -> String {
+        self.key("admitted")
+    }
+
+    /// How letting in goes.
+    #[must_use]
+    pub fn door(&self) -> String {
+        self.key("door")
+    }
+
     /// What keeps permits away.
     #[must_use]
     pub fn halt(&self) -> String {
@@ -124,6 +145,9 @@ mod tests {
         assert_eq!(SHARD.transfers(), format!("{{{TAG}}}:transfers"));
         assert_eq!(SHARD.applied(), format!("{{{TAG}}}:applied"));
         assert_eq!(SHARD.fences(), format!("{{{TAG}}}:fences"));
+        assert_eq!(SHARD.room(), format!("{{{TAG}}}:room"));
+        assert_eq!(SHARD.admitted(), format!("{{{TAG}}}:admitted"));
+        assert_eq!(SHARD.door(), format!("{{{TAG}}}:door"));
         assert_eq!(SHARD.halt(), format!("{{{TAG}}}:halt"));
         assert_eq!(SHARD.barrier(), format!("{{{TAG}}}:barrier"));
     }

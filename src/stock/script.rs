@@ -26,6 +26,7 @@ scripts! {
     FENCE "fence"
     FIXED_WINDOW "fixed_window"
     FORGET_BUYERS "forget_buyers"
+    LEAVE_ROOM "leave_room"
     PERMIT "permit"
     PRELOAD "preload"
     PURCHASE "purchase"
@@ -40,6 +41,7 @@ scripts! {
     TRANSFER_DONE "transfer_done"
     TRANSFER_IN "transfer_in"
     TRANSFER_OUT "transfer_out"
+    WAITING_ROOM "waiting_room"
     WITHDRAW_DONE "withdraw_done"
 }
 

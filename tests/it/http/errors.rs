@@ -34,6 +34,8 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
+        followers: std::sync::Arc::new(tokio::sync::Semaphore::new(1)),
+        ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),
     });
     let (app, listener) = (Arc::clone(&world.app), TcpListener::bind("127.0.0.1:0").unwrap());

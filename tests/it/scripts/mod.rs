@@ -19,6 +19,7 @@ mod set_state;
 mod stop;
 mod torn;
 mod transfer;
+mod waiting_room;
 mod withdraw;
 
 use crate::support::raw::{Dump, Raw, arg};

@@ -116,6 +116,17 @@ impl Instance {
         self
     }
 
+    /// Asks it to end, as an operator does, and waits until it has.
+    pub fn end(&mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(
+            self.child.wait().unwrap().success(),
+            "it did not end well:\n{}",
+            self.log()
+        );
+    }
+
     /// Ends it without warning, as `kill -9` does.
     pub fn kill(&mut self) {
         // It may have ended by itself.

@@ -1,0 +1,240 @@
+//! The waiting room: a shopper asks how he stands, or is told whenever that changes.
+
+use super::Api;
+use super::extract::{Json, SalePath, Shopper};
+use super::gateway;
+use super::problem::{Code, Problem};
+use crate::domain::guard::Layer;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::sale::SaleState;
+use crate::domain::time::{self, Millis, from_millis};
+use crate::domain::waiting_room::{Place, Turn};
+use crate::flow::stats::glance;
+use crate::flow::waiting_room::{WaitOutcome, wait};
+use actix_web::HttpResponse;
+use actix_web::http::header::{CacheControl, CacheDirective};
+use actix_web::web::{Bytes, Data, Query};
+use futures_util::stream::unfold;
+use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout};
+
+/// How long one stream lasts; the client opens the next one.
+const STREAM_MAX: Duration = Duration::from_secs(300);
+/// How often a stream looks whether everything has been sold.
+const GLANCE_EVERY: Duration = Duration::from_millis(500);
+/// After so long without news a stream shows that it is there.
+const QUIET_MAX: Duration = Duration::from_secs(15);
+/// How long a shopper is asked to wait until he asks again, at the least and at the most.
+const ASK_AGAIN_MIN: i64 = 2;
+const ASK_AGAIN_MAX: i64 = 15;
+/// The longest wait that is told: a day.
+const WAIT_MAX: Millis = 86_400_000;
+
+/// What a place is asked for with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    ticket: Option<String>,
+}
+
+/// How a shopper stands, as he is told.
+#[derive(Serialize, Clone, PartialEq)]
+pub struct Standing {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimated_wait_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admission: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ask_again_seconds: Option<i64>,
+}
+
+/// `POST /v1/sales/{id}/waiting-room`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn ask(
+    api: Data<Api>,
+    Shopper(user): Shopper,
+    SalePath(sale): SalePath,
+    Json(asking): Json<Asking>,
+) -> Result<HttpResponse, Problem> {
+    let ticket = asking
+        .ticket
+        .and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
+    let standing = stand(&api, sale, &user, ticket).await?;
+    Ok(HttpResponse::Ok()
+        .insert_header(CacheControl(vec![CacheDirective::NoStore]))
+        .json(standing))
+}
+
+/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one whenever it has changed.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn follow(
+    api: Data<Api>,
+    Shopper(user): Shopper,
+    SalePath(sale): SalePath,
+    asking: Result<Query<Asking>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let asking = asking.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
+    let ticket = asking.into_inner().ticket;
+    let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
+    let Ok(seat) = Arc::clone(&api.followers).try_acquire_owned() else {
+        return Err(Problem::new(
+            Code::Overloaded,
+            "this instance tells as many shoppers as it can; ask with POST instead",
+        ));
+    };
+    // Now, so that what cannot be is answered as a problem.
+    let standing = stand(&api, sale, &user, ticket).await?;
+    let follower = Follower {
+        api: api.into_inner(),
+        sale,
+        user,
+        ticket,
+        told: None,
+        next: Some(standing),
+        until: Instant::now() + STREAM_MAX,
+        _seat: seat,
+    };
+    let events = unfold(Some(follower), |follower| async {
+        let mut follower = follower?;
+        let Some(standing) = follower.next().await? else {
+            return Some((Ok::<_, Infallible>(Bytes::from_static(b":\n\n")), Some(follower)));
+        };
+        let is_last = matches!(standing.state, "admitted" | "closed");
+        let data = serde_json::to_string(&standing).ok()?;
+        let event = format!("event: {}\ndata: {data}\n\n", standing.state);
+        follower.told = Some(standing);
+        Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
+    });
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .insert_header(CacheControl(vec![CacheDirective::NoStore]))
+        .streaming(events))
+}
+
+/// A shopper who is told.
+struct Follower {
+    api: Arc<Api>,
+    sale: SaleId,
+    user: UserId,
+    ticket: Option<Place>,
+    told: Option<Standing>,
+    next: Option<Standing>,
+    until: Instant,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// What is to be told next, or that nothing has changed; `None` at the end.
+    async fn next(&mut self) -> Option<Option<Standing>> {
+        if let Some(standing) = self.next.take() {
+            return Some(Some(standing));
+        }
+        let quiet_until = Instant::now() + QUIET_MAX;
+        let told = self.told.clone()?;
+        let pause = Duration::from_secs(u64::try_from(told.ask_again_seconds?).ok()?);
+        let mut ask_at = Instant::now() + pause;
+        loop {
+            if self.api.ending.is_cancelled() || Instant::now() >= self.until {
+                return None;
+            }
+            if Instant::now() >= quiet_until {
+                return Some(None);
+            }
+            let _ending = timeout(GLANCE_EVERY, self.api.ending.cancelled()).await;
+            let is_due = Instant::now() >= ask_at;
+            if !is_due && (told.state == "sold_out") == self.is_sold_out().await {
+                continue;
+            }
+            match stand(&self.api, self.sale, &self.user, self.ticket).await {
+                Ok(standing) if standing != told => return Some(Some(standing)),
+                // Unchanged, or not known now: what was told stands.
+                Ok(_) | Err(_) => ask_at = Instant::now() + pause,
+            }
+        }
+    }
+
+    /// Whether nothing is free, as far as that is known now.
+    async fn is_sold_out(&self) -> bool {
+        match glance(&self.api.app, self.sale).await {
+            Ok(Some(glance)) => glance.free.values().all(|units| *units <= 0),
+            _ => false,
+        }
+    }
+}
+
+async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) -> Result<Standing, Problem> {
+    let asked = user.clone();
+    let outcome = api
+        .for_shopper(move |app| async move { wait(&app, sale, &asked, ticket).await })
+        .await?;
+    let turn = match outcome {
+        WaitOutcome::Turn(turn) => turn,
+        WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing("closed")),
+        WaitOutcome::NotOpen(state) => return Err(Problem::sale_not_open(state)),
+        WaitOutcome::Full => {
+            gateway::count(api, Some(sale), Layer::WaitingRoom);
+            return Err(Problem::wait(
+                Code::Overloaded,
+                "the waiting room is full",
+                Duration::from_secs(10),
+            ));
+        }
+        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale lets everybody in")),
+        WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
+    };
+    Ok(match turn {
+        Turn::Admitted { until } => Standing {
+            admission: Some(api.token_keys.admit(sale, user, until / 1000)),
+            expires_at: Some(time::format(&from_millis(until / 1000 * 1000))),
+            ..nothing("admitted")
+        },
+        Turn::Waiting {
+            place,
+            ahead,
+            waiting,
+            wait_ms,
+            sold_out,
+        } => {
+            let wait_seconds = (wait_ms.clamp(0, WAIT_MAX) + 999) / 1000;
+            Standing {
+                position: Some(ahead + 1),
+                waiting: Some(waiting),
+                estimated_wait_seconds: (!sold_out).then_some(wait_seconds),
+                ticket: Some(api.token_keys.ticket(sale, user, place)),
+                // Whoever has long to wait need not ask often.
+                ask_again_seconds: Some((wait_seconds / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
+                ..nothing(if sold_out { "sold_out" } else { "waiting" })
+            }
+        }
+    })
+}
+
+const fn nothing(state: &'static str) -> Standing {
+    Standing {
+        state,
+        position: None,
+        waiting: None,
+        estimated_wait_seconds: None,
+        ticket: None,
+        admission: None,
+        expires_at: None,
+        ask_again_seconds: None,
+    }
+}

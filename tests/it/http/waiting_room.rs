@@ -1,0 +1,320 @@
+//! The waiting room: shoppers of a sale that has one wait their turn, and buy with what they are given then.
+
+use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale_with};
+use crate::support::poll::{self, within};
+use crate::support::raw::Raw;
+use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::domain::ids::SaleId;
+use flashsale::stock::keys::ShardKey;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A sale with a waiting room, and some of it changed.
+fn roomy(changes: &Value) -> Value {
+    let mut sale = sale_with(&json!({"guards": {"waiting_room": true, "admission_seconds": 60}}));
+    for (name, value) in changes.as_object().unwrap() {
+        sale[name] = value.clone();
+    }
+    sale
+}
+
+fn starting_in(time: TimeDelta) -> Value {
+    json!({"starts_at": rfc3339(Utc::now() + time)})
+}
+
+async fn ask(client: &Client, user: &str, sale: &str, ticket: Option<&str>) -> Answer {
+    let request = client.request(
+        Method::POST,
+        Who::Shopper(user),
+        &format!("/v1/sales/{sale}/waiting-room"),
+    );
+    let body = ticket.map_or_else(|| json!({}), |ticket| json!({"ticket": ticket}));
+    client.send(request.json(&body)).await
+}
+
+async fn buy(client: &Client, user: &str, sale: &str, key: &str, admission: &str) -> Answer {
+    let body = json!({"sku": "phone", "quantity": 1});
+    let request = client.buying(user, sale, key).json(&body);
+    client.send(request.header("X-Admission", admission)).await
+}
+
+async fn admission(client: &Client, user: &str, sale: &str) -> String {
+    poll::answer("it is the shopper's turn", || async {
+        let answer = ask(client, user, sale, None).await.ok(200);
+        (answer.text("state") == "admitted").then(|| answer.text("admission").to_owned())
+    })
+    .await
+}
+
+/// A stream of events, read as they come.
+struct Events {
+    response: Response,
+    read: String,
+}
+
+impl Events {
+    async fn open(client: &Client, user: &str, sale: &str) -> Self {
+        let path = format!("/v1/sales/{sale}/waiting-room/events");
+        let response = client
+            .request(Method::GET, Who::Shopper(user), &path)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self {
+            response,
+            read: String::new(),
+        }
+    }
+
+    /// The next event, its name and what it says; `None` at the end of the stream.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.read.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.read = rest;
+                let Some(name) = event.strip_prefix("event: ") else {
+                    continue;
+                };
+                let (name, data) = name.split_once("\ndata: ").unwrap();
+                return Some((name.to_owned(), serde_json::from_str(data).unwrap()));
+            }
+            let chunk = tokio::time::timeout(Duration::from_secs(20), self.response.chunk());
+            let chunk = chunk.await.expect("an event within 20 s").unwrap()?;
+            self.read.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_has_been_admitted_may_buy_and_nobody_else() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let (id, next) = (
+        app.load_sale(&roomy(&json!({}))).await,
+        app.load_sale(&roomy(&json!({}))).await,
+    );
+    app.buy("ada", &id, "k", 1).await.no(403, "admission_required");
+    let answer = ask(&app, "ada", &id, None).await.ok(200);
+    assert_eq!(answer.text("state"), "admitted");
+    let expires_at: DateTime<Utc> = answer.text("expires_at").parse().unwrap();
+    assert!(
+        (50..=60).contains(&(expires_at - Utc::now()).num_seconds()),
+        "{expires_at}"
+    );
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let good = admission(&other, "ada", &id).await;
+    let of_bob = admission(&app, "bob", &id).await;
+    let of_next = admission(&app, "ada", &next).await;
+    for wrong in [
+        "",
+        "nonsense",
+        &of_bob,
+        &of_next,
+        &good[..good.len() - 1],
+        &format!("{good}0"),
+    ] {
+        buy(&app, "ada", &id, "k", wrong).await.no(403, "admission_required");
+    }
+    let order = buy(&other, "ada", &id, "k", &good).await.ok(201);
+    // The key comes first: its order needs no admission.
+    let again = app.buy("ada", &id, "k", 1).await.ok(200);
+    assert_eq!(again.id(), order.id());
+    buy(&app, "ada", &id, "more", &good).await.ok(201);
+    let stopped = async || app.stats(&id).await["stopped"]["waiting_room"].as_i64();
+    within(Duration::from_secs(5), "what was stopped is counted", async || {
+        stopped().await == Some(7)
+    })
+    .await;
+    ask(&app, "ada", &app.load_sale(&sale_with(&json!({}))).await, None)
+        .await
+        .no(404, "not_found");
+    ask(&app, "ada", &uuid::Uuid::new_v4().to_string(), None)
+        .await
+        .no(404, "not_found");
+    let draft = app.create_sale(&roomy(&json!({}))).await;
+    ask(&app, "ada", &draft, None).await.no(409, "sale_not_open");
+    app.operate(&id, "close").await.ok(200);
+    within(Duration::from_secs(5), "the room closes", async || {
+        ask(&app, "eve", &id, None).await.ok(200).text("state") == "closed"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_comes_early_waits_for_the_start_and_hears_of_his_turn() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&roomy(&starting_in(TimeDelta::seconds(3)))).await;
+    let before = ask(&app, "ada", &id, None).await.ok(200);
+    assert_eq!(before.text("state"), "waiting");
+    assert!(before.body["position"].as_i64().unwrap() >= 1, "{}", before.body);
+    assert!(
+        (1..=4).contains(&before.body["estimated_wait_seconds"].as_i64().unwrap()),
+        "{}",
+        before.body
+    );
+    assert_eq!(before.body["ask_again_seconds"], 2);
+    buy(&app, "ada", &id, "k", before.text("ticket"))
+        .await
+        .no(403, "admission_required");
+    let mut events = Events::open(&app, "ada", &id).await;
+    let (first, told) = events.next().await.unwrap();
+    assert_eq!(first, "waiting");
+    assert_eq!(told["ticket"], before.body["ticket"], "the same place");
+    let last = loop {
+        let (name, told) = events.next().await.unwrap();
+        if name != "waiting" {
+            assert_eq!(name, "admitted", "{told}");
+            break told;
+        }
+    };
+    assert_eq!(events.next().await, None, "the stream ends with the turn");
+    buy(&app, "ada", &id, "k", last["admission"].as_str().unwrap())
+        .await
+        .ok(201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_everything_is_sold_is_told_at_once_and_what_comes_back_is_for_the_first_in_line() {
+    let app = TestApp::start().await;
+    let mut sale = roomy(&json!({"shards": 1}));
+    (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(1), json!(1000));
+    let id = app.load_sale(&sale).await;
+    let first = admission(&app, "first", &id).await;
+    let second = ask(&app, "second", &id, None).await.ok(200);
+    assert_eq!(
+        (second.text("state"), &second.body["position"]),
+        ("waiting", &json!(1)),
+        "one unit, one who may buy it"
+    );
+    let mut events = Events::open(&app, "second", &id).await;
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    ask(&app, "third", &id, None).await.ok(200);
+    let order = buy(&app, "first", &id, "k", &first).await.ok(201);
+    let told = tokio::time::timeout(Duration::from_millis(1900), events.next()).await;
+    let (name, told) = told.expect("within two seconds").unwrap();
+    assert_eq!(
+        (name.as_str(), &told["estimated_wait_seconds"]),
+        ("sold_out", &Value::Null)
+    );
+    app.cancel("first", &order.id()).await.ok(200);
+    let (name, _) = events.next().await.unwrap();
+    assert!(["waiting", "admitted"].contains(&name.as_str()), "{name}");
+    let admitted = admission(&app, "second", &id).await;
+    assert_eq!(ask(&app, "third", &id, None).await.ok(200).text("state"), "waiting");
+    buy(&app, "second", &id, "k", &admitted).await.ok(201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
+    let app = TestApp::start().await;
+    let mut sale = roomy(&starting_in(TimeDelta::hours(1)));
+    (sale["shards"], sale["ends_at"]) = (json!(1), json!(rfc3339(Utc::now() + TimeDelta::hours(2))));
+    let id = app.load_sale(&sale).await;
+    let mut tickets = Vec::new();
+    for number in 0..20 {
+        let user = format!("shopper-{number}");
+        let answer = ask(&app, &user, &id, None).await.ok(200);
+        tickets.push((user, answer.text("ticket").to_owned()));
+    }
+    let positions = async |with_ticket: bool| {
+        let mut positions = Vec::new();
+        for (user, ticket) in &tickets {
+            let answer = ask(&app, user, &id, with_ticket.then_some(ticket.as_str()))
+                .await
+                .ok(200);
+            positions.push(answer.body["position"].as_i64().unwrap());
+        }
+        positions
+    };
+    let before = positions(false).await;
+    assert_eq!(
+        app.stats(&id).await["waiting_room"],
+        json!({"waiting": 20, "admitted": 0})
+    );
+    let guards = &app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body["guards"];
+    assert_eq!(
+        *guards,
+        json!({"waiting_room": true, "purchase_token": false, "challenge": "none"})
+    );
+    let mut sorted = before.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (1..=20).collect::<Vec<i64>>());
+    assert_ne!(before, sorted, "the order of coming says nothing");
+    let shard = ShardKey {
+        sale: id.parse::<SaleId>().unwrap(),
+        shard: 0,
+    };
+    let raw = Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]);
+    let lost: i64 = raw.call(redis::cmd("DEL").arg(&[shard.room(), shard.door(), shard.admitted()]));
+    assert_eq!(lost, 2);
+    // Somebody without a ticket comes first now; of those with one, all are in their order again.
+    let stranger = ask(&app, "stranger", &id, None).await.ok(200);
+    assert_eq!(stranger.body["position"], 1);
+    let _first_time = positions(true).await;
+    let after = positions(true).await;
+    let mut by_before: Vec<usize> = (0..20).collect();
+    by_before.sort_by_key(|at| before[*at]);
+    let mut by_after: Vec<usize> = (0..20).collect();
+    by_after.sort_by_key(|at| after[*at]);
+    assert_eq!(by_after, by_before);
+    // Another's ticket is no ticket.
+    let (_, foreign) = &tickets[0];
+    let eve = ask(&app, "eve", &id, Some(foreign)).await.ok(200);
+    assert_ne!(eve.body["ticket"], json!(foreign));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_open_does_not_hold_up_the_end() {
+    let app = TestApp::start().await;
+    let mut other = app.another("api");
+    let id = app.load_sale(&roomy(&starting_in(TimeDelta::minutes(30)))).await;
+    let mut events = Events::open(&other, "ada", &id).await;
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    let began = std::time::Instant::now();
+    other.end();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(5), events.next())
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_early_shoppers_buys_in_the_order_of_its_lots() {
+    let app = TestApp::start().await;
+    let mut sale = roomy(&starting_in(TimeDelta::milliseconds(2500)));
+    sale["guards"]["admissions_per_second"] = json!(1000);
+    let id = app.load_sale(&sale).await;
+    let mut lots = Vec::new();
+    for number in 0..60 {
+        let user = format!("early-{number}");
+        let answer = ask(&app, &user, &id, None).await.ok(200);
+        assert_eq!(answer.text("state"), "waiting");
+        lots.push(user);
+    }
+    let mut bought = Vec::new();
+    within(Duration::from_secs(20), "ten of sixty have bought", async || {
+        for user in &lots {
+            let answer = ask(&app, user, &id, None).await.ok(200);
+            if answer.text("state") == "admitted" {
+                let sold = buy(&app, user, &id, "k", answer.text("admission")).await;
+                if sold.status == 201 {
+                    bought.push(user.clone());
+                }
+            }
+        }
+        bought.len() == 10
+    })
+    .await;
+    // Those who wait are told so, and the books are even.
+    within(Duration::from_secs(5), "it is sold out for the others", async || {
+        let user = lots.iter().find(|user| !bought.contains(user)).unwrap();
+        ask(&app, user, &id, None).await.ok(200).text("state") == "sold_out"
+    })
+    .await;
+    app.assert_balanced(&id).await;
+}

@@ -1,0 +1,394 @@
+//! The waiting room of one shard, against a reference that knows the rules and nothing of Redis.
+
+use super::{END, NOW, START, Shop};
+use crate::support::raw::arg;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::sale::{Lifecycle, Sale, SaleState};
+use flashsale::domain::time::Millis;
+use flashsale::domain::waiting_room::{Member, Place};
+use flashsale::stock::room::RoomAnswer::{self, Admitted, Full, NotOpen};
+use flashsale::stock::room::Waiting;
+use flashsale::stock::script::WAITING_ROOM;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use std::collections::BTreeMap;
+
+const LATE: i64 = 1 << 40;
+
+/// Shopper number `n`, whose lot is his number.
+fn member(n: u64) -> Member {
+    let mut id = [0; 12];
+    id[..8].copy_from_slice(&n.to_be_bytes());
+    Member { id, lot: n }
+}
+
+/// Shopper number `n` asks: three come in a second, a minute each, and there are a hundred units.
+fn asking(n: u64, now: Millis) -> Waiting {
+    Waiting {
+        member: member(n),
+        rate: 3.0,
+        stay_ms: 60_000,
+        free: 100.0,
+        room_max: 1000,
+        place: None,
+        now: Some(now),
+    }
+}
+
+async fn ask(shop: &Shop, waiting: &Waiting) -> RoomAnswer {
+    shop.stock.wait(shop.key, waiting).await.unwrap()
+}
+
+fn place_of(answer: RoomAnswer) -> Place {
+    match answer {
+        RoomAnswer::Waiting { place, .. } => place,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ahead(answer: RoomAnswer) -> i64 {
+    match answer {
+        RoomAnswer::Waiting { ahead, .. } => ahead,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn before_the_start_the_lot_counts_and_after_it_the_order_of_coming() {
+    let shop = Shop::open(|_| {}).await;
+    for (n, now) in [(7, START - 9), (3, START - 8), (5, START - 1)] {
+        let place = place_of(ask(&shop, &asking(n, now)).await);
+        assert_eq!(place.place, i64::try_from(n).unwrap());
+        assert_eq!(place.room, START - 9, "the line is called by its beginning");
+    }
+    assert_eq!(
+        ahead(ask(&shop, &asking(5, START - 1)).await),
+        1,
+        "coming again is the same place"
+    );
+    // Nobody is let in meanwhile, because nothing is free.
+    let late = |n, now| Waiting {
+        free: 0.0,
+        ..asking(n, now)
+    };
+    assert_eq!(place_of(ask(&shop, &late(1, START)).await).place, LATE);
+    assert_eq!(ahead(ask(&shop, &late(2, START + 5)).await), 4);
+    assert_eq!(
+        ahead(ask(&shop, &late(0, START + 4)).await),
+        4,
+        "who is asked later stands behind the moment before"
+    );
+    assert_eq!(ahead(ask(&shop, &late(2, START + 6)).await), 5);
+    // One at a time: the bucket holds no more than a second's worth.
+    for n in [3, 5, 7] {
+        let until = START + 2000 + 60_000;
+        assert_eq!(ask(&shop, &asking(n, START + 2000)).await, Admitted { until });
+    }
+    assert_eq!(ahead(ask(&shop, &asking(1, START + 2000)).await), 0);
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_before_the_start_or_in_a_pause_or_while_nothing_is_free() {
+    let shop = Shop::open(|_| {}).await;
+    assert_eq!(ahead(ask(&shop, &asking(1, START - 1)).await), 0);
+    shop.stock
+        .set_state(
+            &Sale {
+                lifecycle: Lifecycle::Paused,
+                state_version: 2,
+                ..shop.sale.clone()
+            },
+            0,
+        )
+        .await
+        .unwrap();
+    assert_eq!(ahead(ask(&shop, &asking(1, START + 5)).await), 0, "paused");
+    shop.stock
+        .set_state(
+            &Sale {
+                state_version: 3,
+                ..shop.sale.clone()
+            },
+            0,
+        )
+        .await
+        .unwrap();
+    let none = Waiting {
+        free: 0.0,
+        ..asking(1, START + 6)
+    };
+    assert_eq!(ahead(ask(&shop, &none).await), 0, "nothing is free");
+    let a_bit = Waiting {
+        free: 0.001,
+        ..asking(1, START + 7)
+    };
+    let until = START + 7 + 60_000;
+    assert_eq!(
+        ask(&shop, &a_bit).await,
+        Admitted { until },
+        "the last unit of some other shard"
+    );
+    assert_eq!(ask(&shop, &asking(2, END)).await, NotOpen(SaleState::Closed));
+}
+
+#[tokio::test]
+async fn an_admission_ends_to_the_millisecond_and_whoever_let_it_pass_stands_at_the_end() {
+    let shop = Shop::open(|_| {}).await;
+    let first = asking(1, START + 1000);
+    let until = START + 61_000;
+    assert_eq!(ask(&shop, &first).await, Admitted { until });
+    let again = asking(1, until - 1);
+    assert_eq!(ask(&shop, &again).await, Admitted { until });
+    for n in 2..9 {
+        ask(
+            &shop,
+            &Waiting {
+                free: 0.0,
+                ..asking(n, until - 1)
+            },
+        )
+        .await;
+    }
+    let anew = Waiting {
+        free: 0.0,
+        place: Some(Place {
+            room: START + 1000,
+            place: 1,
+        }),
+        ..asking(1, until)
+    };
+    assert_eq!(ahead(ask(&shop, &anew).await), 7, "a ticket of this line has been used");
+    let lost = Waiting {
+        place: Some(Place { room: 17, place: 1 }),
+        ..Waiting {
+            free: 0.0,
+            ..asking(10, until)
+        }
+    };
+    assert_eq!(ahead(ask(&shop, &lost).await), 0, "one of a line that was lost counts");
+}
+
+#[tokio::test]
+async fn whoever_has_bought_makes_room_once() {
+    let shop = Shop::open(|_| {}).await;
+    let two = |n, now| Waiting {
+        free: 2.0,
+        rate: 100.0,
+        ..asking(n, now)
+    };
+    for (n, now) in [(1, START + 1000), (2, START + 1500)] {
+        assert!(matches!(ask(&shop, &two(n, now)).await, Admitted { .. }), "{n}");
+    }
+    assert_eq!(
+        ahead(ask(&shop, &two(3, START + 2000)).await),
+        0,
+        "two units, two who may buy them"
+    );
+    assert!(shop.stock.leave_room(shop.key, &member(1)).await.unwrap());
+    assert!(!shop.stock.leave_room(shop.key, &member(1)).await.unwrap());
+    assert!(!shop.stock.leave_room(shop.key, &member(9)).await.unwrap());
+    let one = Waiting {
+        free: 1.0,
+        ..two(3, START + 2000)
+    };
+    assert_eq!(
+        ahead(ask(&shop, &one).await),
+        0,
+        "one unit is left, and one who may buy it"
+    );
+    assert!(matches!(ask(&shop, &two(3, START + 2000)).await, Admitted { .. }));
+    let counted = shop.stock.count_room(shop.key).await.unwrap();
+    assert_eq!((counted.waiting, counted.admitted), (0, 2));
+}
+
+#[tokio::test]
+async fn a_full_room_takes_nobody_and_keeps_who_is_there() {
+    let shop = Shop::open(|_| {}).await;
+    let small = |n| Waiting {
+        room_max: 2,
+        ..asking(n, START - 5)
+    };
+    for n in [1, 2] {
+        place_of(ask(&shop, &small(n)).await);
+    }
+    assert_eq!(ask(&shop, &small(3)).await, Full);
+    place_of(ask(&shop, &small(2)).await);
+    assert_eq!(shop.stock.count_room(shop.key).await.unwrap().waiting, 2);
+}
+
+#[tokio::test]
+async fn a_shard_that_is_not_there_is_noticed_and_what_cannot_be_asked_is_refused() {
+    let shop = Shop::open(|_| {}).await;
+    let shard = shop.key.shard();
+    let keys = [shard.clone(), shop.key.room(), shop.key.admitted(), shop.key.door()];
+    for (rate, id) in [("0", "abcdefghijkl"), ("nan", "abcdefghijkl"), ("1", "short")] {
+        let args = [
+            arg(id),
+            arg("1"),
+            arg(rate),
+            arg("1"),
+            arg("1"),
+            arg("1"),
+            arg(""),
+            arg(""),
+            arg(NOW),
+        ];
+        let refused = shop.raw.script(&WAITING_ROOM, &keys, &args);
+        assert!(refused.contains("BADARG"), "{rate} {id}: {refused}");
+    }
+    let _gone: i64 = shop.raw.call(redis::cmd("DEL").arg(&shard));
+    let missing = shop.stock.wait(shop.key, &asking(1, NOW)).await;
+    assert!(matches!(missing, Err(Fault::Incomplete(_))), "{missing:?}");
+    let written: i64 = shop.raw.call(redis::cmd("EXISTS").arg(&keys[1..]));
+    assert_eq!(written, 0);
+}
+
+#[tokio::test]
+async fn a_million_shoppers_wait_in_a_hundred_bytes_each() {
+    let shop = Shop::open(|_| {}).await;
+    let room = shop.key.room();
+    let count = 50_000u64;
+    for first in (0..count).step_by(1000) {
+        let mut add = redis::cmd("ZADD");
+        add.arg(&room);
+        for n in first..first + 1000 {
+            let lot = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
+            let mut id = member(n).id;
+            id[8..].copy_from_slice(&u32::try_from(lot >> 8).unwrap().to_be_bytes());
+            add.arg(lot).arg(&id);
+        }
+        let _added: i64 = shop.raw.call(&mut add);
+    }
+    let usage = ["USAGE", &room, "SAMPLES", "0"];
+    let bytes: i64 = shop.raw.call(redis::cmd("MEMORY").arg(&usage));
+    let each = bytes / i64::try_from(count).unwrap();
+    println!("bytes of Redis for each shopper who waits: {each}");
+    assert!((40..=110).contains(&each), "{each}");
+}
+
+/// The rules once more.
+struct Reference {
+    room: Option<Millis>,
+    at: Millis,
+    level: i64,
+    bought: i64,
+    gone: i64,
+    line: BTreeMap<(i64, [u8; 12]), ()>,
+    admitted: BTreeMap<[u8; 12], Millis>,
+}
+
+impl Reference {
+    const fn new() -> Self {
+        Self {
+            room: None,
+            at: 0,
+            level: 1000,
+            bought: 0,
+            gone: 0,
+            line: BTreeMap::new(),
+            admitted: BTreeMap::new(),
+        }
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "small numbers"
+    )]
+    fn ask(&mut self, waiting: &Waiting) -> (Option<Millis>, Option<(i64, i64)>) {
+        let now = waiting.now.unwrap();
+        let id = waiting.member.id;
+        let room = *self.room.get_or_insert(now);
+        if self.at == 0 {
+            self.at = now;
+        }
+        let is_in_line = self.line.keys().any(|(_, other)| *other == id);
+        if !is_in_line && self.admitted.get(&id).is_none_or(|until| *until <= now) {
+            let place = match waiting.place {
+                Some(place) if place.room != room => place.place,
+                _ if now < START => i64::try_from(waiting.member.lot).unwrap(),
+                _ => LATE + now - START,
+            };
+            self.line.insert((place, id), ());
+        }
+        let before = self.admitted.len();
+        self.admitted.retain(|_, until| *until > now);
+        self.gone += i64::try_from(before - self.admitted.len()).unwrap();
+        let come = (now - self.at).max(0) as f64 * waiting.rate;
+        let mut level = (self.level as f64 + come).min((waiting.rate * 1000.0).max(1000.0));
+        self.at = now;
+        if now >= START && waiting.free > 0.0 {
+            let share = ((self.bought + 1) as f64 / (self.bought + self.gone + 1) as f64).max(0.02);
+            let wanted = (waiting.free / share).ceil() as i64 - i64::try_from(self.admitted.len()).unwrap();
+            for _ in 0..wanted.min((level / 1000.0).floor() as i64).max(0) {
+                let Some(((_, next), ())) = self.line.pop_first() else {
+                    break;
+                };
+                self.admitted.insert(next, now + waiting.stay_ms);
+                level -= 1000.0;
+            }
+        }
+        self.level = level.floor() as i64;
+        match self.admitted.get(&id) {
+            Some(until) => (Some(*until), None),
+            None => {
+                let ahead = self.line.keys().position(|(_, other)| *other == id).unwrap();
+                let waiting = self.line.len();
+                (
+                    None,
+                    Some((i64::try_from(ahead).unwrap(), i64::try_from(waiting).unwrap())),
+                )
+            }
+        }
+    }
+
+    fn leave(&mut self, member: &Member) -> bool {
+        let was_there = self.admitted.remove(&member.id).is_some();
+        self.bought += i64::from(was_there);
+        was_there
+    }
+}
+
+#[tokio::test]
+async fn whatever_happens_the_line_moves_by_the_rules() {
+    let step = (
+        0u64..12,
+        0i64..4000,
+        prop_oneof![Just(0.0), Just(0.4), Just(3.0), Just(50.0)],
+        any::<bool>(),
+    );
+    let steps = prop::collection::vec(step, 1..40);
+    let mut runner = TestRunner::deterministic();
+    for case in 0..40 {
+        let shop = Shop::open(|_| {}).await;
+        let mut reference = Reference::new();
+        let mut now = START - 20_000;
+        let steps = steps.new_tree(&mut runner).unwrap().current();
+        for (number, (n, pause, free, leaves)) in steps.iter().enumerate() {
+            now += pause;
+            let said = format!("case {case}, step {number} of {steps:?}");
+            if *leaves && now > START {
+                let left = shop.stock.leave_room(shop.key, &member(*n)).await.unwrap();
+                assert_eq!(left, reference.leave(&member(*n)), "{said}");
+                continue;
+            }
+            let waiting = Waiting {
+                rate: 0.7,
+                stay_ms: 5000,
+                free: *free,
+                place: (n % 5 == 0).then_some(Place {
+                    room: 3,
+                    place: LATE + 5,
+                }),
+                ..asking(*n, now)
+            };
+            let answer = match ask(&shop, &waiting).await {
+                Admitted { until } => (Some(until), None),
+                RoomAnswer::Waiting { ahead, waiting, .. } => (None, Some((ahead, waiting))),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(answer, reference.ask(&waiting), "{said}");
+        }
+    }
+}
