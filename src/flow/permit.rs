@@ -487,6 +487,8 @@ async fn attend_on_server(
         .filter(|key| !is_known(key))
         .map(|key| key.shard)
         .collect();
+    // What keeps some of them from being reconciled does not keep the others from selling.
+    let mut trouble = None;
     let standings = if unknown.is_empty() {
         standings
     } else {
@@ -498,7 +500,10 @@ async fn attend_on_server(
                 app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
             }
         }
-        reconciled?;
+        match reconciled {
+            Err(fault @ Fault::Unavailable(_)) => trouble = Some(fault),
+            reconciled => reconciled?,
+        }
         app.ledger.standings(&[sale.id]).await?
     };
     let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
@@ -531,6 +536,9 @@ async fn attend_on_server(
             }
             Err(fault) => return Err(fault),
         }
+    }
+    if let Some(fault) = trouble {
+        return Err(fault);
     }
     if halted {
         return Err(Fault::Unavailable(

@@ -64,12 +64,18 @@ pub(super) async fn look_at_others(
     for look in 1..=LOOKS_MAX {
         let first = read().await?;
         let mut finished = 0;
+        // It takes nothing in then, and if that is because it is reconciled in the same round, not before this ends.
+        let stands_still = |shard: u16| {
+            let reading = first.iter().find(|reading| reading.shard == shard);
+            reading.is_none_or(|reading| reading.record.permit_until <= reading.now)
+        };
         for reading in &first {
             for transfer in &reading.transfers {
                 let Destination::Shard(to) = transfer.to else {
                     continue;
                 };
-                if let Some(standing) = claim.standings.get(&to).filter(|_| !epochs.contains_key(&to)) {
+                let is_other = !epochs.contains_key(&to) && !stands_still(to);
+                if let Some(standing) = claim.standings.get(&to).filter(|_| is_other) {
                     let transfer = Transfer {
                         to_epoch: standing.epoch,
                         ..transfer.clone()
@@ -87,14 +93,20 @@ pub(super) async fn look_at_others(
                 .collect()
         };
         if finished == 0 && versions(&first) == versions(&second) {
-            return account(app, sale, &second, claim).await;
+            return account(app, sale, &second, claim, epochs).await;
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
 
-async fn account(app: &App, sale: &Sale, readings: &[ShardReading], claim: &RebuildClaim) -> Result<Others, Fault> {
+async fn account(
+    app: &App,
+    sale: &Sale,
+    readings: &[ShardReading],
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<Others, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
         .iter()
@@ -129,7 +141,20 @@ async fn account(app: &App, sale: &Sale, readings: &[ShardReading], claim: &Rebu
                         *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
                     }
                 }
-                Destination::Shard(to) => others.on_their_way.entry(to).or_default().push(transfer.id),
+                Destination::Shard(to) if epochs.contains_key(&to) => {
+                    others.on_their_way.entry(to).or_default().push(transfer.id);
+                }
+                Destination::Shard(to) => {
+                    let borrower = ShardKey {
+                        sale: sale.id,
+                        shard: to,
+                    };
+                    // Between two of them, unless they have arrived and the transfer is not struck yet.
+                    if app.stock.applied(borrower, &[transfer.id]).await?.is_empty() {
+                        *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
+                        *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
+                    }
+                }
             }
         }
         // Units that are granted to this shard, and of which it has not been told.

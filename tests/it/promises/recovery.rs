@@ -1031,6 +1031,31 @@ async fn is_between(step: Step, shards: &[u16]) {
     world.sells_out(&sale).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_between_two_shards_that_stand_still_do_not_keep_a_third_from_being_rebuilt() {
+    for step in [Step::Sent, Step::Arrived] {
+        let world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 3)).await;
+        bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
+        let transfer = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 2).await;
+        let stock = &world.app.stock;
+        if matches!(step, Step::Arrived) {
+            stock.transfer_in(key(&sale, 1), 0, &transfer).await.unwrap();
+        }
+        for shard in 0..3 {
+            stock.halt(key(&sale, shard)).await.unwrap();
+        }
+        let _gone: i64 = Raw::connect(&world.redis).call(redis::cmd("DEL").arg(key(&sale, 2).shard()));
+        rebuild(&world.app, &sale, &[2]).await;
+        // Whoever was at it comes late, and does what was left.
+        stock.transfer_in(key(&sale, 1), 0, &transfer).await.unwrap();
+        stock.transfer_done(key(&sale, 0), transfer.id).await.unwrap();
+        let item = world.settled(&sale).await;
+        assert_eq!(item.stock.available, 11, "{step:?}: {item:?}");
+        world.sells_out(&sale).await;
+    }
+}
+
 /// The id of the transfer that takes units of a withdrawal out of a shard on the first look, as the restock names it.
 fn taking(restock: Uuid, shard: u16) -> Uuid {
     Uuid::from_u128(restock.as_u128() ^ u128::from(shard))

@@ -4,6 +4,7 @@ use super::history::{Buyer, Final, Grant, LedgerOrder, LedgerPayment, LedgerRest
 use super::world::World;
 use crate::support::poll::pass;
 use chrono::{DateTime, Utc};
+use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{SaleId, UserId};
 use flashsale::domain::sale::Sale;
 use flashsale::domain::shard::home_shard;
@@ -63,7 +64,12 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         .collect();
     end.payments
         .retain(|it| own.contains(&it.payment) || it.matched.is_some());
-    for reading in read_shards(world, sale).await {
+    let readings = read_shards(world, sale).await;
+    let (readings, trouble) = match readings {
+        Ok(readings) => (readings, None),
+        Err(fault) => (Vec::new(), Some(format!("the shards cannot be read: {fault}"))),
+    };
+    for reading in readings {
         end.shards.push(Shard {
             shard: reading.shard,
             epoch: reading.record.epoch,
@@ -83,31 +89,37 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         end.buyers
             .insert(user.clone(), read_buyer(world, sale, terms, user).await);
     }
-    let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
-    if !audit.balanced {
-        end.audit = audit.differences;
-        end.audit.push(format!("{:?}", audit.items));
+    match flow::audit::audit(&world.app, sale.id).await {
+        Ok(audit) => {
+            let audit = audit.unwrap();
+            if !audit.balanced {
+                end.audit = audit.differences;
+                end.audit.push(format!("{:?}", audit.items));
+            }
+        }
+        Err(fault) => end.audit.push(format!("no audit: {fault}")),
     }
+    end.audit.extend(trouble);
     end
 }
 
 /// Every shard as of one moment: a job evens out what is free now and then, also at rest.
-async fn read_shards(world: &World, sale: &Sale) -> Vec<ShardReading> {
-    let read = async || world.app.stock.read_shards(sale).await.unwrap();
+async fn read_shards(world: &World, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
+    let read = async || world.app.stock.read_shards(sale).await;
     let versions = |readings: &[ShardReading]| -> Vec<i64> {
         let items = readings.iter().flat_map(|reading| reading.items.values());
         items.map(|counters| counters.version).collect()
     };
-    let mut before = read().await;
+    let mut before = read().await?;
     for _ in 0..LOOKS_MAX {
-        let now = read().await;
+        let now = read().await?;
         if versions(&now) == versions(&before) && now.iter().all(|reading| reading.transfers.is_empty()) {
-            return now;
+            return Ok(now);
         }
         pass(Duration::from_millis(20)).await;
         before = now;
     }
-    before
+    Ok(before)
 }
 
 async fn read_buyer(world: &World, sale: &Sale, terms: &Terms, user: &str) -> Option<Buyer> {
