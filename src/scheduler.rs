@@ -338,8 +338,8 @@ fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<us
     }
 }
 
-/// Sends alerts to their webhook for as long as the process runs, and says once when it does not take them and once when it
-/// does again.
+/// Sends alerts to their webhook for as long as the process runs, and says once when it does not take them and once
+/// when it does again.
 async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, metrics: Arc<Metrics>, stop: CancellationToken) {
     let (mut ledger, mut webhook) = (News::new("alerts for the webhook"), News::new("the webhook of alerts"));
     let count = |outcome| metrics.alert_deliveries.get_or_create(&Outcome { outcome }).inc();
@@ -354,7 +354,10 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, metrics: Arc<Metrics
             () = &mut late => break,
         };
         let sent = match sent {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                ledger.tell(Ok(1));
+                sent
+            }
             Err(fault) => {
                 ledger.tell(Err(fault));
                 Sent::Nothing
@@ -363,7 +366,7 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, metrics: Arc<Metrics
         match sent {
             Sent::Delivered => {
                 count("delivered");
-                (ledger.tell(Ok(1)), webhook.tell(Ok(1)));
+                webhook.tell(Ok(1));
             }
             Sent::Failed(reason) => {
                 count("failed");

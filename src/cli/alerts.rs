@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn an_alert_that_was_given_up_is_shown_as_such() {
         let alerts = [
-            json!({"id": 2, "kind": "browsing", "user": "b", "delivered_at": "then", "given_up_at": null, "detail": "d"}),
-            json!({"id": 1, "kind": "browsing", "user": "a", "delivered_at": null, "given_up_at": "now", "detail": "d"}),
-            json!({"id": 0, "kind": "browsing", "user": "a", "delivered_at": null, "detail": "d"}),
+            json!({"id": 2, "kind": "browsing", "user": "b", "delivered_at": "then", "given_up_at": null}),
+            json!({"id": 1, "kind": "browsing", "user": "a", "delivered_at": null, "given_up_at": "now"}),
+            json!({"id": 0, "kind": "browsing", "user": "a", "delivered_at": null}),
         ];
         let shown = table(&alerts);
         let lines: Vec<&str> = shown.lines().collect();

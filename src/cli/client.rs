@@ -121,7 +121,7 @@ impl CallError {
         }
     }
 
-    /// The failure that this is; where the same request may do better a little later, with what there is to do for that.
+    /// The failure that this is; where the same request may do better a little later, with what to do for that.
     #[must_use]
     pub fn with_advice(self, advice: &str) -> Failure {
         if !self.may_pass() {
@@ -215,8 +215,8 @@ impl Client {
         self.settle(request.body(body).map(|request| self.agent.run(request)))
     }
 
-    /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They come
-    /// for as long as the server goes on.
+    /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They
+    /// come for as long as the server goes on.
     ///
     /// # Errors
     /// When the server refuses or does not answer.

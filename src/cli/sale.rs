@@ -417,12 +417,14 @@ mod tests {
             guards_line(&describe(&answer::read(&sale).unwrap()))
         };
         let off = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
-            "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100, "admission_seconds": 300});
+            "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100,
+            "admission_seconds": 300});
         assert_eq!(shown(off), None);
         let on = json!({"purchase_token": true, "challenge": "captcha", "proof_cost": 1000, "holds_max": 2,
-            "unpaid_cooldown_seconds": 60, "waiting_room": true, "admissions_per_second": 100, "admission_seconds": 300});
-        let expected = "guards          admission_seconds 300, admissions_per_second 100, challenge captcha, holds_max 2, \
-                        purchase_token, unpaid_cooldown_seconds 60, waiting_room";
+            "unpaid_cooldown_seconds": 60, "waiting_room": true, "admissions_per_second": 100,
+            "admission_seconds": 300});
+        let expected = "guards          admission_seconds 300, admissions_per_second 100, challenge captcha, \
+                        holds_max 2, purchase_token, unpaid_cooldown_seconds 60, waiting_room";
         assert_eq!(shown(on).as_deref(), Some(expected));
     }
 

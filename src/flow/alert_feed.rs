@@ -1,8 +1,8 @@
 //! Alert feed: hand each alert, once it is committed, to all who follow them here.
 //!
-//! One task reads new alerts for all of them. Whoever comes later, or cannot keep up, reads what it has missed by itself,
-//! by the numbers of alerts, which are committed in their order. Nothing is written; a crash leaves nothing, and followers
-//! go on elsewhere after the last alert that they have.
+//! One task reads new alerts for all of them. Whoever comes later, or cannot keep up, reads what it has missed by
+//! itself, by the numbers of alerts, which are committed in their order. Nothing is written; a crash leaves nothing,
+//! and followers go on elsewhere after the last alert that they have.
 
 use super::App;
 use crate::domain::alert::Alert;
@@ -10,14 +10,14 @@ use crate::domain::fault::Fault;
 use crate::ledger::Ledger;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many may follow one instance.
+/// How many may follow one instance. Whoever has gone without a word gives way once nothing can be sent to him any
+/// more: within half a minute.
 pub const FOLLOWERS_MAX: usize = 64;
 /// Alerts that are kept for followers who are busy; who misses more reads them from the ledger.
 const KEPT_MAX: usize = 256;
@@ -36,7 +36,7 @@ pub struct AlertFeed {
     pub(super) wanted: Notify,
     fresh: broadcast::Sender<Arc<Alert>>,
     /// Whether it is known from which alert on they are handed out.
-    is_ready: AtomicBool,
+    is_ready: watch::Sender<bool>,
     places: Arc<Semaphore>,
     ended: CancellationToken,
 }
@@ -46,7 +46,7 @@ impl Default for AlertFeed {
         Self {
             wanted: Notify::default(),
             fresh: broadcast::Sender::new(KEPT_MAX),
-            is_ready: AtomicBool::new(false),
+            is_ready: watch::Sender::new(false),
             places: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
             ended: CancellationToken::new(),
         }
@@ -60,18 +60,21 @@ impl AlertFeed {
     }
 }
 
-/// Hands out new alerts for as long as the process runs. While Postgres is away there are none; afterwards, all that came
-/// in between.
+/// Hands out new alerts for as long as the process runs. While Postgres is away there are none; afterwards, all that
+/// came in between.
 pub async fn keep(app: &App) {
     let feed = &app.alert_feed;
-    let mut last = None;
+    let (mut last, mut is_broken) = (None, false);
     loop {
-        match timeout(LOOK_MAX, look(app, &mut last)).await {
-            Ok(Err(fault)) if !fault.is_passing() => tracing::error!(%fault, "alerts cannot be read"),
-            _ => {}
+        let looked = timeout(LOOK_MAX, look(app, &mut last)).await;
+        let broken = looked.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
+        // Said once, and not again with every look.
+        if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
+            tracing::error!(%fault, "alerts cannot be read");
         }
+        is_broken = broken.is_some();
         if last.is_some() {
-            feed.is_ready.store(true, Ordering::Release);
+            feed.is_ready.send_replace(true);
         }
         let _no_news = timeout(NEWS_MAX, feed.wanted.notified()).await;
     }
@@ -128,8 +131,14 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
     let Ok(place) = Arc::clone(&feed.places).try_acquire_owned() else {
         return Ok(None);
     };
-    if !feed.is_ready.load(Ordering::Acquire) {
-        return Err(Fault::Unavailable("alerts are not followed yet".to_owned()));
+    let mut is_ready = feed.is_ready.subscribe();
+    if timeout(LOOK_MAX, is_ready.wait_for(|is_ready| *is_ready))
+        .await
+        .is_err()
+    {
+        return Err(Fault::Unavailable(
+            "it is not known yet which alerts are new".to_owned(),
+        ));
     }
     // Before the ledger is asked: an alert is in its answer or comes afterwards, or both.
     let fresh = feed.fresh.subscribe();

@@ -1,8 +1,8 @@
 //! Alert webhook: send each alert to the operators' own address, at least once.
 //!
-//! An alert is claimed, sent, and noted as delivered, or to be sent again later. A crash in between leaves a claim that ends
-//! by itself; then it is sent once more, with the same id. One is sent after the other over all processes, so they arrive
-//! in their order as long as none fails.
+//! An alert is claimed, sent, and noted as delivered, or to be sent again later. A crash in between leaves a claim that
+//! ends by itself; then it is sent once more, with the same id. One is sent after the other over all processes, so they
+//! arrive in their order as long as none fails.
 
 use super::App;
 use crate::domain::alert::{AlertWebhook, Delivery, retry_after};

@@ -49,8 +49,8 @@ impl Row {
 }
 
 impl Ledger {
-    /// Raises an alert, and tells every process that follows them. One after the other, in the order of their numbers: who
-    /// has seen one has seen all that are before it.
+    /// Raises an alert, and tells every process that follows them. One after the other, in the order of their numbers:
+    /// who has seen one has seen all that are before it.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
