@@ -1,6 +1,7 @@
 //! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
+pub mod alerts;
 mod answer;
 pub mod audit;
 pub mod ban;
@@ -55,6 +56,8 @@ enum Command {
     Rebuild(rebuild::Args),
     /// Ban accounts, list bans, and lift them.
     Ban(ban::Args),
+    /// List what the guards tell of, or follow it.
+    Alerts(alerts::Args),
     /// Show or change the limits in front of what shoppers ask.
     Guards(guards::Args),
     /// Decode what Redis holds of a sale, for a human who looks for a mistake.
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Audit(args) => audit::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Ban(args) => ban::run(&args),
+        Command::Alerts(args) => alerts::run(&args),
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Healthcheck => healthcheck::run(),

@@ -1,5 +1,6 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
+use crate::domain::alert::AlertWebhook;
 use crate::domain::guard::{GuardSettings, RATE_MAX};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::token_keys::TokenKeys;
@@ -11,18 +12,21 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
+use ureq::http::Uri;
 
 /// Where the optional file is looked for: the current directory.
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 22] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
     ADMIN_KEY,
     JWT_SECRET,
     WEBHOOK_SECRET,
+    ALERT_WEBHOOK_URL,
+    ALERT_WEBHOOK_SECRET,
     GATEWAY_RATE,
     ADDRESS_RATE,
     SHARED_RATE,
@@ -70,6 +74,8 @@ const BROWSING_BAN_SECONDS: &str = "FLASHSALE_BROWSING_BAN_SECONDS";
 /// The keys of purchase tokens.
 const TOKEN_KEYS: &str = "FLASHSALE_TOKEN_KEYS";
 const SALE_GUARDS: &str = "FLASHSALE_SALE_GUARDS";
+const ALERT_WEBHOOK_URL: &str = "FLASHSALE_ALERT_WEBHOOK_URL";
+const ALERT_WEBHOOK_SECRET: &str = "FLASHSALE_ALERT_WEBHOOK_SECRET";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
@@ -116,6 +122,8 @@ pub struct Config {
     pub jwt_secret: Secret<String>,
     /// The decoded key of the payment provider's signatures, 24 to 64 bytes.
     pub webhook_secret: Secret<Vec<u8>>,
+    /// Whom to tell of alerts, if anybody. Hidden because an address may carry a token.
+    pub alert_webhook: Option<Secret<AlertWebhook>>,
     /// The guards in front of what shoppers ask, as operators may change them while instances run.
     pub guards: GuardSettings,
     /// What sales ask of their shoppers if their operator says nothing of it.
@@ -268,6 +276,7 @@ impl Config {
             admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
             jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
             webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
+            alert_webhook: alert_webhook(settings)?.map(Secret),
             guards: guards(settings)?,
             sale_guards: parsed(settings, SALE_GUARDS, "{}", sale_guards)?,
             token_keys: Secret(match settings.get(TOKEN_KEYS) {
@@ -282,6 +291,24 @@ impl Config {
             })?,
         })
     }
+}
+
+/// Whom to tell of alerts.
+fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigError> {
+    if settings.get(ALERT_WEBHOOK_URL).is_none() {
+        return Ok(None);
+    }
+    let url = check_one(settings, ALERT_WEBHOOK_URL, "", check_webhook_url)?;
+    let key = parsed(settings, ALERT_WEBHOOK_SECRET, "", |secret| {
+        if secret.is_empty() {
+            return Err(format!(
+                "is not set, and {ALERT_WEBHOOK_URL} is: alerts are signed with it; \
+                 make one with `echo whsec_$(openssl rand -base64 32)`"
+            ));
+        }
+        webhook_key(secret)
+    })?;
+    Ok(Some(AlertWebhook { url, key }))
 }
 
 /// The gateway's settings.
@@ -392,6 +419,16 @@ fn check_database_url(url: &str) -> Result<(), String> {
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => Ok(()),
         _ => Err("is not a Postgres URL; write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned()),
     }
+}
+
+fn check_webhook_url(url: &str) -> Result<(), String> {
+    let is_right = url.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    if is_right {
+        return Ok(());
+    }
+    Err("is not an address that can be posted to; write http://HOST/PATH or https://HOST/PATH".to_owned())
 }
 
 /// The key in a Standard Webhooks secret.
@@ -534,12 +571,46 @@ mod tests {
             (TRUSTED_PROXIES, "10.0.0.0/33"),
             (TRUSTED_PROXIES, "proxy.example"),
             (TOKEN_KEYS, "k1:c2hvcnQ="),
+            (ALERT_WEBHOOK_URL, "example.org/alerts"),
+            (ALERT_WEBHOOK_URL, "ftp://example.org"),
+            (ALERT_WEBHOOK_URL, "https://"),
+            (ALERT_WEBHOOK_URL, "http://a b"),
             (LOG, "flashsale=loud=louder"),
         ];
         for (name, value) in wrong {
             let text = complaint(&[(name, value)], None);
             assert!(text.starts_with(name), "{text}");
         }
+    }
+
+    #[test]
+    fn alerts_are_sent_where_an_address_and_a_secret_say_so() {
+        assert!(load(&[], None).unwrap().alert_webhook.is_none());
+        // A secret alone sends nothing.
+        assert!(
+            load(&[(ALERT_WEBHOOK_SECRET, WEBHOOK)], None)
+                .unwrap()
+                .alert_webhook
+                .is_none()
+        );
+        let url = (ALERT_WEBHOOK_URL, "https://example.org/hunter2?a=b");
+        let text = complaint(&[url], None);
+        assert!(
+            text.starts_with("FLASHSALE_ALERT_WEBHOOK_SECRET is not set") && text.contains("whsec_"),
+            "{text}"
+        );
+        for wrong in ["hunter2", "whsec_c2hvcnQ="] {
+            let text = complaint(&[url, (ALERT_WEBHOOK_SECRET, wrong)], None);
+            assert!(
+                text.starts_with(ALERT_WEBHOOK_SECRET) && !text.contains("hunter2"),
+                "{text}"
+            );
+        }
+        let config = load(&[url, (ALERT_WEBHOOK_SECRET, WEBHOOK)], None).unwrap();
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let hook = config.alert_webhook.unwrap();
+        assert_eq!(hook.expose().url, url.1);
+        assert_eq!(hook.expose().key, b"0123456789abcdef0123456789abcdef");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Flows: verbs that order steps over the stock and the ledger. Each says what a crash between two of its steps
 //! leaves, and who finishes it. All are safe to run twice and side by side.
 
+pub mod alert_feed;
+pub mod alert_webhook;
 pub mod audit;
 pub mod bans;
 pub mod borrow;
@@ -85,6 +87,8 @@ pub struct App {
     pub bans: Arc<bans::Bans>,
     /// What the guards of this process have stopped.
     pub stopped: Arc<stopped::Stopped>,
+    /// Alerts as they come, for those who follow them.
+    pub alert_feed: Arc<alert_feed::AlertFeed>,
 }
 
 impl App {
@@ -102,6 +106,7 @@ impl App {
             settings_changed: Arc::default(),
             bans: Arc::default(),
             stopped: Arc::default(),
+            alert_feed: Arc::default(),
             stock,
             ledger,
         }
@@ -123,6 +128,7 @@ impl App {
             settings_changed: Arc::clone(&self.settings_changed),
             bans: Arc::clone(&self.bans),
             stopped: Arc::clone(&self.stopped),
+            alert_feed: Arc::clone(&self.alert_feed),
         }
     }
 }

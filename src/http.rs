@@ -2,6 +2,7 @@
 //! or Postgres.
 
 pub mod admin;
+pub mod alerts;
 pub mod extract;
 pub mod gateway;
 pub mod health;
@@ -234,6 +235,8 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/orders/{id}", get admin::show_order))
                 .service(resource!("/payments", get admin::list_payments))
                 .service(resource!("/alerts", get admin::list_alerts))
+                // Not HEAD: an answer without an end has no length to tell of.
+                .service(resource!(@ "/alerts/stream", "GET").route(web::get().to(alerts::stream)))
                 .service(resource!("/bans", get admin::list_bans, post admin::ban))
                 .service(resource!("/bans/lift", post admin::lift_ban))
                 .service(

@@ -56,6 +56,8 @@ pub struct Metrics {
     pub job_last_success: Family<Job, Gauge<f64, AtomicU64>>,
     /// What needs an operator's eye, by kind.
     pub alerts: Family<Outcome, Gauge>,
+    /// Tries to deliver alerts to their webhook, by what came of them.
+    pub alert_deliveries: Family<Outcome, Counter>,
     /// Requests that the guards have stopped, by layer.
     pub guard_refusals: Family<Guarding, Counter>,
     /// Requests a second that this instance takes; 0 is without a limit.
@@ -76,6 +78,7 @@ impl Default for Metrics {
             job_runs: Family::default(),
             job_last_success: Family::default(),
             alerts: Family::default(),
+            alert_deliveries: Family::default(),
             guard_refusals: Family::default(),
             gateway_rate: Gauge::default(),
             purchases_in_flight: Gauge::default(),
@@ -108,6 +111,11 @@ impl Metrics {
             self.job_last_success.clone(),
         );
         registry.register("alerts", "What needs an operator's eye, by kind", self.alerts.clone());
+        registry.register(
+            "alert_deliveries",
+            "Tries to deliver alerts to their webhook, by outcome",
+            self.alert_deliveries.clone(),
+        );
         registry.register(
             "guard_refusals",
             "Requests that the guards have stopped, by layer",

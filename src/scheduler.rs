@@ -6,7 +6,9 @@
 //! A job takes no input and looks at what is there; no run overlaps another of the same job in this process, each has
 //! a time limit, and several processes may run all of them side by side.
 
+use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
+use crate::flow::alert_webhook::{Sender, Sent};
 use crate::flow::{self, App};
 use crate::metrics::{Job as JobLabel, JobRun, Metrics, Outcome};
 use chrono::Utc;
@@ -48,6 +50,11 @@ const RECONCILE_GATHER: Duration = Duration::from_millis(50);
 const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(1800);
 /// Rounds at once: while one rebuilds a large sale, the others see to the rest.
 const RECONCILE_ROUNDS_MAX: usize = 4;
+
+/// How often alerts are looked for that a webhook has to be told.
+const DELIVER_EVERY: Duration = Duration::from_secs(1);
+/// How long the end waits for an alert that is on its way; if it takes longer, it is sent once more.
+const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
@@ -110,11 +117,15 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts every job and the drain.
+    /// Starts every job, the drain, and the deliveries to the webhook of alerts if there is one.
     ///
     /// # Errors
     /// When the scheduler does not start.
-    pub async fn start(app: Arc<App>, metrics: Arc<Metrics>) -> Result<Self, JobSchedulerError> {
+    pub async fn start(
+        app: Arc<App>,
+        metrics: Arc<Metrics>,
+        alert_webhook: Option<AlertWebhook>,
+    ) -> Result<Self, JobSchedulerError> {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
         let guard = |name, seconds_max| {
@@ -151,6 +162,15 @@ impl Scheduler {
             Box::pin(tracked.track_future(async move { guard.run(count_alerts(&app, &metrics)).await }))
         })?;
         cron.add(watch).await?;
+        if let Some(hook) = alert_webhook {
+            let sender = Arc::new(Sender::new(hook));
+            running.spawn(deliver_alerts(
+                Arc::clone(&app),
+                sender,
+                Arc::clone(&metrics),
+                stop.clone(),
+            ));
+        }
         running.spawn(drain(app, metrics, beat, stop.clone()));
         cron.start().await?;
         Ok(Self { cron, stop, running })
@@ -315,6 +335,48 @@ fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<us
     match trouble {
         Some(at) => Some(ended.swap_remove(at)),
         None => ended.pop().filter(|_| last),
+    }
+}
+
+/// Sends alerts to their webhook for as long as the process runs, and says once when it does not take them and once
+/// when it does again.
+async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, metrics: Arc<Metrics>, stop: CancellationToken) {
+    let (mut ledger, mut webhook) = (News::new("alerts for the webhook"), News::new("the webhook of alerts"));
+    let count = |outcome| metrics.alert_deliveries.get_or_create(&Outcome { outcome }).inc();
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(DELIVER_END_MAX).await;
+    };
+    let mut late = std::pin::pin!(late);
+    while !stop.is_cancelled() {
+        let sent = tokio::select! {
+            sent = flow::alert_webhook::deliver_next(&app, &sender) => sent,
+            () = &mut late => break,
+        };
+        let sent = match sent {
+            Ok(sent) => {
+                ledger.tell(Ok(1));
+                sent
+            }
+            Err(fault) => {
+                ledger.tell(Err(fault));
+                Sent::Nothing
+            }
+        };
+        match sent {
+            Sent::Delivered => {
+                count("delivered");
+                webhook.tell(Ok(1));
+            }
+            Sent::Failed(reason) => {
+                count("failed");
+                webhook.tell(Err(Fault::Unavailable(reason)));
+            }
+            Sent::Nothing => tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(DELIVER_EVERY) => {}
+            },
+        }
     }
 }
 

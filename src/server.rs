@@ -152,7 +152,12 @@ async fn run(
     let keeper = Keeper::start(&app);
     let scheduler = match role {
         Role::All | Role::Worker => {
-            let scheduler = Scheduler::start(Arc::clone(&app), Arc::clone(&metrics)).await;
+            let scheduler = Scheduler::start(
+                Arc::clone(&app),
+                Arc::clone(&metrics),
+                config.alert_webhook.as_ref().map(|hook| hook.expose().clone()),
+            )
+            .await;
             Some(scheduler.context("cannot start the scheduler")?)
         }
         Role::Api => None,
@@ -207,6 +212,9 @@ async fn serve_http(
     if !matches!(learned.await, Ok(Ok(()))) {
         tracing::warn!("it is not known yet which sessions have ended and which sales there are");
     }
+    let feeding = Arc::clone(&app);
+    let feed = tokio::spawn(async move { flow::alert_feed::keep(&feeding).await });
+    let ending = Arc::clone(&app);
     let following = {
         let (app, gate, metrics, configured) =
             (Arc::clone(&app), Arc::clone(&gate), Arc::clone(&metrics), config.guards);
@@ -259,10 +267,13 @@ async fn serve_http(
     tokio::select! {
         outcome = &mut serving => outcome??,
         () = stop.cancelled() => {
+            // Streams have no end of their own that could be waited for.
+            ending.alert_feed.end();
             handle.stop(true).await;
             serving.await??;
         }
     }
     following.abort();
+    feed.abort();
     Ok(())
 }

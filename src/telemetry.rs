@@ -11,8 +11,10 @@ use tracing_subscriber::EnvFilter;
 pub fn init(filter: &str) -> anyhow::Result<()> {
     // What these libraries call information is about themselves; naming them in the filter still wins.
     // A request that is none is its sender's fault, and would else let anybody fill the log with errors.
+    // The address of a webhook may be a secret.
     let filter = format!(
-        "tokio_cron_scheduler=warn,sqlx=warn,actix_server=warn,actix_http::h1::dispatcher=off,redis=error,{filter}"
+        "tokio_cron_scheduler=warn,sqlx=warn,actix_server=warn,actix_http::h1::dispatcher=off,redis=error,ureq=warn,\
+         {filter}"
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
     let builder = tracing_subscriber::fmt()

@@ -34,6 +34,8 @@ pub struct Sale {
     pub purchase_rate: Option<PurchaseRate>,
     /// What an acknowledgement means.
     pub durability: Option<String>,
+    /// What it asks of its shoppers, by name.
+    pub guards: BTreeMap<String, Value>,
     /// What is sold.
     pub items: Vec<SaleItem>,
 }

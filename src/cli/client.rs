@@ -7,6 +7,7 @@ use super::setting;
 use crate::config::ADMIN_KEY;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
+use std::io::Read;
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
 
@@ -14,6 +15,8 @@ use ureq::http::{Request, Response, Uri};
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// Finding the server and shaking hands.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// A stream that is silent for longer has lost its server, which says every 15 seconds that it is there.
+const SILENCE_LIMIT: Duration = Duration::from_secs(45);
 /// No answer of the API comes near this; a wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
@@ -117,6 +120,18 @@ impl CallError {
             Self::NoAnswer(_) => true,
         }
     }
+
+    /// The failure that this is; where the same request may do better a little later, with what to do for that.
+    #[must_use]
+    pub fn with_advice(self, advice: &str) -> Failure {
+        if !self.may_pass() {
+            return self.into();
+        }
+        match self {
+            Self::Refused(refusal) => Failure::No(format!("{refusal}; {advice}")),
+            Self::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {advice}")),
+        }
+    }
 }
 
 impl From<CallError> for Failure {
@@ -198,6 +213,33 @@ impl Client {
     pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
         let request = self.request("PATCH", path).header("content-type", "application/json");
         self.settle(request.body(body).map(|request| self.agent.run(request)))
+    }
+
+    /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They
+    /// come for as long as the server goes on.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn stream(&self, path: &str, after: Option<&str>) -> Result<impl Read + use<>, CallError> {
+        let mut request = self.request("GET", path).header("accept", "text/event-stream");
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let request = request.body(()).map(|request| {
+            let agent = self.agent.configure_request(request);
+            agent
+                .timeout_global(None)
+                .timeout_recv_response(Some(REQUEST_LIMIT))
+                .timeout_per_read(Some(SILENCE_LIMIT))
+                .build()
+        });
+        match request.map(|request| self.agent.run(request)) {
+            Ok(Ok(response)) if response.status().is_success() => Ok(response.into_body().into_reader()),
+            other => match self.settle(other) {
+                Err(error) => Err(error),
+                Ok(_) => Err(CallError::NoAnswer(format!("{} answered no stream", self.base))),
+            },
+        }
     }
 
     fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {

@@ -1,6 +1,6 @@
 //! `flashsale pay`: plays the payment provider, which tells the shop by a signed webhook that money has come.
 
-use super::client::{CallError, Client, Connection};
+use super::client::{Client, Connection};
 use super::{Failure, answer, output, setting, token};
 use crate::domain::webhook;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -28,7 +28,8 @@ pub struct Args {
     /// Print the server's answer as JSON.
     #[arg(long)]
     json: bool,
-    /// The order's id.
+    /// The order's id: the `id` that its purchase was answered with.
+    #[arg(value_parser = order_id)]
     order_id: Uuid,
     /// What is paid, in the currency's minor unit; default: what the order costs.
     #[arg(long, value_name = "MINOR")]
@@ -45,6 +46,15 @@ pub struct Args {
     /// The payment's id; the same again is the same payment. Default: a new one.
     #[arg(long, value_name = "ID")]
     payment_id: Option<String>,
+}
+
+/// An order's id, or what one is.
+fn order_id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_error| {
+        "an order's id is a UUID such as 0190a5c8-2f3c-8d11-9c5b-6a1f0e7d4b21: the `id` in the answer to the purchase, \
+         and in GET /v1/orders?sale_id=… of its shopper"
+            .to_owned()
+    })
 }
 
 /// Sends the webhook and prints the outcome.
@@ -143,20 +153,14 @@ fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>
         ("webhook-timestamp", &seconds.to_string()),
         ("webhook-signature", &signature),
     ];
+    // A real provider would deliver again by itself; the same payment id makes that safe here too.
+    let again = format!(
+        "to deliver it again, add --payment-id {}",
+        output::one_line(&payment.id)
+    );
     match client.post("/v1/webhooks/payments", &headers, &body) {
         Ok(answer) => Ok(answer.body),
-        // A real provider would deliver again by itself; the same payment id makes that safe here too.
-        Err(error) if error.may_pass() => {
-            let again = format!(
-                "to deliver it again, add --payment-id {}",
-                output::one_line(&payment.id)
-            );
-            Err(match error {
-                CallError::Refused(refusal) => Failure::No(format!("{refusal}; {again}")),
-                CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {again}")),
-            })
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error.with_advice(&again)),
     }
 }
 
@@ -230,6 +234,19 @@ mod tests {
         let data = json!({"payment_id": "pay_1", "order_id": ORDER, "amount_minor": 49_900, "currency": "EUR"});
         assert_eq!((&body["type"], &body["data"]), (&json!("payment.succeeded"), &data));
         assert!(!head.to_lowercase().contains("authorization"), "a provider has no key");
+    }
+
+    #[test]
+    fn what_is_no_order_id_is_told_what_one_is() {
+        let Err(error) = Line::try_parse_from(["pay", "nonsense"]) else {
+            panic!("nonsense is no order")
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("nonsense") && text.contains("the answer to the purchase"),
+            "{text}"
+        );
+        assert_eq!(error.exit_code(), 2);
     }
 
     #[test]

@@ -9,10 +9,15 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// More pages than any list of sales has: a server that repeats itself is not followed for ever.
 const PAGES_MAX: usize = 1_000;
+/// After so long without an answer, it is said how to repeat what was asked for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of `sale`.
 #[derive(clap::Args)]
@@ -85,7 +90,7 @@ Example:
         /// How many units; negative takes unsold units back.
         #[arg(value_name = "N", allow_hyphen_values = true)]
         quantity: i64,
-        /// Idempotency key: repeat the one that was printed to retry without adding twice.
+        /// Idempotency key: repeat the one that is printed when the outcome is not known, so as not to add twice.
         #[arg(long)]
         key: Option<String>,
     },
@@ -164,12 +169,22 @@ fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
 }
 
 fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json: bool) -> Result<(), Failure> {
-    // Said before the request, so that it is known also when no answer comes.
-    eprintln!("idempotency key: {key} (to retry, repeat the command with --key {key})");
     let request = json!({"sku": sku, "quantity": quantity}).to_string();
-    let body = client
-        .post(&path(id, "/restock"), &[("idempotency-key", key)], &request)?
-        .body;
+    let again = format!("to retry, repeat the command with --key {}", output::one_line(key));
+    let (answered, answer) = mpsc::channel::<()>();
+    let patience = again.clone();
+    // Whoever has lost his patience by then must not add the units twice.
+    thread::spawn(move || {
+        if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("flashsale: no answer yet; {patience}");
+        }
+    });
+    let outcome = client.post(&path(id, "/restock"), &[("idempotency-key", key)], &request);
+    drop(answered);
+    let body = match outcome {
+        Ok(answer) => answer.body,
+        Err(error) => return Err(error.with_advice(&again)),
+    };
     if json {
         return output::print_json(&body);
     }
@@ -245,6 +260,10 @@ fn describe(sale: &Sale) -> String {
         rate.map_or_else(dash, |rate| format!("{} in {} ms", rate.limit, rate.window_ms)),
     );
     fact("durability", sale.durability.clone().unwrap_or_else(dash));
+    let guards = guards(sale);
+    if !guards.is_empty() {
+        fact("guards", guards.join(", "));
+    }
     let mut items = Table::new(["SKU", "PRICE", "CURRENCY", "STOCK", "PER USER", "NAME"]);
     for item in &sale.items {
         items.row([
@@ -258,6 +277,29 @@ fn describe(sale: &Sale) -> String {
         ]);
     }
     format!("{}\n{}", facts.render(), items.render())
+}
+
+/// The guards that are on, each with what it is set to.
+fn guards(sale: &Sale) -> Vec<String> {
+    let value = |name: &str| sale.guards.get(name).unwrap_or(&Value::Null);
+    let is_on = |name: &str| match value(name) {
+        Value::Bool(is_on) => *is_on,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(kind) => kind != "none",
+        _ => false,
+    };
+    let with_value = |name: &str| format!("{name} {}", answer::scalar(value(name)));
+    let mut shown = Vec::new();
+    for name in sale.guards.keys().filter(|name| is_on(name)) {
+        match name.as_str() {
+            // These say how another one works.
+            "proof_cost" if *value("challenge") != "proof_of_work" => {}
+            "admissions_per_second" | "admission_seconds" if !is_on("waiting_room") => {}
+            name if value(name).is_boolean() => shown.push(name.to_owned()),
+            name => shown.push(with_value(name)),
+        }
+    }
+    shown
 }
 
 /// A row a shard, a column an item, and the sum below.
@@ -295,7 +337,6 @@ fn dash() -> String {
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
-    use std::time::Duration;
 
     const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 
@@ -353,6 +394,42 @@ mod tests {
         );
         assert!(request.contains("idempotency-key: again\r\n"), "{request}");
         assert!(request.ends_with(r#"{"quantity":-5,"sku":"phone"}"#), "{request}");
+    }
+
+    #[test]
+    fn a_restock_says_how_to_repeat_it_only_where_that_may_help() {
+        let problem = |status| (status, r#"{"code":"c","detail":"d"}"#);
+        for (status, may_help) in [(503, true), (429, true), (404, false), (409, false), (422, false)] {
+            let server = MockServer::answering(&[problem(status)]);
+            let failure = restock(&client(&server), &ID, "phone", 5, "key-1", false).unwrap_err();
+            assert_eq!(
+                failure.to_string().contains("--key key-1"),
+                may_help,
+                "{status}: {failure}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sale_shows_the_guards_that_are_on() {
+        let shown = |guards: Value| {
+            let sale = json!({"id": ID, "guards": guards});
+            guards_line(&describe(&answer::read(&sale).unwrap()))
+        };
+        let off = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
+            "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100,
+            "admission_seconds": 300});
+        assert_eq!(shown(off), None);
+        let on = json!({"purchase_token": true, "challenge": "captcha", "proof_cost": 1000, "holds_max": 2,
+            "unpaid_cooldown_seconds": 60, "waiting_room": true, "admissions_per_second": 100,
+            "admission_seconds": 300});
+        let expected = "guards          admission_seconds 300, admissions_per_second 100, challenge captcha, \
+                        holds_max 2, purchase_token, unpaid_cooldown_seconds 60, waiting_room";
+        assert_eq!(shown(on).as_deref(), Some(expected));
+    }
+
+    fn guards_line(text: &str) -> Option<String> {
+        text.lines().find(|line| line.starts_with("guards")).map(str::to_owned)
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A webhook signature, as in Standard Webhooks: an HMAC-SHA256 over `id.timestamp.body`, sent as `v1,<base64>`.
-//! Nothing that it does not cover may be trusted, so both sides of the payment webhook come here.
+//! Nothing that it does not cover may be trusted, so both sides of the payment webhook, and that of alerts, come here.
 
 use base64::Engine as _;
 use base64::alphabet;

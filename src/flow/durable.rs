@@ -211,11 +211,14 @@ pub async fn watch(app: &App) {
 /// Hears what other processes tell, and wakes who waits for it.
 async fn hear(app: &App) {
     let wake = |told| {
-        if told != Told::Changed {
+        if matches!(told, Told::Committed | Told::Anything) {
             app.arrivals.look.notify_one();
         }
-        if told != Told::Committed {
+        if matches!(told, Told::Changed | Told::Anything) {
             app.settings_changed.notify_one();
+        }
+        if matches!(told, Told::Raised | Told::Anything) {
+            app.alert_feed.wanted.notify_one();
         }
     };
     loop {

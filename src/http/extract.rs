@@ -41,6 +41,9 @@ pub struct Shown {
     pub admission: Option<String>,
 }
 
+/// `Last-Event-ID`: the number of the last alert that the client has, if it says so.
+pub struct LastEvent(pub Option<i64>);
+
 /// A sale's id in the path.
 pub struct SalePath(pub SaleId);
 
@@ -188,6 +191,16 @@ from_head!(Shown, |request: &HttpRequest| {
         purchase_token: header("X-Purchase-Token")?,
         admission: header("X-Admission")?,
     })
+});
+
+from_head!(LastEvent, |request: &HttpRequest| {
+    let id = single(request.headers(), "Last-Event-ID")?.filter(|id| !id.is_empty());
+    let number = id.map(|id| id.parse().ok().filter(|number| *number >= 0));
+    match number {
+        None => Ok(LastEvent(None)),
+        Some(Some(number)) => Ok(LastEvent(Some(number))),
+        Some(None) => Err(Problem::invalid("Last-Event-ID must be the id of an alert")),
+    }
 });
 
 from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")

@@ -1,23 +1,71 @@
-//! What guards tell the operators of.
+//! What guards tell the operators of, and who has been told.
 
-use super::{Ledger, fault, word};
-use crate::domain::alert::{Alert, AlertKind};
+use super::news::RAISED;
+use super::{Ledger, begin, commit, fault, unsigned, word};
+use crate::domain::alert::{Alert, AlertKind, DELIVER_FOR, ListedAlert};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
+use chrono::{DateTime, Utc};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long an alert is one sender's own: longer than a delivery may take. Then others may send it.
+const CLAIM: Duration = Duration::from_secs(15);
+/// Alerts that are given up in one step.
+const GIVE_UP_MAX: i64 = 1000;
+
+/// An alert to deliver, which nobody else does meanwhile.
+#[derive(Debug, Clone)]
+pub struct ClaimedAlert {
+    /// The alert.
+    pub alert: Alert,
+    /// Its id for the webhook.
+    pub webhook_id: Uuid,
+    /// How often that was tried before.
+    pub attempts: u32,
+    /// Until when it is claimed.
+    claimed_until: DateTime<Utc>,
+}
+
+struct Row {
+    alert_id: i64,
+    raised_at: DateTime<Utc>,
+    kind: String,
+    user_id: String,
+    detail: String,
+}
+
+impl Row {
+    fn into_alert(self) -> Result<Alert, Fault> {
+        Ok(Alert {
+            id: self.alert_id,
+            raised_at: self.raised_at,
+            kind: AlertKind::from_name(&self.kind)
+                .ok_or_else(|| Fault::Bug(format!("in the ledger: an alert of kind {}", self.kind)))?,
+            user: word(&self.user_id)?,
+            detail: self.detail,
+        })
+    }
+}
 
 impl Ledger {
-    /// Raises an alert.
+    /// Raises an alert, and tells every process that follows them. One after the other, in the order of their numbers:
+    /// who has seen one has seen all that are before it.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn raise_alert(&self, kind: AlertKind, user: &UserId, detail: &str) -> Result<(), Fault> {
         sqlx::query!(
-            "insert into guard_alerts (kind, user_id, detail) values ($1, $2, $3)",
+            "with turn as (select pg_advisory_xact_lock(hashtextextended('raising of alerts', 0)) as taken), \
+                 raised as (insert into guard_alerts (kind, user_id, detail) select $1, $2, $3 from turn \
+                     returning alert_id) \
+             select pg_notify($4, '') as told from raised",
             kind.as_str(),
             user.as_str(),
-            detail
+            detail,
+            RAISED
         )
-        .execute(&self.api)
+        .fetch_one(&self.api)
         .await
         .map_err(|error| fault(&error))?;
         Ok(())
@@ -27,9 +75,9 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn guard_alerts(&self, before: Option<i64>, max: i64) -> Result<Vec<Alert>, Fault> {
+    pub async fn guard_alerts(&self, before: Option<i64>, max: i64) -> Result<Vec<ListedAlert>, Fault> {
         let rows = sqlx::query!(
-            "select alert_id, raised_at, kind, user_id, detail from guard_alerts \
+            "select alert_id, raised_at, kind, user_id, detail, delivered_at, given_up_at from guard_alerts \
              where $1::int8 is null or alert_id < $1 order by alert_id desc limit $2",
             before,
             max
@@ -39,16 +87,158 @@ impl Ledger {
         .map_err(|error| fault(&error))?;
         rows.into_iter()
             .map(|row| {
-                Ok(Alert {
-                    id: row.alert_id,
+                let (delivered_at, given_up_at) = (row.delivered_at, row.given_up_at);
+                let row = Row {
+                    alert_id: row.alert_id,
                     raised_at: row.raised_at,
-                    kind: AlertKind::from_name(&row.kind)
-                        .ok_or_else(|| Fault::Bug(format!("in the ledger: an alert of kind {}", row.kind)))?,
-                    user: word(&row.user_id)?,
+                    kind: row.kind,
+                    user_id: row.user_id,
                     detail: row.detail,
+                };
+                Ok(ListedAlert {
+                    alert: row.into_alert()?,
+                    delivered_at,
+                    given_up_at,
                 })
             })
             .collect()
+    }
+
+    /// Up to `max` alerts, oldest first, newer than the one with this number.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn alerts_after(&self, after: i64, max: i64) -> Result<Vec<Alert>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select alert_id, raised_at, kind, user_id, detail from guard_alerts \
+             where alert_id > $1 order by alert_id limit $2",
+            after,
+            max
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_alert).collect()
+    }
+
+    /// The number of the newest alert; 0 when there is none.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn newest_alert(&self) -> Result<i64, Fault> {
+        sqlx::query_scalar!("select coalesce(max(alert_id), 0) as \"newest!\" from guard_alerts")
+            .fetch_one(&self.api)
+            .await
+            .map_err(|error| fault(&error))
+    }
+
+    /// Claims the oldest alert that is to be delivered now; `None` when there is none, or somebody else is at one: one
+    /// after the other, they arrive in their order.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn claim_alert(&self) -> Result<Option<ClaimedAlert>, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let is_first = sqlx::query_scalar!(
+            "select pg_try_advisory_xact_lock(hashtextextended('claiming of alerts', 0)) as \"locked!\""
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        if !is_first {
+            return Ok(None);
+        }
+        let row = sqlx::query!(
+            "update guard_alerts set claimed_until = now() + $2 * interval '1 second' where alert_id = \
+                 (select alert_id from guard_alerts where delivered_at is null and given_up_at is null \
+                  and not_before <= now() and raised_at > now() - $1 * interval '1 second' \
+                  order by alert_id limit 1 for update skip locked) \
+             and not exists (select from guard_alerts where delivered_at is null and given_up_at is null \
+                 and claimed_until > now()) \
+             returning alert_id, raised_at, kind, user_id, detail, webhook_id, attempts, \
+                 claimed_until as \"claimed_until!\"",
+            DELIVER_FOR.as_secs_f64(),
+            CLAIM.as_secs_f64()
+        )
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let (webhook_id, attempts, claimed_until) = (row.webhook_id, row.attempts, row.claimed_until);
+        let row = Row {
+            alert_id: row.alert_id,
+            raised_at: row.raised_at,
+            kind: row.kind,
+            user_id: row.user_id,
+            detail: row.detail,
+        };
+        Ok(Some(ClaimedAlert {
+            alert: row.into_alert()?,
+            webhook_id,
+            attempts: unsigned(i64::from(attempts))?,
+            claimed_until,
+        }))
+    }
+
+    /// Notes that the webhook has taken an alert.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it is sent once more when its claim is over.
+    pub async fn alert_delivered(&self, claimed: &ClaimedAlert) -> Result<(), Fault> {
+        // Also if the claim is over, or it has been given up meanwhile.
+        sqlx::query!(
+            "update guard_alerts set delivered_at = now(), given_up_at = null, claimed_until = null, \
+             attempts = attempts + 1 where alert_id = $1 and delivered_at is null",
+            claimed.alert.id
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    /// Notes that the webhook has not taken an alert, which is to be sent again after this time.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it is sent once more when its claim is over.
+    pub async fn alert_failed(&self, claimed: &ClaimedAlert, again_after: Duration) -> Result<(), Fault> {
+        // If the claim is over, whoever has it now decides.
+        sqlx::query!(
+            "update guard_alerts set attempts = attempts + 1, claimed_until = null, \
+             not_before = now() + $3 * interval '1 second' \
+             where alert_id = $1 and claimed_until = $2 and delivered_at is null",
+            claimed.alert.id,
+            claimed.claimed_until,
+            again_after.as_secs_f64()
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    /// Gives up alerts that were not delivered in time; returns how many.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn give_alerts_up(&self) -> Result<u64, Fault> {
+        let given_up = sqlx::query!(
+            "update guard_alerts set given_up_at = now(), claimed_until = null where alert_id in \
+                 (select alert_id from guard_alerts where delivered_at is null and given_up_at is null \
+                  and raised_at <= now() - $1 * interval '1 second' \
+                  and (claimed_until is null or claimed_until <= now()) \
+                  order by alert_id limit $2 for update skip locked)",
+            DELIVER_FOR.as_secs_f64(),
+            GIVE_UP_MAX
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(given_up.rows_affected())
     }
 
     /// Forgets alerts of a month ago.

@@ -10,6 +10,8 @@ use uuid::Uuid;
 const DRAINED: &str = "flashsale_drained";
 /// Where it is told that operators have changed something: the guards, or which sales there are.
 pub(super) const CHANGED: &str = "flashsale_changed";
+/// Where it is told that an alert was raised.
+pub(super) const RAISED: &str = "flashsale_raised";
 
 /// Hears of commits.
 pub struct News(PgListener);
@@ -21,6 +23,8 @@ pub enum Told {
     Committed,
     /// Operators have changed something.
     Changed,
+    /// An alert was raised.
+    Raised,
     /// The connection is a new one: anything may have been told in between.
     Anything,
 }
@@ -34,7 +38,7 @@ impl Ledger {
         let mut listener = PgListener::connect_with(&self.news)
             .await
             .map_err(|error| fault(&error))?;
-        let channels = [DRAINED, CHANGED];
+        let channels = [DRAINED, CHANGED, RAISED];
         listener.listen_all(channels).await.map_err(|error| fault(&error))?;
         Ok(News(listener))
     }
@@ -68,6 +72,7 @@ impl News {
             return Ok(match self.0.try_recv().await.map_err(|error| fault(&error))? {
                 None => Told::Anything,
                 Some(news) if news.channel() == CHANGED => Told::Changed,
+                Some(news) if news.channel() == RAISED => Told::Raised,
                 Some(news) if news.payload() == own => continue,
                 Some(_) => Told::Committed,
             });

@@ -1,6 +1,7 @@
 //! The HTTP API, the environment and the operator's commands, against the contract and through the real binary.
 
 mod admin;
+mod alerts;
 mod bans;
 mod cli;
 mod config;

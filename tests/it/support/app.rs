@@ -13,15 +13,25 @@ use std::ops::Deref;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Secrets that no output may ever show.
 pub const ADMIN_KEY: &str = "canary-admin-key-7c1f";
 pub const JWT_SECRET: &str = "canary-jwt-secret-5d0e-0123456789abcdef";
 /// `canary-webhook-secret-24` and eight more bytes, in base64.
 pub const WEBHOOK_SECRET: &str = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTI0MDEyMzQ1Njc=";
+/// `canary-alert-webhook-32` and eight more bytes, in base64; and where alerts are sent to.
+pub const ALERT_WEBHOOK_SECRET: &str = "whsec_Y2FuYXJ5LWFsZXJ0LXdlYmhvb2stMzIwMTIzNDU2Nw==";
+pub const ALERT_WEBHOOK_PATH: &str = "/canary-alert-path";
 /// Whichever of these is seen in an output, a secret got out.
-pub const CANARIES: [&str; 4] = [ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, "Y2FuYXJ5LXdlYmhvb2s"];
+pub const CANARIES: [&str; 6] = [
+    ADMIN_KEY,
+    JWT_SECRET,
+    WEBHOOK_SECRET,
+    "Y2FuYXJ5LXdlYmhvb2s",
+    "Y2FuYXJ5LWFsZXJ0",
+    ALERT_WEBHOOK_PATH,
+];
 
 /// The variables of an instance on these servers.
 pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
@@ -116,15 +126,22 @@ impl Instance {
         self
     }
 
-    /// Asks it to end, as an operator does, and waits until it has.
-    pub fn end(&mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        assert!(
-            self.child.wait().unwrap().success(),
-            "it did not end well:\n{}",
-            self.log()
-        );
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end, as `kill` does, and waits until it has; returns how long that took.
+    pub fn terminate(&mut self) -> Duration {
+        let asked = Instant::now();
+        servers::signal("TERM", &[self.pid()]);
+        let mut ended = None;
+        poll::eventually("the instance has ended", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert!(ended.unwrap().success(), "{ended:?}");
+        asked.elapsed()
     }
 
     /// Ends it without warning, as `kill -9` does.

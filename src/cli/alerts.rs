@@ -1,0 +1,274 @@
+//! `flashsale alerts`: what the guards tell the operators of, listed or followed as it comes.
+
+use super::client::{Client, Connection};
+use super::output::Table;
+use super::{Failure, answer, output};
+use clap::Subcommand;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read as _};
+use std::time::Duration;
+
+const PATH: &str = "/v1/admin/alerts";
+const STREAM: &str = "/v1/admin/alerts/stream";
+/// Pages of a list that are read: a hundred alerts each.
+const PAGES_MAX: usize = 1000;
+/// How long to wait before the stream is asked for again.
+const RETRY: Duration = Duration::from_secs(2);
+/// No event of the API comes near this; a wrong address may send without end.
+const EVENT_BYTES_MAX: u64 = 64 * 1024;
+
+/// Arguments of `alerts`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Alerts are kept for thirty days. Needs FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale alerts list
+  flashsale alerts follow --json | jq .user")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print JSON: the list as a whole, or each new alert on a line of its own.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Alerts, newest first, and whether the webhook has taken them.
+    List,
+    /// Print each new alert as it comes, until Ctrl-C.
+    Follow,
+}
+
+/// Lists or follows.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer; who follows waits for one that has answered before.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.connection.operator()?;
+    match args.verb {
+        Verb::List => {
+            let alerts = all_pages(&operator)?;
+            if args.json {
+                return output::print_json(&Value::Array(alerts));
+            }
+            output::print(&table(&alerts))
+        }
+        Verb::Follow => follow(&operator, args.json, RETRY),
+    }
+}
+
+fn all_pages(client: &Client) -> Result<Vec<Value>, Failure> {
+    let mut alerts: Vec<Value> = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let last = alerts.last().and_then(|alert| alert.get("id")?.as_i64());
+        let after = last.map_or_else(String::new, |id| format!("?starting_after={id}"));
+        let mut page = client.get(&format!("{PATH}{after}"))?.body;
+        let data = page.get_mut("data").map(Value::take);
+        alerts.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
+        if page.get("has_more") != Some(&Value::Bool(true)) {
+            break;
+        }
+    }
+    Ok(alerts)
+}
+
+fn cell(alert: &Value, name: &str) -> String {
+    match alert.get(name) {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(value) => answer::scalar(value),
+    }
+}
+
+fn table(alerts: &[Value]) -> String {
+    let mut table = Table::new(["ID", "RAISED", "KIND", "ACCOUNT", "DELIVERED", "DETAIL"]);
+    for alert in alerts {
+        let delivered = match (cell(alert, "delivered_at"), cell(alert, "given_up_at")) {
+            (delivered, given_up) if delivered == "-" && given_up != "-" => "given up".to_owned(),
+            (delivered, _) => delivered,
+        };
+        table.row([
+            cell(alert, "id"),
+            cell(alert, "raised_at"),
+            cell(alert, "kind"),
+            cell(alert, "user"),
+            delivered,
+            cell(alert, "detail"),
+        ]);
+    }
+    table.render()
+}
+
+/// Prints alerts until the server refuses.
+fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
+    let (mut last, mut was_there, mut is_lost) = (None, false, false);
+    loop {
+        let trouble = match client.stream(STREAM, last.as_deref()) {
+            Ok(stream) => {
+                if is_lost {
+                    eprintln!("flashsale: the server answers again");
+                }
+                (was_there, is_lost) = (true, false);
+                print_events(&mut BufReader::new(stream), &mut last, json)?
+            }
+            // One that has never answered is not waited for.
+            Err(error) if error.may_pass() && was_there => error.to_string(),
+            Err(error) => return Err(error.into()),
+        };
+        // Once an outage: a log that repeats itself every two seconds helps nobody.
+        if !is_lost {
+            eprintln!("flashsale: {trouble}; trying again");
+        }
+        is_lost = true;
+        std::thread::sleep(retry);
+    }
+}
+
+/// Prints the alerts of a stream, and keeps the id of the `last` event; returns why it ended.
+fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<String, Failure> {
+    loop {
+        let event = match read_event(stream) {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok("the stream has ended".to_owned()),
+            Err(error) => {
+                return Ok(format!(
+                    "the stream broke off: {}",
+                    output::one_line(&error.to_string())
+                ));
+            }
+        };
+        if !event.data.is_empty() {
+            output::print(&line(&event.data, json))?;
+        }
+        // After it is printed: what is not, comes again.
+        if event.id.is_some() {
+            *last = event.id;
+        }
+    }
+}
+
+/// An alert on one line.
+fn line(data: &str, json: bool) -> String {
+    let alert: Value = serde_json::from_str(data).unwrap_or_default();
+    if json || !alert.is_object() {
+        return format!("{}\n", output::one_line(data));
+    }
+    let cells = ["raised_at", "kind", "user", "detail"].map(|name| output::one_line(&cell(&alert, name)));
+    format!("{}\n", cells.join("  "))
+}
+
+/// What the lines up to an empty one say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Event {
+    id: Option<String>,
+    data: String,
+}
+
+/// Reads the next event; `None` at the end. One that breaks off is none.
+fn read_event(stream: &mut impl BufRead) -> std::io::Result<Option<Event>> {
+    let mut event = Event::default();
+    let mut stream = stream.take(EVENT_BYTES_MAX);
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let Some(line) = line.strip_suffix('\n') else {
+            let is_long = stream.limit() == 0;
+            return if is_long {
+                Err(std::io::Error::other("an event is too long to be one of an alert"))
+            } else {
+                Ok(None)
+            };
+        };
+        let line = line.trim_end_matches('\r');
+        if line.is_empty() {
+            return Ok(Some(event));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => event.id = Some(value.to_owned()),
+            "data" => event.data.push_str(value),
+            // Comments, what kind it is, and how long to wait before asking again.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+    use serde_json::json;
+
+    #[test]
+    fn an_alert_that_was_given_up_is_shown_as_such() {
+        let alerts = [
+            json!({"id": 2, "kind": "browsing", "user": "b", "delivered_at": "then", "given_up_at": null}),
+            json!({"id": 1, "kind": "browsing", "user": "a", "delivered_at": null, "given_up_at": "now"}),
+            json!({"id": 0, "kind": "browsing", "user": "a", "delivered_at": null}),
+        ];
+        let shown = table(&alerts);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[1].contains("  then  ") && lines[2].contains("  given up  ") && lines[3].contains("  -  "),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn events_are_read_whatever_lies_between_them() {
+        let text = "retry: 2000\nid: 7\n\n:\n\nid: 8\r\nevent: alert\r\ndata: {\"a\":1}\r\n\r\nid: 9\ndata: half";
+        let mut stream = text.as_bytes();
+        let event = |id: Option<&str>, data: &str| Event {
+            id: id.map(str::to_owned),
+            data: data.to_owned(),
+        };
+        assert_eq!(read_event(&mut stream).unwrap(), Some(event(Some("7"), "")));
+        assert_eq!(read_event(&mut stream).unwrap(), Some(event(None, "")));
+        assert_eq!(read_event(&mut stream).unwrap(), Some(event(Some("8"), "{\"a\":1}")));
+        assert_eq!(read_event(&mut stream).unwrap(), None);
+        let endless = format!("data: {}", "x".repeat(100_000));
+        assert!(read_event(&mut endless.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn an_alert_is_one_line_whatever_it_says() {
+        let data = r#"{"id":1,"raised_at":"then","kind":"browsing","user":"b","detail":"a\u001b[2J\nb"}"#;
+        assert_eq!(line(data, false), "then  browsing  b  a [2J b\n");
+        assert_eq!(line(data, true), format!("{data}\n"));
+        assert_eq!(line("no\tJSON", false), "no JSON\n");
+    }
+
+    #[test]
+    fn a_stream_is_asked_for_again_after_the_last_event_until_the_server_refuses() {
+        let server = MockServer::answering(&[
+            (200, "retry: 2000\nid: 4\n\n"),
+            (503, ""),
+            (200, "id: 5\nevent: alert\ndata: {}\n\nid: 6\n"),
+            (401, r#"{"code":"unauthenticated","detail":"no"}"#),
+        ]);
+        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
+        let ended = follow(&client, false, Duration::ZERO);
+        assert!(matches!(ended, Err(Failure::No(line)) if line.starts_with("unauthenticated")));
+        let asked: Vec<Option<String>> = server
+            .requests()
+            .iter()
+            .map(|request| {
+                let line = request.lines().find_map(|line| line.strip_prefix("last-event-id: "));
+                line.map(str::to_owned)
+            })
+            .collect();
+        let after = |id: &str| Some(id.to_owned());
+        assert_eq!(asked, [None, after("4"), after("4"), after("5")]);
+    }
+
+    #[test]
+    fn a_server_that_has_never_answered_is_not_waited_for() {
+        let server = MockServer::answering(&[(503, "")]);
+        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
+        assert!(matches!(follow(&client, false, Duration::ZERO), Err(Failure::No(_))));
+    }
+}

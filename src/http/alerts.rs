@@ -1,0 +1,61 @@
+//! The feed of alerts as server-sent events.
+
+use super::Api;
+use super::extract::{LastEvent, Operator};
+use super::problem::{Code, Problem};
+use crate::domain::alert::Alert;
+use crate::flow;
+use crate::flow::alert_feed::{FOLLOWERS_MAX, Follower};
+use actix_web::HttpResponse;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::web::{Bytes, Data};
+use futures_util::stream::{StreamExt as _, once, unfold};
+use std::convert::Infallible;
+use std::future::ready;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// After so long without an alert, a comment says that the stream is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a client that has lost its stream waits before it asks again, in milliseconds.
+const RETRY_MS: u32 = 2000;
+
+/// `GET /v1/admin/alerts/stream`: each alert after the one that `Last-Event-ID` names, else each new one
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn stream(api: Data<Api>, _: Operator, LastEvent(after): LastEvent) -> Result<HttpResponse, Problem> {
+    let follower = api
+        .for_others(move |app| async move { flow::alert_feed::follow(&app, after).await })
+        .await?;
+    let follower = follower.ok_or_else(|| {
+        Problem::new(
+            Code::Overloaded,
+            format!("this instance serves {FOLLOWERS_MAX} streams already"),
+        )
+    })?;
+    // An event without data is none, but its id is kept: who loses the stream before the first alert misses none.
+    let first = format!("retry: {RETRY_MS}\nid: {}\n\n", follower.last());
+    let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
+    Ok(HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/event-stream"))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that collect answers would keep alerts back.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(first.chain(unfold(follower, next))))
+}
+
+/// What is sent next; the end of the stream when the instance ends.
+async fn next(mut follower: Follower) -> Option<(Result<Bytes, Infallible>, Follower)> {
+    let sent = match timeout(KEEP_ALIVE, follower.next()).await {
+        Ok(alert) => event(&*alert?),
+        Err(_) => Bytes::from_static(b":\n\n"),
+    };
+    Some((Ok(sent), follower))
+}
+
+fn event(alert: &Alert) -> Bytes {
+    // JSON escapes line breaks, so it is one line.
+    let data = serde_json::to_string(alert).unwrap_or_default();
+    format!("id: {}\nevent: alert\ndata: {data}\n\n", alert.id).into()
+}
