@@ -5,6 +5,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
+use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
 use crate::http::extract::Tokens;
@@ -217,6 +218,7 @@ async fn serve_http(
         token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
+        easel: Easel::default(),
         gate: Arc::clone(&gate),
         guards: config.guards,
         sale_guards: config.sale_guards,

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bans;
+mod challenges;
 mod cli;
 mod config;
 mod errors;
