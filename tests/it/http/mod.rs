@@ -14,4 +14,5 @@ mod orders;
 mod payments;
 mod purchase;
 mod sales;
+mod tls;
 mod tokens;
