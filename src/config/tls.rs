@@ -103,7 +103,7 @@ mod tests {
             file("empty.pem", ""),
             file(
                 "broken.pem",
-                "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n",
+                "-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n",
             ),
         );
         for (path, expected) in [

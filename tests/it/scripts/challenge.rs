@@ -164,7 +164,7 @@ async fn neither_answer_nor_request_may_be_missing_too_short_or_too_long() {
     let digest = arg(&posed.challenge().digest("RIGHT"));
     let wrong: [&[Vec<u8>]; 6] = [
         &[],
-        &[digest.clone()],
+        std::slice::from_ref(&digest),
         &[arg("RIGHT"), arg("k")],
         &[[digest.as_slice(), b"k"].concat(), arg("k")],
         &[digest.clone(), arg("")],
