@@ -1,5 +1,7 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
+pub mod tls;
+
 use crate::domain::alert::AlertWebhook;
 use crate::domain::guard::{GuardSettings, RATE_MAX};
 use crate::domain::sale_guards::SaleGuards;
@@ -10,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use tls::Tls;
 use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
@@ -18,7 +21,7 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 22] = [
+const VARIABLES: [&str; 24] = [
     LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -40,6 +43,8 @@ const VARIABLES: [&str; 22] = [
     TRUSTED_PROXIES,
     TOKEN_KEYS,
     SALE_GUARDS,
+    TLS_CERT,
+    TLS_KEY,
     LOG,
 ];
 /// Those that are numbers, which a file may also write without quotes.
@@ -77,6 +82,10 @@ const SALE_GUARDS: &str = "FLASHSALE_SALE_GUARDS";
 const ALERT_WEBHOOK_URL: &str = "FLASHSALE_ALERT_WEBHOOK_URL";
 const ALERT_WEBHOOK_SECRET: &str = "FLASHSALE_ALERT_WEBHOOK_SECRET";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
+/// The certificate that HTTPS is served with, and those that lead from it to its authority.
+const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
+/// Its private key.
+const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
 pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
@@ -132,6 +141,8 @@ pub struct Config {
     pub token_keys: Secret<TokenKeys>,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
+    /// What HTTPS is served with; plain HTTP without it.
+    pub tls: Option<Tls>,
     /// The tracing filter.
     pub log: String,
 }
@@ -284,6 +295,7 @@ impl Config {
                 None => TokenKeys::derived(settings.get(JWT_SECRET).unwrap_or_default().as_bytes()),
             }),
             trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
+            tls: tls(settings)?,
             log: checked(LOG, "info", |value| {
                 EnvFilter::try_new(value)
                     .map(drop)
@@ -309,6 +321,28 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
         webhook_key(secret)
     })?;
     Ok(Some(AlertWebhook { url, key }))
+}
+
+/// Certificate and key, read from their files.
+fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
+    let alone = |name: &'static str, other: &str| {
+        parsed(settings, name, "", |_path| {
+            Err(format!(
+                "is set and {other} is not; set both to serve HTTPS, or neither to serve HTTP"
+            ))
+        })
+    };
+    match (settings.get(TLS_CERT), settings.get(TLS_KEY)) {
+        (None, None) => Ok(None),
+        (Some(_), None) => alone(TLS_CERT, TLS_KEY),
+        (None, Some(_)) => alone(TLS_KEY, TLS_CERT),
+        (Some(_), Some(_)) => {
+            let certificates = parsed(settings, TLS_CERT, "", tls::certificates)?;
+            let key = parsed(settings, TLS_KEY, "", tls::key)?;
+            // That they do not fit is told of the key: it is the one that nobody can look at.
+            parsed(settings, TLS_KEY, "", |_path| Tls::new(certificates, key)).map(Some)
+        }
+    }
 }
 
 /// The gateway's settings.
@@ -575,6 +609,8 @@ mod tests {
             (ALERT_WEBHOOK_URL, "ftp://example.org"),
             (ALERT_WEBHOOK_URL, "https://"),
             (ALERT_WEBHOOK_URL, "http://a b"),
+            (TLS_CERT, "/no/such/file"),
+            (TLS_KEY, "/no/such/file"),
             (LOG, "flashsale=loud=louder"),
         ];
         for (name, value) in wrong {

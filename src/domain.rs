@@ -2,6 +2,7 @@
 
 pub mod alert;
 pub mod ban;
+pub mod challenge;
 pub mod event;
 pub mod fault;
 pub mod guard;

@@ -2,6 +2,8 @@
 
 pub mod adaptive;
 pub mod address;
+pub mod challenge;
 pub mod follow;
 pub mod gate;
+pub mod riddle;
 pub mod shared;

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod alerts;
+pub mod challenges;
 pub mod extract;
 pub mod gateway;
 pub mod health;
@@ -21,6 +22,7 @@ use crate::domain::guard::GuardSettings;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
+use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
 use actix_web::middleware::from_fn;
@@ -61,6 +63,8 @@ pub struct Shared {
     pub admin_key: Secret<String>,
     /// Checks the payment provider's signatures.
     pub webhook_secret: Secret<Vec<u8>>,
+    /// Draws challenges.
+    pub easel: Easel,
     /// Who comes in.
     pub gate: Arc<Gate>,
     /// How the gate was configured.
@@ -256,6 +260,7 @@ pub fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}/tokens", post orders::hand_out_token))
                 .service(resource!("/sales/{id}/waiting-room", post waiting_room::ask))
                 .service(resource!("/sales/{id}/waiting-room/events", get waiting_room::follow))
+                .service(resource!("/challenges", post challenges::pose))
                 .service(resource!("/orders", get orders::list))
                 .service(resource!("/orders/{id}", get orders::show))
                 .service(resource!("/orders/{id}/cancel", post orders::cancel))

@@ -5,6 +5,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
+use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
 use crate::http::extract::Tokens;
@@ -27,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest that a client may take to send the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
+/// The longest that a client may take to agree on TLS.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 /// How long an idle connection is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the start waits for the stock to be reconciled.
@@ -226,6 +229,7 @@ async fn serve_http(
         token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
+        easel: Easel::default(),
         gate: Arc::clone(&gate),
         guards: config.guards,
         sale_guards: config.sale_guards,
@@ -253,16 +257,21 @@ async fn serve_http(
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })
-    .listen(listener)
-    .map_err(|error| anyhow!("cannot serve on {address}: {error}"))?
     .client_request_timeout(HEAD_TIME)
+    .tls_handshake_timeout(HANDSHAKE_TIME)
     .keep_alive(KEEP_ALIVE)
     .shutdown_timeout(END_SECONDS)
-    .disable_signals()
-    .run();
+    .disable_signals();
+    let listening = match &config.tls {
+        Some(tls) => server.listen_rustls_0_23(listener, tls.server()),
+        None => server.listen(listener),
+    };
+    let server = listening
+        .map_err(|error| anyhow!("cannot serve on {address}: {error}"))?
+        .run();
     let handle = server.handle();
     let mut serving = tokio::spawn(server);
-    tracing::info!(%address, "serving");
+    tracing::info!(%address, tls = config.tls.is_some(), "serving");
     on_ready(address);
     tokio::select! {
         outcome = &mut serving => outcome??,

@@ -5,6 +5,7 @@
 //! is idempotent, so the same call may be made again.
 
 pub mod ban;
+pub mod challenge;
 pub mod events;
 pub mod health;
 pub mod keys;

@@ -8,8 +8,10 @@ use crate::config::ADMIN_KEY;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::io::Read;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
+use ureq::tls::TlsConfig;
 
 /// A whole request, answer included: twice what the payment webhook may wait for its order, with room to spare.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -305,6 +307,23 @@ impl Client {
     }
 }
 
+/// The address under which a process on this machine reaches what listens there.
+pub fn own_url(mut address: SocketAddr, is_tls: bool) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let scheme = if is_tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+/// For a process that asks an instance of its own machine by its address: a certificate names hosts, not this.
+pub fn trusting_anybody() -> TlsConfig {
+    TlsConfig::builder().disable_verification(true).build()
+}
+
 fn bad_url(url: &str, why: &str) -> Failure {
     Failure::Usage(format!(
         "--url or FLASHSALE_URL {url:?} is no address of the API: {why}"
@@ -400,6 +419,13 @@ mod tests {
             .get("/")
             .unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[test]
+    fn an_instance_that_listens_everywhere_is_asked_here() {
+        assert_eq!(own_url(([0, 0, 0, 0], 80).into(), false), "http://127.0.0.1:80");
+        assert_eq!(own_url(([10, 0, 0, 1], 80).into(), true), "https://10.0.0.1:80");
+        assert_eq!(own_url("[::]:443".parse().unwrap(), true), "https://[::1]:443");
     }
 
     #[test]

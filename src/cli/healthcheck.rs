@@ -1,7 +1,7 @@
 //! `flashsale healthcheck`: is the instance with this configuration ready? For images without curl.
 
 use super::Failure;
-use super::up::reachable;
+use super::client::{own_url, trusting_anybody};
 use crate::config::Config;
 use std::time::Duration;
 
@@ -12,11 +12,14 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// # Errors
 /// `Usage` when the configuration is missing or wrong, `No` with the reason when the instance is not ready.
 pub fn run() -> Result<(), Failure> {
-    let url = format!("http://{}/readyz", reachable(Config::load()?.listen));
+    let config = Config::load()?;
+    let url = format!("{}/readyz", own_url(config.listen, config.tls.is_some()));
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
         .proxy(None)
+        // Nothing is sent that the wrong one could use.
+        .tls_config(trusting_anybody())
         .build()
         .into();
     let mut response = agent

@@ -3,6 +3,7 @@
 mod demo;
 
 use super::Failure;
+use super::client::own_url;
 use crate::config::{self, Config, Settings};
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
 use crate::server::{self, Role};
@@ -11,7 +12,7 @@ use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -70,6 +71,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         dir: dir.clone(),
         admin_key: config.admin_key.clone(),
         given,
+        is_tls: config.tls.is_some(),
     };
     let run = serde_json::json!({
         "http": "",
@@ -168,12 +170,14 @@ struct Instance {
     admin_key: config::Secret<String>,
     /// The secrets that came from outside, by name.
     given: Vec<&'static str>,
+    /// Whether it serves HTTPS.
+    is_tls: bool,
 }
 
 impl Instance {
     /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
     fn announce(self, address: SocketAddr, mut run: serde_json::Value) {
-        let url = format!("http://{}", reachable(address));
+        let url = own_url(address, self.is_tls);
         run["http"] = url.clone().into();
         if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
             tracing::error!("{error:#}");
@@ -224,17 +228,6 @@ impl Instance {
     }
 }
 
-/// The address under which a process on this machine reaches us.
-pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
-}
-
 /// A word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
@@ -262,11 +255,5 @@ mod tests {
     fn a_word_survives_the_shell() {
         assert_eq!(quoted("/a/b.env"), "/a/b.env");
         assert_eq!(quoted("/it's here"), r"'/it'\''s here'");
-    }
-
-    #[test]
-    fn an_address_of_every_interface_is_reached_over_loopback() {
-        assert_eq!(reachable(([0, 0, 0, 0], 80).into()).to_string(), "127.0.0.1:80");
-        assert_eq!(reachable(([10, 0, 0, 1], 80).into()).to_string(), "10.0.0.1:80");
     }
 }

@@ -5,8 +5,9 @@ use super::extract::{Json, Key, OrderPath, SalePath, Shopper, Shown};
 use super::gateway;
 use super::problem::{Code, Problem};
 use super::views::Page;
+use crate::domain::challenge::Solving;
 use crate::domain::guard::Layer;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::CancelOutcome;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
 use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
@@ -14,6 +15,7 @@ use crate::domain::sale_guards::SaleGuards;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
+use crate::guard::challenge;
 use crate::metrics::Outcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
@@ -23,6 +25,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// The body of a purchase.
 #[derive(Deserialize)]
@@ -183,6 +186,15 @@ fn milliseconds(wait: Millis) -> Duration {
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
     idempotency_key: String,
+    challenge: Option<AnswerBody>,
+}
+
+/// The answer to a challenge.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerBody {
+    id: String,
+    answer: String,
 }
 
 /// `POST /v1/sales/{id}/tokens`
@@ -195,15 +207,41 @@ pub async fn hand_out_token(
     SalePath(id): SalePath,
     Json(body): Json<TokenBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = body.idempotency_key.parse();
+    let key = body.idempotency_key.parse::<IdempotencyKey>();
     let key = key.map_err(|wrong| Problem::invalid(format!("idempotency_key: {wrong}")))?;
-    let sale = api
-        .for_shopper(move |app| async move { app.sales.fixed(id).await })
+    let (asker, request, answer) = (user.clone(), key.clone(), body.challenge);
+    let solving = api
+        .for_shopper(move |app| async move {
+            let Some(sale) = app.sales.fixed(id).await? else {
+                return Ok(None);
+            };
+            // An id that cannot be is one that was never given out.
+            let given = answer
+                .as_ref()
+                .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
+            let solving = challenge::solve(&app.stock, &sale, &asker, &request, given).await?;
+            Ok(Some(solving))
+        })
         .await?;
-    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
+    let problem = match solving.ok_or_else(|| Problem::not_found("such sale"))? {
+        Solving::Solved => None,
+        Solving::Wrong => Some(Problem::new(
+            Code::ChallengeFailed,
+            "the answer is wrong, and the challenge is used up; ask POST /v1/challenges for another",
+        )),
+        Solving::Unknown | Solving::Used => Some(Problem::new(
+            Code::ChallengeRequired,
+            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, and \
+             not for another idempotency_key",
+        )),
+    };
+    if let Some(problem) = problem {
+        gateway::count(&api, Some(id), Layer::Challenge);
+        return Err(problem);
+    }
     let expires_at = Utc::now().timestamp() + LASTS_SECONDS;
     let bound = Bound {
-        sale: sale.id,
+        sale: id,
         user: &user,
         key: &key,
     };

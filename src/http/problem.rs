@@ -42,6 +42,8 @@ codes! {
     Unauthenticated       "unauthenticated"         401 "Authentication is needed"
     Banned                "banned"                  403 "The account is banned"
     AdmissionRequired     "admission_required"      403 "The sale has a waiting room"
+    ChallengeRequired     "challenge_required"      403 "A challenge has to be solved"
+    ChallengeFailed       "challenge_failed"        403 "The challenge is not solved"
     PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
     NotFound              "not_found"               404 "There is no such thing"
     SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"

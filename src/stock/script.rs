@@ -36,6 +36,7 @@ scripts! {
     RESTORE_BUYERS "restore_buyers"
     SET_STATE "set_state"
     SLIDING_WINDOW "sliding_window"
+    SOLVE_CHALLENGE "solve_challenge"
     STOP "stop"
     TOKEN_BUCKET "token_bucket"
     TRANSFER_DONE "transfer_done"

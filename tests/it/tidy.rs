@@ -354,7 +354,7 @@ impl Lua {
         for line in self.header.iter().filter(|line| line.starts_with("KEYS[")) {
             let (index, key) = line["KEYS[".len()..].split_once(']').unwrap();
             let key = key.split_whitespace().next().unwrap();
-            let rest = ["{sale:shard}:", "{limit:id}:"]
+            let rest = ["{sale:shard}:", "{limit:id}:", "{challenge:name}:"]
                 .iter()
                 .find_map(|tag| key.strip_prefix(tag))
                 .unwrap_or_else(|| panic!("{}: {line}", self.name));

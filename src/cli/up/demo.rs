@@ -1,5 +1,6 @@
 //! The demo sale of a new instance, made over its own HTTP API as an operator would.
 
+use crate::cli::client::trusting_anybody;
 use crate::embedded::secrets;
 use anyhow::{Context as _, bail};
 use chrono::{SecondsFormat, TimeDelta, Utc};
@@ -97,6 +98,8 @@ impl Api {
             .http_status_as_error(false)
             // The instance is on this machine, whatever proxy the environment names.
             .proxy(None)
+            // It is this very process that listens there.
+            .tls_config(trusting_anybody())
             .build();
         Self {
             agent: config.into(),

@@ -10,6 +10,7 @@ use actix_web::{App as HttpApp, HttpResponse, HttpServer};
 use flashsale::config::Secret;
 use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::token_keys::TokenKeys;
+use flashsale::guard::challenge::Easel;
 use flashsale::guard::gate::Gate;
 use flashsale::http::extract::Tokens;
 use flashsale::http::problem::Problem;
@@ -30,6 +31,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         token_keys: TokenKeys::derived(JWT_SECRET.as_bytes()),
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
+        easel: Easel::default(),
         gate: Arc::new(Gate::new(GuardSettings::default())),
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),

@@ -3,6 +3,7 @@
 mod admin;
 mod alerts;
 mod bans;
+mod challenges;
 mod cli;
 mod config;
 mod errors;
@@ -15,5 +16,6 @@ mod orders;
 mod payments;
 mod purchase;
 mod sales;
+mod tls;
 mod tokens;
 mod waiting_room;

@@ -4,6 +4,7 @@
 mod ban;
 mod barrier;
 mod bench;
+mod challenge;
 mod fence;
 mod holds;
 mod look;

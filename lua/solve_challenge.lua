@@ -1,0 +1,37 @@
+#!lua
+-- Solve challenge: take the one answer to a challenge, and bind a right one to the request that it was given for.
+-- Invariant: a challenge is solved for one request at the most; a wrong answer ends it; it never stays longer than it was
+--   posed for.
+--
+-- KEYS[1] {challenge:name}:answer  string  the right answer's digest; behind it, once it was given, its request; expires
+-- ARGV[1] digest   32 bytes: that of the answer that was given
+-- ARGV[2] request  1..64 bytes: the idempotency key for which it was given
+-- Returns {'SOLVED'}   now, or before by the same answer for the same request
+--         {'WRONG'}    and the challenge is gone
+--         {'UNKNOWN'}  it was never posed, has expired or is gone
+--         {'USED'}     it was solved for another request, or by another answer
+-- Retry:  a right answer is right again for the same request; after a wrong one, the challenge is unknown.
+-- Caller: src/stock/challenge.rs
+
+local answer_key = KEYS[1]
+local digest, request = ARGV[1], ARGV[2]
+if not (digest and request) or #digest ~= 32 or #request < 1 or #request > 64 then
+  return redis.error_reply('BADARG solve_challenge')
+end
+
+local kept = redis.call('GET', answer_key)
+if not kept then
+  return { 'UNKNOWN' }
+elseif #kept < 32 then
+  return redis.error_reply('INVARIANT solve_challenge: a digest is cut off')
+elseif #kept > 32 then
+  if kept == digest .. request then
+    return { 'SOLVED' }
+  end
+  return { 'USED' }
+elseif kept ~= digest then
+  redis.call('DEL', answer_key)
+  return { 'WRONG' }
+end
+redis.call('SET', answer_key, digest .. request, 'KEEPTTL')
+return { 'SOLVED' }

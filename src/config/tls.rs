@@ -1,0 +1,126 @@
+//! HTTPS: the certificate and the key that it is served with, read once at the start.
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::sync::Arc;
+
+/// What HTTPS is served with: TLS 1.2 and 1.3.
+#[derive(Clone)]
+pub struct Tls(Arc<ServerConfig>);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[certificate and key]")
+    }
+}
+
+/// A file's certificates: first the server's, then those that lead from it to its authority.
+///
+/// # Errors
+/// What is wrong with the file and what to do.
+pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(wrong(path, "a certificate", &PemError::NoItemsFound)),
+        Err(error) => Err(wrong(path, "a certificate", &error)),
+    }
+}
+
+/// A file's private key: PKCS #8, PKCS #1 or SEC 1, without a password.
+///
+/// # Errors
+/// What is wrong with the file and what to do.
+pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, "a private key without a password", &error))
+}
+
+impl Tls {
+    /// HTTPS with these certificates and the key of the first of them.
+    ///
+    /// # Errors
+    /// What is wrong with them and what to do.
+    pub fn new(certificates: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, String> {
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, key));
+        match config {
+            Ok(config) => Ok(Self(Arc::new(config))),
+            Err(error) => Err(format!(
+                "is not the key of the first certificate in FLASHSALE_TLS_CERT, or of a kind that cannot be used ({error}); \
+                 name the key that this certificate was made for"
+            )),
+        }
+    }
+
+    /// What the server is given.
+    #[must_use]
+    pub fn server(&self) -> ServerConfig {
+        ServerConfig::clone(&self.0)
+    }
+}
+
+/// Never with what is in the file: it may be a key.
+fn wrong(path: &str, what: &str, error: &PemError) -> String {
+    match error {
+        PemError::Io(error) => {
+            format!("names {path}, which cannot be read ({error}); name a PEM file that this user may read")
+        }
+        PemError::NoItemsFound => format!("names {path}, in which there is none; name a PEM file with {what}"),
+        _ => format!("names {path}, which is no PEM file; name one with {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use std::fs;
+
+    #[test]
+    fn a_certificate_and_its_key_make_a_server_and_another_key_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let made = || generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (CertifiedKey { cert, signing_key }, other) = (made(), made());
+        let cert = file("cert.pem", &cert.pem());
+        let (own, other) = (
+            file("key.pem", &signing_key.serialize_pem()),
+            file("other.pem", &other.signing_key.serialize_pem()),
+        );
+        assert!(Tls::new(certificates(&cert).unwrap(), key(&own).unwrap()).is_ok());
+        let error = Tls::new(certificates(&cert).unwrap(), key(&other).unwrap()).unwrap_err();
+        assert!(error.starts_with("is not the key of the first certificate"), "{error}");
+
+        let (empty, broken) = (
+            file("empty.pem", ""),
+            file(
+                "broken.pem",
+                "-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n",
+            ),
+        );
+        for (path, expected) in [
+            (empty.as_str(), "in which there is none"),
+            (cert.as_str(), "in which there is none"),
+            (broken.as_str(), "is no PEM file"),
+            ("/no/such/file", "cannot be read"),
+        ] {
+            let error = key(path).unwrap_err();
+            assert!(error.contains(path) && error.contains(expected), "{error}");
+            assert!(
+                error.contains("; name") && !error.contains("hunter2") && !error.contains('\n'),
+                "{error}"
+            );
+        }
+        for path in [empty.as_str(), own.as_str(), "/no/such/file"] {
+            assert!(certificates(path).unwrap_err().contains(path));
+        }
+    }
+}

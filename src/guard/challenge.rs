@@ -1,0 +1,196 @@
+//! Challenges: posed to an account that has not asked for too many, solved for one request. A crash between the limit and what
+//! follows costs the account one of those that it may ask for; a challenge that was kept and not told expires.
+
+use super::riddle;
+use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
+use crate::domain::sale::Sale;
+use crate::domain::sale_guards::ChallengeKind;
+use crate::domain::time::Millis;
+use crate::flow::App;
+use crate::stock::Stock;
+use crate::stock::limit::{Asking, Limit, Verdict};
+use chrono::Utc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+/// The time in which challenges are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+/// How long a challenge waits to be drawn.
+const DRAWING_WAIT: Duration = Duration::from_millis(500);
+
+/// Draws challenges, not more at once than there are processors: on threads of their own, so that whoever buys does not wait
+/// for them.
+pub struct Easel(Arc<Semaphore>);
+
+impl Default for Easel {
+    fn default() -> Self {
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(at_once)))
+    }
+}
+
+impl Easel {
+    /// Draws one.
+    ///
+    /// # Errors
+    /// `Overloaded` when others are being drawn for too long, `Bug` when it cannot be drawn.
+    async fn draw<T: Send + 'static>(&self, draw: impl FnOnce() -> Option<T> + Send + 'static) -> Result<T, Fault> {
+        let place = tokio::time::timeout(DRAWING_WAIT, Arc::clone(&self.0).acquire_owned());
+        let Ok(Ok(place)) = place.await else {
+            return Err(Fault::Overloaded("too many challenges are being drawn".to_owned()));
+        };
+        let drawn = tokio::task::spawn_blocking(move || {
+            let drawn = draw();
+            // Not before: whoever asked may have gone, and the thread is as busy as if he had not.
+            drop(place);
+            drawn
+        });
+        let drawn = drawn
+            .await
+            .map_err(|error| Fault::Bug(format!("a challenge: {error}")))?;
+        drawn.ok_or_else(|| Fault::Bug("a challenge cannot be drawn".to_owned()))
+    }
+}
+
+/// What a shopper is shown.
+#[derive(Debug, Clone)]
+pub enum Shown {
+    /// Letters, as a PNG.
+    Captcha(Vec<u8>),
+    /// A proof of work, as ALTCHA's widget takes it.
+    ProofOfWork(Box<altcha::Challenge>),
+}
+
+/// What became of the wish for a challenge.
+#[derive(Debug, Clone)]
+pub enum Posing {
+    /// It was posed.
+    Posed {
+        /// Its id.
+        id: Uuid,
+        /// What there is to solve.
+        shown: Shown,
+        /// Until when, in seconds since the epoch.
+        expires_at: i64,
+    },
+    /// The account has asked for too many.
+    Limited {
+        /// After so long it may ask for one more.
+        wait_ms: Millis,
+    },
+    /// The sale asks for none.
+    NoneAsked,
+    /// There is no such sale.
+    SaleNotFound,
+}
+
+/// Poses a challenge as this sale asks for one.
+///
+/// # Errors
+/// `Overloaded` when too many are being drawn; another fault says that there is none that could be solved.
+pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Result<Posing, Fault> {
+    let Some(sale) = app.sales.fixed(sale).await? else {
+        return Ok(Posing::SaleNotFound);
+    };
+    let guards = sale.guards;
+    if guards.challenge == ChallengeKind::None {
+        return Ok(Posing::NoneAsked);
+    }
+    let limit = Limit::SlidingWindow {
+        limit: MINUTE_MAX,
+        window: WINDOW,
+    };
+    let challenge = Challenge {
+        id: Uuid::new_v4(),
+        sale: sale.id,
+        user,
+    };
+    let asking = Asking {
+        id: &format!("challenge:{}", user.as_str()),
+        request: *challenge.id.as_bytes(),
+        now: None,
+    };
+    if let Verdict::Limited { wait_ms } = app.stock.pass(&limit, &asking).await? {
+        return Ok(Posing::Limited { wait_ms });
+    }
+    // Told before it is kept, so that what is told is not too long.
+    let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
+    let (answer, shown) = match guards.challenge {
+        ChallengeKind::ProofOfWork => {
+            let draw = move || riddle::proof_of_work(guards.proof_cost, expires_at);
+            let (answer, challenge) = easel.draw(draw).await?;
+            (answer, Shown::ProofOfWork(Box::new(challenge)))
+        }
+        ChallengeKind::Captcha | ChallengeKind::None => {
+            let (answer, png) = easel.draw(riddle::captcha).await?;
+            (answer, Shown::Captcha(png))
+        }
+    };
+    app.stock.pose_challenge(&challenge, &answer, LASTS).await?;
+    Ok(Posing::Posed {
+        id: challenge.id,
+        shown,
+        expires_at,
+    })
+}
+
+/// Whether a shopper has solved what this sale asks for, for this request: `given` is a challenge's id and his answer.
+///
+/// # Errors
+/// A fault says that it is not known; the same may be sent again.
+pub async fn solve(
+    stock: &Stock,
+    sale: &Sale,
+    user: &UserId,
+    request: &IdempotencyKey,
+    given: Option<(Uuid, &str)>,
+) -> Result<Solving, Fault> {
+    let kind = sale.guards.challenge;
+    if kind == ChallengeKind::None {
+        return Ok(Solving::Solved);
+    }
+    let Some((id, answer)) = given else {
+        return Ok(Solving::Unknown);
+    };
+    let challenge = Challenge {
+        id,
+        sale: sale.id,
+        user,
+    };
+    stock
+        .solve_challenge(&challenge, &riddle::read_answer(kind, answer), request)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn while_too_many_are_being_drawn_the_next_waits_and_is_then_refused() {
+        let easel = Arc::new(Easel(Arc::new(Semaphore::new(1))));
+        let (end, ended) = mpsc::channel::<()>();
+        let first = {
+            let easel = Arc::clone(&easel);
+            tokio::spawn(async move { easel.draw(move || ended.recv().ok()).await })
+        };
+        while easel.0.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let refused = easel.draw(|| Some(2)).await;
+        assert!(matches!(refused, Err(Fault::Overloaded(_))), "{refused:?}");
+        // Whoever waits for it may go; the place is taken until it is drawn.
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert!(matches!(easel.draw(|| Some(2)).await, Err(Fault::Overloaded(_))));
+        end.send(()).unwrap();
+        assert_eq!(easel.draw(|| Some(2)).await.unwrap(), 2);
+        let nothing = easel.draw(|| None::<u8>).await;
+        assert!(matches!(nothing, Err(Fault::Bug(_))), "{nothing:?}");
+    }
+}

@@ -1,0 +1,49 @@
+//! Calls `lua/solve_challenge.lua`, and keeps what it asks for.
+
+use super::Stock;
+use super::script::{SOLVE_CHALLENGE, outcome, unknown};
+use crate::domain::challenge::{Challenge, Solving};
+use crate::domain::fault::Fault;
+use crate::domain::ids::IdempotencyKey;
+use std::time::Duration;
+
+/// The key of a challenge. It begins with a hash tag like every other, so that it has one place on a cluster.
+fn key(challenge: &Challenge<'_>) -> String {
+    format!("{{challenge:{}}}:answer", challenge.name().simple())
+}
+
+impl Stock {
+    /// Keeps the right answer to a challenge for so long, at least a millisecond. An id is never posed twice.
+    ///
+    /// # Errors
+    /// A fault says that it may not be kept: then nobody may be told of the challenge.
+    pub async fn pose_challenge(&self, challenge: &Challenge<'_>, answer: &str, lasts: Duration) -> Result<(), Fault> {
+        let millis = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        let mut command = redis::cmd("SET");
+        command.arg(key(challenge)).arg(&challenge.digest(answer));
+        command.arg("PX").arg(millis);
+        self.command(&command).await
+    }
+
+    /// Answers a challenge, once. A right answer stays right for this request as long as the challenge would have lasted.
+    ///
+    /// # Errors
+    /// A fault says that it is not known whether the answer was taken; the same may be sent again.
+    pub async fn solve_challenge(
+        &self,
+        challenge: &Challenge<'_>,
+        answer: &str,
+        request: &IdempotencyKey,
+    ) -> Result<Solving, Fault> {
+        let mut call = SOLVE_CHALLENGE.prepare_invoke();
+        call.key(key(challenge));
+        call.arg(&challenge.digest(answer)).arg(request.as_str());
+        match outcome(self.run(&call).await?)?.0.as_str() {
+            "SOLVED" => Ok(Solving::Solved),
+            "WRONG" => Ok(Solving::Wrong),
+            "UNKNOWN" => Ok(Solving::Unknown),
+            "USED" => Ok(Solving::Used),
+            other => Err(unknown("solve_challenge", other)),
+        }
+    }
+}
