@@ -1,9 +1,9 @@
 #!lua
 -- Solve challenge: take the one answer to a challenge, and bind a right one to the request that it was given for.
--- Invariant: a challenge is solved for one request at the most; a wrong answer ends it; it never stays longer than it was
---   posed for.
+-- Invariant: a challenge is solved for one request at the most; a wrong answer ends it; it never stays longer than it
+--   was posed for.
 --
--- KEYS[1] {challenge:name}:answer  string  the right answer's digest; behind it, once it was given, its request; expires
+-- KEYS[1] {challenge:name}:answer  string  the right answer's digest; once it was given, its request after it; expires
 -- ARGV[1] digest   32 bytes: that of the answer that was given
 -- ARGV[2] request  1..64 bytes: the idempotency key for which it was given
 -- Returns {'SOLVED'}   now, or before by the same answer for the same request

@@ -50,8 +50,8 @@ impl Tls {
         match config {
             Ok(config) => Ok(Self(Arc::new(config))),
             Err(error) => Err(format!(
-                "is not the key of the first certificate in FLASHSALE_TLS_CERT, or of a kind that cannot be used ({error}); \
-                 name the key that this certificate was made for"
+                "is not the key of the first certificate in FLASHSALE_TLS_CERT, or of a kind that cannot be used \
+                 ({error}); name the key that this certificate was made for"
             )),
         }
     }

@@ -1,5 +1,5 @@
-//! Challenges: what has to be solved before a purchase token is handed out, each posed to one shopper for one sale. All that
-//! is kept of one is a name that follows from whom it was posed to and what for, and a digest of its answer.
+//! Challenges: what has to be solved before a purchase token is handed out, each posed to one shopper for one sale. All
+//! that is kept of one is a name that follows from whom it was posed to and what for, and a digest of its answer.
 
 use super::ids::{SaleId, UserId};
 use sha2::{Digest as _, Sha256};
@@ -23,16 +23,16 @@ pub struct Challenge<'a> {
 }
 
 impl Challenge<'_> {
-    /// The name that it is kept under. To another shopper, or for another sale, the same id is another challenge, and one that
-    /// was never posed.
+    /// The name that it is kept under. To another shopper, or for another sale, the same id is another challenge, and
+    /// one that was never posed.
     #[must_use]
     pub fn name(&self) -> Uuid {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.hash(b"challenge name", "");
         Uuid::from_bytes([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// What is kept of this answer to it, if it is the right one. Whoever reads it still has to find the answer, and can: letters
-    /// of a captcha are few.
+    /// What is kept of this answer to it, if it is the right one. Whoever reads it still has to find the answer, and
+    /// can: letters of a captcha are few.
     #[must_use]
     pub fn digest(&self, answer: &str) -> [u8; 32] {
         self.hash(b"challenge answer", answer)
@@ -63,7 +63,8 @@ pub enum Solving {
     Solved,
     /// It is wrong, and the challenge is gone.
     Wrong,
-    /// No such challenge waits for an answer: it was never posed to this shopper for this sale, it has expired, or it is gone.
+    /// No such challenge waits for an answer: it was never posed to this shopper for this sale, it has expired, or it
+    /// is gone.
     Unknown,
     /// It was solved before, for another request or by other words.
     Used,

@@ -29,8 +29,9 @@ pub struct SaleGuards {
     pub purchase_token: bool,
     /// What such a token is handed out for.
     pub challenge: ChallengeKind,
-    /// How much a proof of work costs: hashes of one attempt, 1 to 1,000,000, each of them SHA-256 of the one before. A shopper
-    /// needs 1 to 256 attempts, 128 on average, so this times 128 hashes; posing it takes an instance two attempts.
+    /// How much a proof of work costs: hashes of one attempt, 1 to 1,000,000, each of them SHA-256 of the one before. A
+    /// shopper needs 1 to 256 attempts, 128 on average, so this times 128 hashes; posing it takes an instance two
+    /// attempts.
     pub proof_cost: u32,
     /// Unpaid holds that one account may have at a time; 0 is as many as it likes.
     pub holds_max: u32,

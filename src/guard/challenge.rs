@@ -1,5 +1,5 @@
-//! Challenges: posed to an account that has not asked for too many, solved for one request. A crash between the limit and what
-//! follows costs the account one of those that it may ask for; a challenge that was kept and not told expires.
+//! Challenges: posed to an account that has not asked for too many, solved for one request. A crash between the limit
+//! and what follows costs the account one of those that it may ask for; a challenge that was kept and not told expires.
 
 use super::riddle;
 use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
@@ -22,8 +22,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How long a challenge waits to be drawn.
 const DRAWING_WAIT: Duration = Duration::from_millis(500);
 
-/// Draws challenges, not more at once than there are processors: on threads of their own, so that whoever buys does not wait
-/// for them.
+/// Draws challenges, not more at once than there are processors: on threads of their own, so that whoever buys does not
+/// wait for them.
 pub struct Easel(Arc<Semaphore>);
 
 impl Default for Easel {

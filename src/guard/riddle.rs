@@ -1,5 +1,5 @@
-//! What challenges look like: the letters of an image, or a proof of work. Nothing here waits or keeps anything; drawing takes
-//! the processor for milliseconds, so it is nothing for a thread that serves.
+//! What challenges look like: the letters of an image, or a proof of work. Nothing here waits or keeps anything;
+//! drawing takes the processor for milliseconds, so it is nothing for a thread that serves.
 
 use crate::domain::sale_guards::ChallengeKind;
 use altcha::{CreateChallengeOptions, Solution, SolveChallengeOptions, create_challenge, solve_challenge};
@@ -9,8 +9,8 @@ use captcha::Captcha;
 use captcha::filters::{Dots, Grid, Noise, Wave};
 use serde::Deserialize;
 
-/// Letters of an image: none that another one looks like, whatever their case. With wider ones, five would not fit, and with
-/// narrower ones they would not fill the middle.
+/// Letters of an image: none that another one looks like, whatever their case. With wider ones, five would not fit, and
+/// with narrower ones they would not fill the middle.
 const LETTERS: &str = "347ABEFGHJKMNPQRTXYabdehkmnprwxy";
 /// Letters in an image.
 const LENGTH: u32 = 5;
@@ -37,10 +37,10 @@ pub fn captcha() -> Option<(String, Vec<u8>)> {
     Some((answer.to_ascii_uppercase(), png))
 }
 
-/// The key that a proof of work leads to, in hex, and the challenge as ALTCHA's widget takes it (version 2, SHA-256). The key is
-/// found by trying counters, each of which costs `cost` hashes, until one leads to a key that begins as the challenge says;
-/// the other half of the key is what nobody knows who has not tried. Drawing one takes twice the hashes of one attempt,
-/// checking it none.
+/// The key that a proof of work leads to, in hex, and the challenge as ALTCHA's widget takes it (version 2, SHA-256).
+/// The key is found by trying counters, each of which costs `cost` hashes, until one leads to a key that begins as the
+/// challenge says; the other half of the key is what nobody knows who has not tried. Drawing one takes twice the hashes
+/// of one attempt, checking it none.
 #[must_use]
 pub fn proof_of_work(cost: u32, expires_at: i64) -> Option<(String, altcha::Challenge)> {
     let counter = rand::random_range(0..ATTEMPTS_MAX);
@@ -67,8 +67,8 @@ struct Payload {
     solution: Solution,
 }
 
-/// An answer as it is compared: letters without regard to case or to spaces around them; of what ALTCHA's widget submits, the
-/// key. What cannot be read is an empty answer, which is never right.
+/// An answer as it is compared: letters without regard to case or to spaces around them; of what ALTCHA's widget
+/// submits, the key. What cannot be read is an empty answer, which is never right.
 #[must_use]
 pub fn read_answer(kind: ChallengeKind, given: &str) -> String {
     match kind {

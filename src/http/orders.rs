@@ -231,8 +231,8 @@ pub async fn hand_out_token(
         )),
         Solving::Unknown | Solving::Used => Some(Problem::new(
             Code::ChallengeRequired,
-            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, and \
-             not for another idempotency_key",
+            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, \
+             and not for another idempotency_key",
         )),
     };
     if let Some(problem) = problem {

@@ -25,7 +25,8 @@ impl Stock {
         self.command(&command).await
     }
 
-    /// Answers a challenge, once. A right answer stays right for this request as long as the challenge would have lasted.
+    /// Answers a challenge, once. A right answer stays right for this request as long as the challenge would have
+    /// lasted.
     ///
     /// # Errors
     /// A fault says that it is not known whether the answer was taken; the same may be sent again.
