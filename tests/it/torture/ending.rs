@@ -103,6 +103,19 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
     end
 }
 
+/// Units that those who bought what was left did not pay in time.
+pub async fn expired_of_newcomers(world: &World, sale: SaleId, sku: &str) -> i64 {
+    sqlx::query_scalar(
+        "select coalesce(sum(quantity), 0)::int8 from orders where sale_id = $1 and sku = $2 and state = 'expired' \
+         and user_id like 'newcomer-%'",
+    )
+    .bind(sale.0)
+    .bind(sku)
+    .fetch_one(&world.pool)
+    .await
+    .unwrap()
+}
+
 /// Every shard as of one moment: a job evens out what is free now and then, also at rest.
 async fn read_shards(world: &World, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
     let read = async || world.app.stock.read_shards(sale).await;
