@@ -79,8 +79,9 @@ pub enum Turn {
         ahead: i64,
         /// How many wait, over all shards, likewise.
         waiting: i64,
-        /// When it is his turn, at the speed of the last seconds; in milliseconds from now.
-        wait_ms: Millis,
+        /// When it is his turn, at the speed of the last seconds; in milliseconds from now. Nobody knows while nobody is
+        /// let in.
+        wait_ms: Option<Millis>,
         /// Whether no unit is free. Those that are held may come back, and he keeps his place.
         sold_out: bool,
     },

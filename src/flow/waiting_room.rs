@@ -9,10 +9,14 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::shard::home_shard;
+use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Member, Place, ROOM_MAX, RoomCount, Turn};
 use crate::stock::keys::ShardKey;
 use crate::stock::room::{RoomAnswer, Waiting};
 use futures_util::future::try_join_all;
+
+/// So long after the start, how many have been let in lately tells how fast it goes.
+const SPEED_KNOWN_AFTER: Millis = 10_000;
 
 /// What came of asking for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +79,22 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
             waiting: here,
             rate_milli,
         } => {
+            let to_start = glance.sale.starts_at.timestamp_millis() - glance.now();
+            let has_speed = to_start < -SPEED_KNOWN_AFTER;
             let fastest = (waiting.rate * 1000.0).ceil();
             #[expect(clippy::cast_possible_truncation, reason = "at most a thousand million")]
-            let rate = if rate_milli > 0 { rate_milli } else { fastest as i64 };
-            let to_start = glance.sale.starts_at.timestamp_millis() - glance.now();
+            let rate = if has_speed {
+                rate_milli
+            } else {
+                rate_milli.max(fastest as i64)
+            };
+            let wait_ms = (rate > 0).then(|| (ahead + 1).saturating_mul(1_000_000) / rate.max(1) + to_start.max(0));
             let shards = i64::from(sale.shards);
             WaitOutcome::Turn(Turn::Waiting {
                 place,
                 ahead: ahead * shards,
                 waiting: here * shards,
-                wait_ms: (ahead + 1).saturating_mul(1_000_000) / rate.max(1) + to_start.max(0),
+                wait_ms: wait_ms.filter(|_| free > 0.0),
                 sold_out: free <= 0.0,
             })
         }

@@ -212,14 +212,14 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             wait_ms,
             sold_out,
         } => {
-            let wait_seconds = (wait_ms.clamp(0, WAIT_MAX) + 999) / 1000;
+            let wait_seconds = wait_ms.map(|wait_ms| (wait_ms.clamp(0, WAIT_MAX) + 999) / 1000);
             Standing {
                 position: Some(ahead + 1),
                 waiting: Some(waiting),
-                estimated_wait_seconds: (!sold_out).then_some(wait_seconds),
+                estimated_wait_seconds: wait_seconds,
                 ticket: Some(api.token_keys.ticket(sale, user, place)),
                 // Whoever has long to wait need not ask often.
-                ask_again_seconds: Some((wait_seconds / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
+                ask_again_seconds: Some((wait_seconds.unwrap_or(0) / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
                 ..nothing(if sold_out { "sold_out" } else { "waiting" })
             }
         }
