@@ -14,7 +14,7 @@
 -- ARGV[5] now_ms    absent or empty: ask TIME; stands in for it in tests
 -- ARGV[6] holds     absent or 0: any number; else how many unpaid orders the shopper may have at a time
 -- ARGV[7] cooldown  absent or 0: none; else milliseconds without buying after an order that was not paid, doubled for
---                   each further one in a row, a day at most
+--                   each further one in a row, a day at most. The first that is cancelled within a minute is none
 -- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
@@ -120,20 +120,22 @@ end
 -- What the guards of unpaid holds go by: only where they are asked for is every order looked at.
 local holds, cooling_until = 0, 0
 if ARGV[6] then
-  local unpaid, last, at = 0, 0, 1
+  local unpaid, regrets, last, at = 0, 0, 0, 1
   while at < #orders do
     local its_state, _, _, created_at, resolved_at, length = unpack('>BI2I4I6I6B', orders, at + 16)
     if its_state == 0 then
       holds = holds + 1
     elseif its_state == 1 then
-      unpaid = 0
-    elseif its_state == 3 or its_state == 2 and resolved_at - created_at > 60000 then
-      -- Whoever changes his mind within a minute has kept nothing from anybody.
+      unpaid, regrets = 0, 0
+    elseif its_state == 2 and resolved_at - created_at <= 60000 and regrets == 0 then
+      -- Who changes his mind at once has kept nothing from anybody; who does so again and again, has.
+      regrets = 1
+    elseif its_state == 2 or its_state == 3 then
       unpaid, last = unpaid + 1, math.max(last, resolved_at)
     end
     at = at + 36 + length
   end
-  if unpaid > 0 then
+  if unpaid > 0 and ARGV[7] ~= '0' then
     cooling_until = last + math.min(ARGV[7] * 2 ^ (unpaid - 1), 86400000)
   end
 end

@@ -7,6 +7,8 @@
 -- KEYS[2] {sale:shard}:room      sorted set  who waits, by place; never expires
 -- KEYS[3] {sale:shard}:admitted  sorted set  who was let in, by the end of that; never expires
 -- KEYS[4] {sale:shard}:door      string      how letting in goes; never expires
+-- KEYS[5] {sale:shard}:returned  set         who came back to his place in a line that was lost; never expires
+-- KEYS[6] {sale:shard}:buyer:<user>  string  the shopper, of whom only the ban is looked at
 -- ARGV[1] member    12 bytes that stand for the shopper
 -- ARGV[2] lot       0..2^40-1, the shopper's place among those who came before the start
 -- ARGV[3] rate      shoppers a second that this shard lets in, a fraction
@@ -19,13 +21,15 @@
 -- Returns {'ADMITTED', until_ms}
 --         {'WAITING', place, ahead, waiting, room, rate}  rate: let in lately, in thousandths of a shopper a second
 --         {'FULL'}             as many wait as may
+--         {'BANNED'}           the account is banned
 --         {'NOT_OPEN', state}  closed, or draft while it is being loaded
 -- Retry:  a shopper who waits or is admitted is told the same again. A place that this line does not know counts
---         only if it was given by another line, which was lost: in this one, it has been used.
+--         only if it was given by another line, which was lost, and once: in this one, it has been used.
 -- Caller: src/stock/room.rs
 
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local shard_key, room_key, admitted_key, door_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local returned_key, buyer_key = KEYS[5], KEYS[6]
 local member, lot, rate, stay_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local free, room_max, now = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[9])
 if #member ~= 12 or not (lot and rate and stay_ms and free and room_max) or not (rate > 0 and rate <= 1000000) then
@@ -46,20 +50,33 @@ elseif state == 3 or now >= ends_at then
   return { 'NOT_OPEN', 'closed' }
 end
 
--- The line's name is when it began; level is what the rate has let come together, in thousandths of a shopper.
-local room, at, level, bought, gone, span_at, span, span_before = now, now, 1000, 0, 0, now, 0, 0
+local banned = call('GETRANGE', buyer_key, 0, 3)
+if #banned == 4 and now < read('>I4', banned) * 1000 then
+  return { 'BANNED' }
+end
+
+-- The line's name is when it began; level is what the rate has let come together, in millionths of a shopper.
+local room, at, level, bought, gone, span_at, span, span_before = now, now, 1000000, 0, 0, now, 0, 0
 local door = call('GET', door_key)
 if door then
   room, at, level, bought, gone, span_at, span, span_before = read('>I6I6I6I6I6I6I4I4', door)
 end
 
-local admitted_until = tonumber(call('ZSCORE', admitted_key, member) or 0)
+-- Half a millisecond more is the mark of who has been let in and does not know it yet.
+local admitted = tonumber(call('ZSCORE', admitted_key, member) or 0)
+local admitted_until = math.floor(admitted)
 local place = call('ZSCORE', room_key, member)
-if admitted_until <= now and not place then
+if admitted > 0 and (admitted_until > now or state == 2) then
+  -- His time begins when he hears of it, and does not run in a pause.
+  if admitted ~= admitted_until or state == 2 then
+    admitted_until = now + stay_ms
+    call('ZADD', admitted_key, admitted_until, member)
+  end
+elseif not place then
   if call('ZCARD', room_key) >= room_max then
     return { 'FULL' }
   end
-  if ARGV[8] ~= '' and tonumber(ARGV[7]) ~= room then
+  if ARGV[8] ~= '' and tonumber(ARGV[7]) ~= room and call('SADD', returned_key, member) == 1 then
     place = tonumber(ARGV[8])
   elseif now < starts_at then
     place = lot
@@ -69,34 +86,46 @@ if admitted_until <= now and not place then
   call('ZADD', room_key, place, member)
 end
 
--- Whoever was let in and has not bought in time makes room; a hundred at a time, so that no call takes long.
-local late = call('ZRANGEBYSCORE', admitted_key, '-inf', now, 'LIMIT', 0, 100)
-if #late > 0 then
-  call('ZREM', admitted_key, unpack(late))
-  gone = gone + #late
-end
-level = math.min(math.max(1000, rate * 1000), level + math.max(0, now - at) * rate)
+local let_in, late = 0, {}
+local come = math.min(math.max(1, rate) * 1000000, level + math.max(0, now - at) * rate * 1000)
 if now - span_at >= 10000 then
   span_before, span = now - span_at < 20000 and span or 0, 0
   span_at = now
 end
-if state == 1 and now >= starts_at and free > 0 then
-  -- Of those who are let in, only some buy: as many more as that takes, at most fifty times as many.
-  local share = math.max(0.02, (bought + 1) / (bought + gone + 1))
-  local wanted = math.ceil(free / share) - call('ZCARD', admitted_key)
-  local let_in = math.min(math.floor(level / 1000), wanted, 100)
+if state == 1 and now >= starts_at then
+  -- Whoever was let in and has not bought in time makes room; a hundred at a time, so that no call takes long.
+  late = call('ZRANGEBYSCORE', admitted_key, '-inf', now, 'LIMIT', 0, 100)
+  if #late > 0 then
+    call('ZREM', admitted_key, unpack(late))
+    gone = gone + #late
+  end
+  if free > 0 then
+    -- Of those who are let in, only some buy: as many more as that takes, at most fifty times as many.
+    local share = math.max(0.02, (bought + 1) / (bought + gone + 1))
+    local wanted = math.ceil(free / share) - call('ZCARD', admitted_key)
+    let_in = math.min(math.floor(come / 1000000), wanted, 100)
+  end
   if let_in > 0 then
+    -- Whoever does not come for it within a minute has gone, and makes room that much sooner.
+    local invited_until = now + math.min(stay_ms, 60000) + 0.5
     local next_ones = call('ZPOPMIN', room_key, let_in)
     for i = 1, #next_ones, 2 do
-      call('ZADD', admitted_key, now + stay_ms, next_ones[i])
       if next_ones[i] == member then
         admitted_until = now + stay_ms
+        call('ZADD', admitted_key, admitted_until, member)
+      else
+        call('ZADD', admitted_key, invited_until, next_ones[i])
       end
     end
-    level, span = level - #next_ones * 500, span + #next_ones / 2
+    let_in = #next_ones / 2
+    come, span = come - let_in * 1000000, span + let_in
   end
 end
-call('SET', door_key, pack('>I6I6I6I6I6I6I4I4', room, now, math.floor(level), bought, gone, span_at, span, span_before))
+-- Seldom, when nothing has happened: what has come together since then is counted the next time.
+if not door or let_in > 0 or #late > 0 or now - at >= 100 then
+  call('SET', door_key, pack('>I6I6I6I6I6I6I4I4',
+    room, math.max(at, now), math.floor(come), bought, gone, span_at, span, span_before))
+end
 
 if admitted_until > now then
   return { 'ADMITTED', admitted_until }

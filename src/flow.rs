@@ -12,6 +12,7 @@ pub mod drain;
 pub mod durable;
 pub mod expire;
 pub mod inspect;
+pub mod looks;
 pub mod order;
 pub mod pay;
 pub mod permit;
@@ -87,6 +88,8 @@ pub struct App {
     pub bans: Arc<bans::Bans>,
     /// What the guards of this process have stopped.
     pub stopped: Arc<stopped::Stopped>,
+    /// How often accounts had Redis asked without bringing what a sale asks for.
+    pub looks: Arc<looks::Looks>,
     /// Alerts as they come, for those who follow them.
     pub alert_feed: Arc<alert_feed::AlertFeed>,
 }
@@ -106,6 +109,7 @@ impl App {
             settings_changed: Arc::default(),
             bans: Arc::default(),
             stopped: Arc::default(),
+            looks: Arc::default(),
             alert_feed: Arc::default(),
             stock,
             ledger,
@@ -128,6 +132,7 @@ impl App {
             settings_changed: Arc::clone(&self.settings_changed),
             bans: Arc::clone(&self.bans),
             stopped: Arc::clone(&self.stopped),
+            looks: Arc::clone(&self.looks),
             alert_feed: Arc::clone(&self.alert_feed),
         }
     }

@@ -33,7 +33,6 @@ use problem::Problem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// What the handlers of one worker use.
@@ -74,15 +73,13 @@ pub struct Shared {
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
     /// Seats for shoppers who are told how they stand in a waiting room.
-    pub followers: Arc<Semaphore>,
+    pub followers: Arc<waiting_room::Followers>,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
 }
 
-/// Shoppers whom one instance tells how they stand in a waiting room; others ask.
-pub const FOLLOWERS_MAX: usize = 20_000;
 /// The longest that a shopper waits for an answer, whatever happens behind it.
 const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
 /// The longest that an operator or the payment provider waits.

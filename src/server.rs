@@ -11,7 +11,7 @@ use crate::guard::gate::Gate;
 use crate::http::extract::Tokens;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, FOLLOWERS_MAX, Shared, Weather, configure};
+use crate::http::{Api, Shared, Weather, configure};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::scheduler::{Keeper, Scheduler};
@@ -23,7 +23,6 @@ use anyhow::{Context as _, anyhow};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// The longest that a client may take to send the head of a request.
@@ -234,7 +233,7 @@ async fn serve_http(
         guards: config.guards,
         sale_guards: config.sale_guards,
         trusted_proxies: config.trusted_proxies.clone(),
-        followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+        followers: Arc::default(),
         ending: stop.clone(),
         weather: Weather::default(),
     });

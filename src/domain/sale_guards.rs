@@ -42,7 +42,7 @@ pub struct SaleGuards {
     pub waiting_room: bool,
     /// How many shoppers a second are admitted at the most, over the whole sale: 1 to 1,000,000.
     pub admissions_per_second: u32,
-    /// How long an admission lasts, in seconds: 1 to 86,400.
+    /// How long an admission lasts, in seconds: 10 to 86,400.
     pub admission_seconds: u32,
 }
 
@@ -99,7 +99,7 @@ impl SaleGuards {
             ("holds_max", self.holds_max, 0, 100_000),
             ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
             ("admissions_per_second", self.admissions_per_second, 1, 1_000_000),
-            ("admission_seconds", self.admission_seconds, 1, DAY),
+            ("admission_seconds", self.admission_seconds, 10, DAY),
         ];
         if let Some((name, value, low, high)) = ranges
             .into_iter()
@@ -159,7 +159,7 @@ mod tests {
             (json!({"holds_max": 100_001}), "holds_max"),
             (json!({"unpaid_cooldown_seconds": 86_401}), "unpaid_cooldown_seconds"),
             (json!({"admissions_per_second": 0}), "admissions_per_second"),
-            (json!({"admission_seconds": 0}), "admission_seconds"),
+            (json!({"admission_seconds": 9}), "admission_seconds"),
             (json!({"admission_seconds": 86_401}), "admission_seconds"),
         ] {
             let error = with(&said).unwrap_err();

@@ -487,8 +487,6 @@ async fn attend_on_server(
         .filter(|key| !is_known(key))
         .map(|key| key.shard)
         .collect();
-    // What keeps some of them from being reconciled does not keep the others from selling.
-    let mut trouble = None;
     let standings = if unknown.is_empty() {
         standings
     } else {
@@ -500,10 +498,7 @@ async fn attend_on_server(
                 app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
             }
         }
-        match reconciled {
-            Err(fault @ Fault::Unavailable(_)) => trouble = Some(fault),
-            reconciled => reconciled?,
-        }
+        reconciled?;
         app.ledger.standings(&[sale.id]).await?
     };
     let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
@@ -536,9 +531,6 @@ async fn attend_on_server(
             }
             Err(fault) => return Err(fault),
         }
-    }
-    if let Some(fault) = trouble {
-        return Err(fault);
     }
     if halted {
         return Err(Fault::Unavailable(

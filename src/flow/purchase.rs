@@ -17,6 +17,7 @@ use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
 use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::home_shard;
+use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{Asking, ShardAnswer};
 use crate::stock::record::BuyerRecord;
@@ -42,10 +43,14 @@ pub async fn purchase(
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::SaleNotFound);
     };
-    if let Some(refusal) = refused_by(&sale.guards)
-        && !Box::pin(is_known(app, &sale, request)).await?
-    {
-        return Ok(refusal);
+    if let Some(refusal) = refused_by(&sale.guards) {
+        if let Some(wait) = app.looks.take(&request.user) {
+            let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
+            return Ok(PurchaseOutcome::RateLimited { wait_ms });
+        }
+        if !Box::pin(is_known(app, &sale, request)).await? {
+            return Ok(refusal);
+        }
     }
     let Some((_, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;

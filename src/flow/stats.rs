@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How long a glance is believed: many who look at a sale at once are one reading.
 const FRESH: Duration = Duration::from_millis(200);
 
+/// How long the last good one is remembered.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
 /// A sale's stock as shoppers may know it.
 #[derive(Debug, Clone)]
 pub struct Glance {
@@ -37,12 +40,14 @@ impl Glance {
     }
 }
 
-/// Glances of a moment ago, by sale.
-pub struct Glances(Cache<SaleId, Option<Arc<Glance>>>);
+/// Glances of a moment ago, by sale, and the last good ones, for those who would rather have an old one than none.
+pub struct Glances(Cache<SaleId, Option<Arc<Glance>>>, Cache<SaleId, Arc<Glance>>);
 
 impl Default for Glances {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(10_000).time_to_live(FRESH).build())
+        let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
+        let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
+        Self(fresh.build(), remembered.build())
     }
 }
 
@@ -125,6 +130,24 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault>
         .try_get_with(id, Box::pin(look(app, id)))
         .await
         .map_err(shared)
+}
+
+/// What a sale offered when that could last be told: Postgres may be away, or a shard be rebuilt, while the others sell.
+///
+/// # Errors
+/// As [`stats`], when it could not be told for long.
+pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+    match glance(app, id).await {
+        Ok(Some(glance)) => {
+            app.glances.1.insert(id, Arc::clone(&glance)).await;
+            Ok(Some(glance))
+        }
+        Err(fault) => match app.glances.1.get(&id).await {
+            Some(glance) => Ok(Some(glance)),
+            None => Err(fault),
+        },
+        none => none,
+    }
 }
 
 async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {

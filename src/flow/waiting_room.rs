@@ -4,7 +4,7 @@
 //! loses the line, everybody's ticket takes him back to his place when he asks the next time.
 
 use super::App;
-use super::stats::glance;
+use super::stats::last_glance;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Sale, SaleState};
@@ -25,6 +25,8 @@ pub enum WaitOutcome {
     Turn(Turn),
     /// As many wait as may.
     Full,
+    /// The account is banned.
+    Banned,
     /// There is nothing to wait for.
     NotOpen(SaleState),
     /// The sale lets everybody in.
@@ -45,7 +47,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     if !sale.guards.waiting_room {
         return Ok(WaitOutcome::NoRoom);
     }
-    let Some(glance) = glance(app, id).await? else {
+    let Some(glance) = last_glance(app, id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
     let state = glance.sale.state_at(glance.now());
@@ -68,10 +70,11 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         place: ticket,
         now: None,
     };
-    let answer = app.stock.wait(home(&sale, user), &waiting).await?;
+    let answer = app.stock.wait(home(&sale, user), user, &waiting).await?;
     Ok(match answer {
         RoomAnswer::Admitted { until } => WaitOutcome::Turn(Turn::Admitted { until }),
         RoomAnswer::Full => WaitOutcome::Full,
+        RoomAnswer::Banned => WaitOutcome::Banned,
         RoomAnswer::NotOpen(state) => WaitOutcome::NotOpen(state),
         RoomAnswer::Waiting {
             place,

@@ -14,7 +14,7 @@ use crate::stock::limit::{Asking, Limit, Verdict};
 use chrono::Utc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 /// The time in which challenges are counted.
@@ -22,38 +22,49 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How long a challenge waits to be drawn.
 const DRAWING_WAIT: Duration = Duration::from_millis(500);
 
-/// Draws challenges, not more at once than there are processors: on threads of their own, so that whoever buys does not
-/// wait for them.
+/// Draws challenges, not more at once than there are processors for half of them: on threads of their own, so that whoever
+/// buys does not wait for them.
 pub struct Easel(Arc<Semaphore>);
 
 impl Default for Easel {
     fn default() -> Self {
-        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new(at_once)))
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(processors.div_ceil(2))))
     }
 }
 
 impl Easel {
-    /// Draws one.
+    /// A place to draw one.
     ///
     /// # Errors
-    /// `Overloaded` when others are being drawn for too long, `Bug` when it cannot be drawn.
-    async fn draw<T: Send + 'static>(&self, draw: impl FnOnce() -> Option<T> + Send + 'static) -> Result<T, Fault> {
+    /// `Overloaded` when others are being drawn for too long.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Fault> {
         let place = tokio::time::timeout(DRAWING_WAIT, Arc::clone(&self.0).acquire_owned());
-        let Ok(Ok(place)) = place.await else {
-            return Err(Fault::Overloaded("too many challenges are being drawn".to_owned()));
-        };
-        let drawn = tokio::task::spawn_blocking(move || {
-            let drawn = draw();
-            // Not before: whoever asked may have gone, and the thread is as busy as if he had not.
-            drop(place);
-            drawn
-        });
-        let drawn = drawn
-            .await
-            .map_err(|error| Fault::Bug(format!("a challenge: {error}")))?;
-        drawn.ok_or_else(|| Fault::Bug("a challenge cannot be drawn".to_owned()))
+        match place.await {
+            Ok(Ok(place)) => Ok(place),
+            _ => Err(Fault::Overloaded("too many challenges are being drawn".to_owned())),
+        }
     }
+}
+
+/// Draws one.
+///
+/// # Errors
+/// `Bug` when it cannot be drawn.
+async fn draw<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    draw: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Result<T, Fault> {
+    let drawn = tokio::task::spawn_blocking(move || {
+        let drawn = draw();
+        // Not before: whoever asked may have gone, and the thread is as busy as if he had not.
+        drop(place);
+        drawn
+    });
+    let drawn = drawn
+        .await
+        .map_err(|error| Fault::Bug(format!("a challenge: {error}")))?;
+    drawn.ok_or_else(|| Fault::Bug("a challenge cannot be drawn".to_owned()))
 }
 
 /// What a shopper is shown.
@@ -114,6 +125,8 @@ pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Resu
         request: *challenge.id.as_bytes(),
         now: None,
     };
+    // Before it is counted: whoever is told to come again has used up nothing.
+    let place = easel.place().await?;
     if let Verdict::Limited { wait_ms } = app.stock.pass(&limit, &asking).await? {
         return Ok(Posing::Limited { wait_ms });
     }
@@ -121,12 +134,12 @@ pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Resu
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
     let (answer, shown) = match guards.challenge {
         ChallengeKind::ProofOfWork => {
-            let draw = move || riddle::proof_of_work(guards.proof_cost, expires_at);
-            let (answer, challenge) = easel.draw(draw).await?;
+            let proof = move || riddle::proof_of_work(guards.proof_cost, expires_at);
+            let (answer, challenge) = draw(place, proof).await?;
             (answer, Shown::ProofOfWork(Box::new(challenge)))
         }
         ChallengeKind::Captcha | ChallengeKind::None => {
-            let (answer, png) = easel.draw(riddle::captcha).await?;
+            let (answer, png) = draw(place, riddle::captcha).await?;
             (answer, Shown::Captcha(png))
         }
     };
@@ -169,6 +182,13 @@ pub async fn solve(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    async fn drawn<T: Send + 'static>(
+        easel: &Easel,
+        drawing: impl FnOnce() -> Option<T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        draw(easel.place().await?, drawing).await
+    }
     use std::sync::mpsc;
 
     #[tokio::test]
@@ -177,20 +197,20 @@ mod tests {
         let (end, ended) = mpsc::channel::<()>();
         let first = {
             let easel = Arc::clone(&easel);
-            tokio::spawn(async move { easel.draw(move || ended.recv().ok()).await })
+            tokio::spawn(async move { drawn(&easel, move || ended.recv().ok()).await })
         };
         while easel.0.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        let refused = easel.draw(|| Some(2)).await;
+        let refused = drawn(&easel, || Some(2)).await;
         assert!(matches!(refused, Err(Fault::Overloaded(_))), "{refused:?}");
         // Whoever waits for it may go; the place is taken until it is drawn.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        assert!(matches!(easel.draw(|| Some(2)).await, Err(Fault::Overloaded(_))));
+        assert!(matches!(drawn(&easel, || Some(2)).await, Err(Fault::Overloaded(_))));
         end.send(()).unwrap();
-        assert_eq!(easel.draw(|| Some(2)).await.unwrap(), 2);
-        let nothing = easel.draw(|| None::<u8>).await;
+        assert_eq!(drawn(&easel, || Some(2)).await.unwrap(), 2);
+        let nothing = drawn(&easel, || None::<u8>).await;
         assert!(matches!(nothing, Err(Fault::Bug(_))), "{nothing:?}");
     }
 }

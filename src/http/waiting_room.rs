@@ -16,10 +16,10 @@ use actix_web::http::header::{CacheControl, CacheDirective};
 use actix_web::web::{Bytes, Data, Query};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 /// How long one stream lasts; the client opens the next one.
@@ -93,10 +93,11 @@ pub async fn follow(
     let asking = asking.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let ticket = asking.into_inner().ticket;
     let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
-    let Ok(seat) = Arc::clone(&api.followers).try_acquire_owned() else {
-        return Err(Problem::new(
+    let Some(seat) = api.followers.take(sale, &user) else {
+        return Err(Problem::wait(
             Code::Overloaded,
-            "this instance tells as many shoppers as it can; ask with POST instead",
+            "this instance tells as many shoppers, or this one as often, as it can; ask with POST instead",
+            STREAM_MAX,
         ));
     };
     // Now, so that what cannot be is answered as a problem.
@@ -111,7 +112,7 @@ pub async fn follow(
         until: Instant::now() + STREAM_MAX,
         _seat: seat,
     };
-    let events = unfold(Some(follower), |follower| async {
+    let events = unfold(Some(follower), move |follower| async move {
         let mut follower = follower?;
         let Some(standing) = follower.next().await? else {
             return Some((Ok::<_, Infallible>(Bytes::from_static(b":\n\n")), Some(follower)));
@@ -119,6 +120,10 @@ pub async fn follow(
         let is_last = matches!(standing.state, "admitted" | "closed");
         let data = serde_json::to_string(&standing).ok()?;
         let event = format!("event: {}\ndata: {data}\n\n", standing.state);
+        // If the line is lost meanwhile, he comes back to the place that he was told.
+        let ticket = standing.ticket.as_deref();
+        let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.user));
+        follower.ticket = place.or(follower.ticket);
         follower.told = Some(standing);
         Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
     });
@@ -126,6 +131,47 @@ pub async fn follow(
         .content_type("text/event-stream")
         .insert_header(CacheControl(vec![CacheDirective::NoStore]))
         .streaming(events))
+}
+
+/// Seats for shoppers who are told: so many in all, and few for each account and sale.
+#[derive(Default)]
+pub struct Followers(Mutex<HashMap<(SaleId, UserId), usize>>);
+
+/// Shoppers whom one instance tells; others ask.
+const FOLLOWERS_MAX: usize = 20_000;
+/// Of them, the same account in the same sale: two browsers, or one that does not know yet that it has lost the first.
+const STREAMS_MAX: usize = 2;
+
+/// A seat that somebody has, until this is dropped.
+struct Seat(Arc<Followers>, (SaleId, UserId));
+
+impl Followers {
+    fn seats(&self) -> MutexGuard<'_, HashMap<(SaleId, UserId), usize>> {
+        // No step under this lock can leave the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(self: &Arc<Self>, sale: SaleId, user: &UserId) -> Option<Seat> {
+        let mut seats = self.seats();
+        let who = (sale, user.clone());
+        let taken = seats.get(&who).copied().unwrap_or_default();
+        // Accounts, not streams: at most twice as many of these.
+        if taken >= STREAMS_MAX || (taken == 0 && seats.len() >= FOLLOWERS_MAX) {
+            return None;
+        }
+        seats.insert(who.clone(), taken + 1);
+        Some(Seat(Arc::clone(self), who))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = self.0.seats();
+        match seats.get_mut(&self.1) {
+            Some(taken) if *taken > 1 => *taken -= 1,
+            _ => _ = seats.remove(&self.1),
+        }
+    }
 }
 
 /// A shopper who is told.
@@ -137,7 +183,7 @@ struct Follower {
     told: Option<Standing>,
     next: Option<Standing>,
     until: Instant,
-    _seat: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Follower {
@@ -159,7 +205,8 @@ impl Follower {
             }
             let _ending = timeout(GLANCE_EVERY, self.api.ending.cancelled()).await;
             let is_due = Instant::now() >= ask_at;
-            if !is_due && (told.state == "sold_out") == self.is_sold_out().await {
+            let is_as_told = |sold_out: bool| (told.state == "sold_out") == sold_out;
+            if !is_due && self.is_sold_out().await.is_none_or(is_as_told) {
                 continue;
             }
             match stand(&self.api, self.sale, &self.user, self.ticket).await {
@@ -170,12 +217,10 @@ impl Follower {
         }
     }
 
-    /// Whether nothing is free, as far as that is known now.
-    async fn is_sold_out(&self) -> bool {
-        match glance(&self.api.app, self.sale).await {
-            Ok(Some(glance)) => glance.free.values().all(|units| *units <= 0),
-            _ => false,
-        }
+    /// Whether nothing is free, if that is known now.
+    async fn is_sold_out(&self) -> Option<bool> {
+        let glance = glance(&self.api.app, self.sale).await.ok()??;
+        Some(glance.free.values().all(|units| *units <= 0))
     }
 }
 
@@ -195,6 +240,10 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
                 "the waiting room is full",
                 Duration::from_secs(10),
             ));
+        }
+        WaitOutcome::Banned => {
+            gateway::count(api, Some(sale), Layer::Ban);
+            return Err(Problem::new(Code::Banned, "this account may not buy"));
         }
         WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale lets everybody in")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
@@ -219,7 +268,9 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
                 estimated_wait_seconds: wait_seconds,
                 ticket: Some(api.token_keys.ticket(sale, user, place)),
                 // Whoever has long to wait need not ask often.
-                ask_again_seconds: Some((wait_seconds.unwrap_or(0) / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
+                ask_again_seconds: Some(
+                    wait_seconds.map_or(ASK_AGAIN_MAX, |wait| (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
+                ),
                 ..nothing(if sold_out { "sold_out" } else { "waiting" })
             }
         }

@@ -65,7 +65,7 @@ impl Ledger {
             detail,
             RAISED
         )
-        .fetch_one(&self.api)
+        .fetch_one(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
         Ok(())

@@ -12,6 +12,7 @@
 //! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
 //! | `{sale:shard}:room` | sorted set | who waits to be let in, by place ([`super::room`]) |
 //! | `{sale:shard}:admitted` | sorted set | who was let in, by the end of that |
+//! | `{sale:shard}:returned` | set | who came back to his place in a line that was lost |
 //! | `{sale:shard}:door` | string | how letting in goes, as in `lua/waiting_room.lua` |
 //! | `{sale:shard}:halt` | string | nothing; while it is there, nobody permits the shard to sell ([`super::permit`]) |
 //! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
@@ -94,6 +95,12 @@ impl ShardKey {
         self.key("admitted")
     }
 
+    /// Who came back to his place in a line that was lost.
+    #[must_use]
+    pub fn returned(&self) -> String {
+        self.key("returned")
+    }
+
     /// How letting in goes.
     #[must_use]
     pub fn door(&self) -> String {
@@ -147,6 +154,7 @@ mod tests {
         assert_eq!(SHARD.fences(), format!("{{{TAG}}}:fences"));
         assert_eq!(SHARD.room(), format!("{{{TAG}}}:room"));
         assert_eq!(SHARD.admitted(), format!("{{{TAG}}}:admitted"));
+        assert_eq!(SHARD.returned(), format!("{{{TAG}}}:returned"));
         assert_eq!(SHARD.door(), format!("{{{TAG}}}:door"));
         assert_eq!(SHARD.halt(), format!("{{{TAG}}}:halt"));
         assert_eq!(SHARD.barrier(), format!("{{{TAG}}}:barrier"));

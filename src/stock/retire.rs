@@ -28,7 +28,7 @@ impl Stock {
         let key = ShardKey { sale: sale.id, shard };
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&[key.shard(), key.events(), key.transfers(), key.applied(), key.fences()]);
-        unlink.arg(&[key.barrier(), key.room(), key.admitted(), key.door()]);
+        unlink.arg(&[key.barrier(), key.room(), key.admitted(), key.door(), key.returned()]);
         for item in &sale.items {
             unlink.arg(key.item(&item.sku));
         }

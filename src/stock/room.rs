@@ -4,6 +4,7 @@ use super::Stock;
 use super::keys::ShardKey;
 use super::script::{LEAVE_ROOM, WAITING_ROOM, number, outcome, text, unknown};
 use crate::domain::fault::Fault;
+use crate::domain::ids::UserId;
 use crate::domain::sale::SaleState;
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Member, Place, RoomCount};
@@ -48,6 +49,8 @@ pub enum RoomAnswer {
     },
     /// As many wait as may.
     Full,
+    /// The account is banned.
+    Banned,
     /// There is nothing to wait for.
     NotOpen(SaleState),
 }
@@ -57,12 +60,14 @@ impl Stock {
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer: asking again finds the same place. `Incomplete` when the shard is not there.
-    pub async fn wait(&self, shard: ShardKey, waiting: &Waiting) -> Result<RoomAnswer, Fault> {
+    pub async fn wait(&self, shard: ShardKey, user: &UserId, waiting: &Waiting) -> Result<RoomAnswer, Fault> {
         let mut call = WAITING_ROOM.prepare_invoke();
         call.key(shard.shard())
             .key(shard.room())
             .key(shard.admitted())
-            .key(shard.door());
+            .key(shard.door())
+            .key(shard.returned())
+            .key(shard.buyer(user));
         call.arg(&waiting.member.id).arg(waiting.member.lot).arg(waiting.rate);
         call.arg(waiting.stay_ms).arg(waiting.free).arg(waiting.room_max);
         match waiting.place {
@@ -89,6 +94,7 @@ impl Stock {
                 })
             }
             "FULL" => Ok(RoomAnswer::Full),
+            "BANNED" => Ok(RoomAnswer::Banned),
             "NOT_OPEN" => {
                 let state = text(fields.next().unwrap_or(redis::Value::Nil))?;
                 let state = SaleState::from_name(&state).ok_or_else(|| unknown("waiting_room", &state))?;

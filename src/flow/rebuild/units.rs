@@ -15,7 +15,7 @@ use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::transfer::{Destination, Transfer};
 use futures_util::future::try_join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -85,6 +85,7 @@ pub(super) async fn look_at_others(
                 }
             }
         }
+        let arrived = arrived(app, sale, &first, epochs).await?;
         let second = read().await?;
         let versions = |readings: &[ShardReading]| -> Vec<i64> {
             readings
@@ -93,11 +94,35 @@ pub(super) async fn look_at_others(
                 .collect()
         };
         if finished == 0 && versions(&first) == versions(&second) {
-            return account(app, sale, &second, claim, epochs).await;
+            // What had arrived by then is among the units that are counted, and nothing else is.
+            return account(app, sale, &second, claim, (epochs, &arrived)).await;
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
+}
+
+/// Of the transfers between these shards that are written down, those whose units have arrived.
+async fn arrived(
+    app: &App,
+    sale: &Sale,
+    readings: &[ShardReading],
+    epochs: &BTreeMap<u16, i64>,
+) -> Result<HashSet<Uuid>, Fault> {
+    let mut by_borrower: BTreeMap<u16, Vec<Uuid>> = BTreeMap::new();
+    for transfer in readings.iter().flat_map(|reading| &reading.transfers) {
+        if let Destination::Shard(to) = transfer.to
+            && !epochs.contains_key(&to)
+        {
+            by_borrower.entry(to).or_default().push(transfer.id);
+        }
+    }
+    let mut arrived = HashSet::new();
+    for (shard, ids) in by_borrower {
+        let borrower = ShardKey { sale: sale.id, shard };
+        arrived.extend(app.stock.applied(borrower, &ids).await?);
+    }
+    Ok(arrived)
 }
 
 async fn account(
@@ -105,7 +130,7 @@ async fn account(
     sale: &Sale,
     readings: &[ShardReading],
     claim: &RebuildClaim,
-    epochs: &BTreeMap<u16, i64>,
+    (epochs, arrived): (&BTreeMap<u16, i64>, &HashSet<Uuid>),
 ) -> Result<Others, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
@@ -144,16 +169,12 @@ async fn account(
                 Destination::Shard(to) if epochs.contains_key(&to) => {
                     others.on_their_way.entry(to).or_default().push(transfer.id);
                 }
-                Destination::Shard(to) => {
-                    let borrower = ShardKey {
-                        sale: sale.id,
-                        shard: to,
-                    };
-                    // Between two of them, unless they have arrived and the transfer is not struck yet.
-                    if app.stock.applied(borrower, &[transfer.id]).await?.is_empty() {
-                        *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
-                        *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
-                    }
+                // Arrived, and not struck yet.
+                Destination::Shard(_) if arrived.contains(&transfer.id) => {}
+                // Between two of them.
+                Destination::Shard(_) => {
+                    *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
+                    *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
                 }
             }
         }

@@ -36,7 +36,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
-        followers: std::sync::Arc::new(tokio::sync::Semaphore::new(1)),
+        followers: std::sync::Arc::default(),
         ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),
     });

@@ -121,7 +121,7 @@ async fn no_wait_is_longer_than_a_day() {
 }
 
 #[tokio::test]
-async fn a_hold_that_is_given_back_within_a_minute_was_kept_from_nobody() {
+async fn the_first_hold_that_is_given_back_within_a_minute_was_kept_from_nobody() {
     let shop = open().await;
     assert!(is_reserved(&buy(&shop, "soon", 0, 1000, NOW).await));
     resolve(&shop, "soon", Cancelled, NOW + 60_000).await;
@@ -129,8 +129,13 @@ async fn a_hold_that_is_given_back_within_a_minute_was_kept_from_nobody() {
     resolve(&shop, "late", Cancelled, NOW + 120_001).await;
     let waits = buy(&shop, "next", 0, 1000, NOW + 120_001).await;
     assert_eq!(waits, CoolingDown { wait_ms: 1000 });
+    // The second one is held against him, however short it was.
+    assert!(is_reserved(&buy(&shop, "again", 0, 0, NOW + 120_002).await));
+    resolve(&shop, "again", Cancelled, NOW + 120_003).await;
+    let waits = buy(&shop, "next", 0, 1000, NOW + 120_003).await;
+    assert_eq!(waits, CoolingDown { wait_ms: 2000 });
     // What the ledger revoked is not the shopper's doing.
-    assert!(is_reserved(&buy(&shop, "revoked", 0, 0, NOW + 121_001).await));
+    assert!(is_reserved(&buy(&shop, "revoked", 0, 0, NOW + 122_003).await));
     resolve(&shop, "revoked", Revoked, NOW + 300_000).await;
     assert!(is_reserved(&buy(&shop, "next", 0, 1000, NOW + 300_000).await));
 }
@@ -180,14 +185,12 @@ type Fate = (Option<OrderState>, Millis);
 
 /// The same rule, read off the orders in the order in which they were accepted.
 fn cooling_until(fates: &[Fate], created_at: impl Fn(usize) -> Millis, cooldown_ms: Millis) -> Option<Millis> {
-    let (mut unpaid, mut last) = (0u32, 0);
+    let (mut unpaid, mut regrets, mut last) = (0u32, 0, 0);
     for (number, (state, after)) in fates.iter().enumerate() {
         match state {
-            Some(Paid) => unpaid = 0,
-            Some(Expired) => (unpaid, last) = (unpaid + 1, last.max(created_at(number) + after)),
-            Some(Cancelled) if *after > 60_000 => {
-                (unpaid, last) = (unpaid + 1, last.max(created_at(number) + after));
-            }
+            Some(Paid) => (unpaid, regrets) = (0, 0),
+            Some(Cancelled) if *after <= 60_000 && regrets == 0 => regrets = 1,
+            Some(Expired | Cancelled) => (unpaid, last) = (unpaid + 1, last.max(created_at(number) + after)),
             _ => {}
         }
     }

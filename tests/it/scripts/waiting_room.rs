@@ -1,6 +1,6 @@
 //! The waiting room of one shard, against a reference that knows the rules and nothing of Redis.
 
-use super::{END, NOW, START, Shop};
+use super::{END, NOW, START, Shop, user};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::{Lifecycle, Sale, SaleState};
@@ -12,7 +12,7 @@ use flashsale::stock::script::WAITING_ROOM;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const LATE: i64 = 1 << 40;
 
@@ -37,7 +37,8 @@ fn asking(n: u64, now: Millis) -> Waiting {
 }
 
 async fn ask(shop: &Shop, waiting: &Waiting) -> RoomAnswer {
-    shop.stock.wait(shop.key, waiting).await.unwrap()
+    let user = user(&format!("shopper-{}", waiting.member.lot));
+    shop.stock.wait(shop.key, &user, waiting).await.unwrap()
 }
 
 fn place_of(answer: RoomAnswer) -> Place {
@@ -221,7 +222,14 @@ async fn a_full_room_takes_nobody_and_keeps_who_is_there() {
 async fn a_shard_that_is_not_there_is_noticed_and_what_cannot_be_asked_is_refused() {
     let shop = Shop::open(|_| {}).await;
     let shard = shop.key.shard();
-    let keys = [shard.clone(), shop.key.room(), shop.key.admitted(), shop.key.door()];
+    let keys = [
+        shard.clone(),
+        shop.key.room(),
+        shop.key.admitted(),
+        shop.key.door(),
+        shop.key.returned(),
+        shop.key.buyer(&user("ada")),
+    ];
     for (rate, id) in [("0", "abcdefghijkl"), ("nan", "abcdefghijkl"), ("1", "short")] {
         let args = [
             arg(id),
@@ -238,7 +246,7 @@ async fn a_shard_that_is_not_there_is_noticed_and_what_cannot_be_asked_is_refuse
         assert!(refused.contains("BADARG"), "{rate} {id}: {refused}");
     }
     let _gone: i64 = shop.raw.call(redis::cmd("DEL").arg(&shard));
-    let missing = shop.stock.wait(shop.key, &asking(1, NOW)).await;
+    let missing = shop.stock.wait(shop.key, &user("ada"), &asking(1, NOW)).await;
     assert!(matches!(missing, Err(Fault::Incomplete(_))), "{missing:?}");
     let written: i64 = shop.raw.call(redis::cmd("EXISTS").arg(&keys[1..]));
     assert_eq!(written, 0);
@@ -267,15 +275,99 @@ async fn a_million_shoppers_wait_in_a_hundred_bytes_each() {
     assert!((40..=110).contains(&each), "{each}");
 }
 
+#[tokio::test]
+async fn a_line_that_is_asked_about_all_the_time_moves_as_fast_as_any() {
+    let shop = Shop::open(|_| {}).await;
+    let mut let_in = 0;
+    for n in 0..10 {
+        ask(
+            &shop,
+            &Waiting {
+                free: 0.0,
+                ..asking(n, START - 1)
+            },
+        )
+        .await;
+    }
+    // Four thousand times, every three milliseconds: twelve seconds, at one in four seconds.
+    for now in (START..START + 12_000).step_by(3) {
+        let slow = Waiting {
+            rate: 0.25,
+            ..asking(9, now)
+        };
+        ask(&shop, &slow).await;
+        let_in = shop.stock.count_room(shop.key).await.unwrap().admitted;
+    }
+    assert_eq!(let_in, 3, "the one that the bucket held, and two more");
+}
+
+#[tokio::test]
+async fn a_pause_takes_nobodys_time_and_a_ban_lets_nobody_in() {
+    let shop = Shop::open(|_| {}).await;
+    let until = START + 61_000;
+    assert_eq!(ask(&shop, &asking(1, START + 1000)).await, Admitted { until });
+    let paused = Sale {
+        lifecycle: Lifecycle::Paused,
+        state_version: 2,
+        ..shop.sale.clone()
+    };
+    shop.stock.set_state(&paused, 0).await.unwrap();
+    let later = START + 600_000;
+    ask(&shop, &asking(2, later)).await;
+    assert_eq!(
+        ask(&shop, &asking(1, later)).await,
+        Admitted { until: later + 60_000 },
+        "he has all of it before him"
+    );
+    let banned: i64 = shop.raw.call(
+        redis::cmd("SETRANGE")
+            .arg(shop.key.buyer(&user("shopper-3")))
+            .arg(0)
+            .arg(&[0xff; 12]),
+    );
+    assert_eq!(banned, 12);
+    assert_eq!(ask(&shop, &asking(3, later)).await, RoomAnswer::Banned);
+    assert_eq!(shop.stock.count_room(shop.key).await.unwrap().waiting, 1);
+}
+
+#[tokio::test]
+async fn whoever_does_not_come_when_he_is_let_in_makes_room_after_a_minute() {
+    let shop = Shop::open(|_| {}).await;
+    let long = |n, now| Waiting {
+        stay_ms: 600_000,
+        free: 1.0,
+        ..asking(n, now)
+    };
+    for n in 1..=2 {
+        ask(&shop, &long(n, START - 5)).await;
+    }
+    // The first one is let in by the second one's asking.
+    assert_eq!(ahead(ask(&shop, &long(2, START)).await), 0);
+    assert_eq!(ahead(ask(&shop, &long(2, START + 60_000)).await), 0);
+    let until = START + 60_001 + 600_000;
+    assert_eq!(ask(&shop, &long(2, START + 60_001)).await, Admitted { until });
+    // Whoever comes within the minute has all of his time.
+    let shop = Shop::open(|_| {}).await;
+    for n in 1..=2 {
+        ask(&shop, &long(n, START - 5)).await;
+    }
+    ask(&shop, &long(2, START)).await;
+    let until = START + 59_999 + 600_000;
+    assert_eq!(ask(&shop, &long(1, START + 59_999)).await, Admitted { until });
+}
+
 /// The rules once more.
 struct Reference {
     room: Option<Millis>,
     at: Millis,
-    level: i64,
+    /// In millionths.
+    level: f64,
     bought: i64,
     gone: i64,
     line: BTreeMap<(i64, [u8; 12]), ()>,
-    admitted: BTreeMap<[u8; 12], Millis>,
+    /// Until when, and whether they know it.
+    admitted: BTreeMap<[u8; 12], (Millis, bool)>,
+    returned: BTreeSet<[u8; 12]>,
 }
 
 impl Reference {
@@ -283,11 +375,12 @@ impl Reference {
         Self {
             room: None,
             at: 0,
-            level: 1000,
+            level: 1_000_000.0,
             bought: 0,
             gone: 0,
             line: BTreeMap::new(),
             admitted: BTreeMap::new(),
+            returned: BTreeSet::new(),
         }
     }
 
@@ -304,34 +397,51 @@ impl Reference {
             self.at = now;
         }
         let is_in_line = self.line.keys().any(|(_, other)| *other == id);
-        if !is_in_line && self.admitted.get(&id).is_none_or(|until| *until <= now) {
-            let place = match waiting.place {
-                Some(place) if place.room != room => place.place,
-                _ if now < START => i64::try_from(waiting.member.lot).unwrap(),
-                _ => LATE + now - START,
-            };
-            self.line.insert((place, id), ());
+        match self.admitted.get_mut(&id) {
+            Some((until, knows)) if *until > now => {
+                if !*knows {
+                    (*until, *knows) = (now + waiting.stay_ms, true);
+                }
+            }
+            _ if is_in_line => {}
+            _ => {
+                let place = match waiting.place {
+                    Some(place) if place.room != room && self.returned.insert(id) => place.place,
+                    _ if now < START => i64::try_from(waiting.member.lot).unwrap(),
+                    _ => LATE + now - START,
+                };
+                self.line.insert((place, id), ());
+            }
         }
-        let before = self.admitted.len();
-        self.admitted.retain(|_, until| *until > now);
-        self.gone += i64::try_from(before - self.admitted.len()).unwrap();
-        let come = (now - self.at).max(0) as f64 * waiting.rate;
-        let mut level = (self.level as f64 + come).min((waiting.rate * 1000.0).max(1000.0));
+        let come = (now - self.at).max(0) as f64 * waiting.rate * 1000.0;
+        let mut level = (self.level + come).min(waiting.rate.max(1.0) * 1_000_000.0);
         self.at = now;
+        if now >= START {
+            let before = self.admitted.len();
+            // Whoever does not know it yet has half a millisecond more.
+            self.admitted
+                .retain(|_, (until, knows)| *until > now || (*until == now && !*knows));
+            self.gone += i64::try_from(before - self.admitted.len()).unwrap();
+        }
         if now >= START && waiting.free > 0.0 {
             let share = ((self.bought + 1) as f64 / (self.bought + self.gone + 1) as f64).max(0.02);
             let wanted = (waiting.free / share).ceil() as i64 - i64::try_from(self.admitted.len()).unwrap();
-            for _ in 0..wanted.min((level / 1000.0).floor() as i64).max(0) {
+            for _ in 0..wanted.min((level / 1_000_000.0).floor() as i64).max(0) {
                 let Some(((_, next), ())) = self.line.pop_first() else {
                     break;
                 };
-                self.admitted.insert(next, now + waiting.stay_ms);
-                level -= 1000.0;
+                let (stay, knows) = if next == id {
+                    (waiting.stay_ms, true)
+                } else {
+                    (waiting.stay_ms.min(60_000), false)
+                };
+                self.admitted.insert(next, (now + stay, knows));
+                level -= 1_000_000.0;
             }
         }
-        self.level = level.floor() as i64;
-        match self.admitted.get(&id) {
-            Some(until) => (Some(*until), None),
+        self.level = level;
+        match self.admitted.get(&id).filter(|(until, _)| *until > now) {
+            Some((until, _)) => (Some(*until), None),
             None => {
                 let ahead = self.line.keys().position(|(_, other)| *other == id).unwrap();
                 let waiting = self.line.len();
@@ -354,7 +464,7 @@ impl Reference {
 async fn whatever_happens_the_line_moves_by_the_rules() {
     let step = (
         0u64..12,
-        0i64..4000,
+        prop_oneof![0i64..4, 0i64..4000],
         prop_oneof![Just(0.0), Just(0.4), Just(3.0), Just(50.0)],
         any::<bool>(),
     );
@@ -374,7 +484,7 @@ async fn whatever_happens_the_line_moves_by_the_rules() {
                 continue;
             }
             let waiting = Waiting {
-                rate: 0.7,
+                rate: 0.75,
                 stay_ms: 5000,
                 free: *free,
                 place: (n % 5 == 0).then_some(Place {

@@ -1,0 +1,60 @@
+//! Looks: how often an account may have Redis asked whether a request that lacks what its sale asks for has an order all the
+//! same. Such requests are counted in no window, and must not cost more than those that are.
+//!
+//! Counted in this process alone; a crash forgets it.
+
+use crate::domain::ids::UserId;
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// Looks that an account has in a second, and at once: more than any client needs that repeats its requests.
+const A_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+/// With more accounts than this, those are forgotten that have been quiet.
+const ACCOUNTS_MAX: usize = 50_000;
+
+/// See the module.
+pub struct Looks {
+    accounts: DefaultKeyedRateLimiter<UserId>,
+    /// When quiet ones were last forgotten, in seconds since the epoch.
+    forgotten_at: AtomicI64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            accounts: RateLimiter::dashmap(Quota::per_second(A_SECOND)),
+            forgotten_at: AtomicI64::default(),
+        }
+    }
+}
+
+impl Looks {
+    /// Counts a look; says how long to wait if there have been too many.
+    pub(super) fn take(&self, user: &UserId) -> Option<Duration> {
+        let now = chrono::Utc::now().timestamp();
+        if self.accounts.len() > ACCOUNTS_MAX && self.forgotten_at.swap(now, Ordering::Relaxed) != now {
+            self.accounts.retain_recent();
+        }
+        let wait = self.accounts.check_key(user).err()?;
+        Some(wait.wait_time_from(DefaultClock::default().now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_has_its_looks_and_no_other_has_fewer_for_them() {
+        let looks = Looks::default();
+        let (ada, bob) = ("ada".parse().unwrap(), "bob".parse().unwrap());
+        let passed = (0..100).filter(|_| looks.take(&ada).is_none()).count();
+        assert!((10..30).contains(&passed), "{passed}");
+        let wait = looks.take(&ada).unwrap();
+        assert!(wait <= Duration::from_millis(100), "{wait:?}");
+        assert!(looks.take(&bob).is_none());
+    }
+}
