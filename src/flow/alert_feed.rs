@@ -16,8 +16,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many may follow one instance. Whoever has gone without a word gives way once nothing can be sent to him any
-/// more: within half a minute.
+/// How many may follow one instance. Whoever has gone without a word gives way once the system gives up sending to him,
+/// which may take a quarter of an hour.
 pub const FOLLOWERS_MAX: usize = 64;
 /// Alerts that are kept for followers who are busy; who misses more reads them from the ledger.
 const KEPT_MAX: usize = 256;

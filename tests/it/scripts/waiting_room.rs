@@ -323,7 +323,7 @@ async fn a_pause_takes_nobodys_time_and_a_ban_lets_nobody_in() {
         redis::cmd("SETRANGE")
             .arg(shop.key.buyer(&user("shopper-3")))
             .arg(0)
-            .arg(&[0xff; 12]),
+            .arg(&[0xff_u8; 12][..]),
     );
     assert_eq!(banned, 12);
     assert_eq!(ask(&shop, &asking(3, later)).await, RoomAnswer::Banned);
