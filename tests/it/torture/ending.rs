@@ -103,11 +103,13 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
     end
 }
 
-/// Units that those who bought what was left did not pay in time.
-pub async fn expired_of_newcomers(world: &World, sale: SaleId, sku: &str) -> i64 {
+/// Units that those who bought what was left did not pay in time, and that others bought once more: what came back after
+/// the last of them had asked is free.
+pub async fn sold_twice(world: &World, sale: SaleId, sku: &str) -> i64 {
     sqlx::query_scalar(
-        "select coalesce(sum(quantity), 0)::int8 from orders where sale_id = $1 and sku = $2 and state = 'expired' \
-         and user_id like 'newcomer-%'",
+        "select greatest(0, (select coalesce(sum(quantity), 0) from orders where sale_id = $1 and sku = $2 \
+             and state = 'expired' and user_id like 'newcomer-%') \
+         - (select sum(granted - held - sold) from grants where sale_id = $1 and sku = $2))::int8",
     )
     .bind(sale.0)
     .bind(sku)

@@ -126,7 +126,7 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
         let most = end.stock.get(&item.sku).copied().unwrap_or_default();
         let sold = sell_out(&scene, &item.sku, plan.seed, most).await;
         // What was paid too late, on a machine that is slow, came back and was sold once more.
-        let sold = sold - ending::expired_of_newcomers(world, sale, &item.sku).await;
+        let sold = sold - ending::sold_twice(world, sale, &item.sku).await;
         end.sold_afterwards.insert(item.sku.clone(), sold);
     }
     for (number, instance) in world.instances.iter().enumerate() {
