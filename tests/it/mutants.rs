@@ -95,7 +95,12 @@ const MUTANTS: &[Mutant] = &[
         "now < starts_at",
         "now <= starts_at",
     ),
-    ("a paused sale sells", "purchase", "state == 2", "state == 9"),
+    (
+        "a paused sale sells",
+        "purchase",
+        "elseif state == 2",
+        "elseif state == 9",
+    ),
     ("a closed sale sells", "purchase", "state == 3 or", ""),
     (
         "a shopper may have one more",
