@@ -1,4 +1,6 @@
-//! Bots: every connection belongs to some accounts, for which it asks without a pause.
+//! Bots: every connection belongs to some accounts, for which it asks without a pause. Those of three fifths of the
+//! addresses are careful: they do what a sale wants of them and no more, and keep just below the limit of an address, so
+//! that none of their steps is lost. The others are reckless, and try everything.
 
 use crate::crowd::EARLY;
 use crate::people::solve;
@@ -11,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
 /// Tokens and tickets that bots show each other.
@@ -22,8 +24,10 @@ const PREPARES: Duration = Duration::from_secs(2);
 const TIMES_MAX: usize = 100;
 /// Challenges that an account may ask for in a minute.
 const CHALLENGES_MAX: u32 = 5;
+/// Careful bots keep to so much of the limit of an address.
+const CARE: f64 = 0.9;
 /// The window of every round.
-pub const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_secs(60);
 
 /// What bots have found that is not theirs: tokens, admissions and tickets, of this sale or the one before.
 #[derive(Default, Clone)]
@@ -46,10 +50,18 @@ pub struct Gang {
     old: Loot,
     pub new: Mutex<Loot>,
     passed: Mutex<HashMap<usize, Passed>>,
+    /// When careful bots may ask from an address again.
+    next: Mutex<HashMap<usize, Instant>>,
+}
+
+/// Whether the bots of an address are careful.
+pub fn is_careful(address: usize) -> bool {
+    address.is_multiple_of(5) || address % 5 == 2 || address % 5 == 4
 }
 
 struct Bot {
     account: usize,
+    address: usize,
     units: u32,
     keys: u32,
     key: String,
@@ -58,6 +70,8 @@ struct Bot {
     admission: Option<String>,
     ticket: Option<String>,
     challenges: u32,
+    /// One that is solved and not used yet.
+    challenge: Option<serde_json::Value>,
     /// His window is full until then.
     full_until: Option<Instant>,
     /// When requests that count in his window were asked and answered, each key once.
@@ -79,7 +93,24 @@ impl Gang {
             old,
             new: Mutex::default(),
             passed: Mutex::default(),
+            next: Mutex::default(),
         }
+    }
+
+    /// Whether a careful bot may ask from this address now without being refused.
+    fn may_ask(&self, address: usize) -> bool {
+        let rate = self.scene.round.address_rate;
+        if rate == 0 {
+            return true;
+        }
+        let now = Instant::now();
+        let mut next = lock(&self.next);
+        let next = next.entry(address).or_insert(now);
+        let may = *next <= now;
+        if may {
+            *next = now + Duration::from_secs_f64(1.0 / (f64::from(rate) * CARE));
+        }
+        may
     }
 
     /// All of them, until the round is over.
@@ -110,7 +141,8 @@ impl Gang {
             if f64::from(passed.count) > most {
                 let address = &self.scene.crowd.bot_addresses[*address];
                 let count = passed.count;
-                self.scene.breach(format!("{address} came through {count} times, {most:.0} at most"));
+                self.scene
+                    .breach(format!("{address} came through {count} times, {most:.0} at most"));
             }
         }
     }
@@ -135,6 +167,8 @@ impl Worker {
             .into_iter()
             .map(|account| Bot {
                 account,
+                address: scene.crowd.accounts[account].address,
+                challenge: None,
                 units: 0,
                 keys: 1,
                 key: format!("bot-{account}-1"),
@@ -148,14 +182,27 @@ impl Worker {
             })
             .collect();
         while !scene.is_over() {
+            let mut has_asked = false;
             for bot in &mut bots {
                 if scene.is_over() {
                     break;
                 }
-                self.want(bot).await;
-                if self.random.random_range(0..2) == 0 {
+                let is_careful = is_careful(bot.address);
+                let is_done = bot.units >= scene.round.per_user_limit;
+                if is_careful && (is_done || !self.gang.may_ask(bot.address)) {
+                    continue;
+                }
+                has_asked |= self.want(bot).await;
+                if !is_careful && self.random.random_range(0..2) == 0 {
+                    has_asked = true;
                     self.try_on(bot).await;
                 }
+            }
+            // Also when nobody has anything to ask, as before the start.
+            if has_asked {
+                tokio::task::yield_now().await;
+            } else {
+                sleep(Duration::from_millis(1)).await;
             }
         }
         for bot in &bots {
@@ -166,7 +213,10 @@ impl Worker {
                 matches!((first, last), (Some(first), Some(last)) if last - first < WINDOW)
             });
             if too_many.is_some() {
-                scene.breach(format!("bot-{} had more than {limit} requests in its window", bot.account));
+                scene.breach(format!(
+                    "bot-{} had more than {limit} requests in its window",
+                    bot.account
+                ));
             }
         }
     }
@@ -211,17 +261,17 @@ impl Worker {
         self.ask(bot, request).await
     }
 
-    /// The next step towards a unit, as the sale wants it.
-    async fn want(&mut self, bot: &mut Bot) {
+    /// The next step towards a unit, as the sale wants it; whether there was one.
+    async fn want(&mut self, bot: &mut Bot) -> bool {
         let scene = Arc::clone(&self.gang.scene);
         if bot.units >= scene.round.per_user_limit || bot.full_until.is_some_and(|until| Instant::now() < until) {
-            return;
+            return false;
         }
         if scene.round.waiting_room && bot.admission.is_none() {
             let ticket = bot.ticket.clone();
             self.poll(bot, ticket.as_deref()).await;
         } else if scene.round.purchase_token && bot.token.is_none() {
-            self.fetch_token(bot).await;
+            return self.fetch_token(bot).await;
         } else if Instant::now() >= scene.start {
             let (key, token, admission) = (bot.key.clone(), bot.token.clone(), bot.admission.clone());
             let name = self
@@ -237,7 +287,10 @@ impl Worker {
                 "403 purchase_token_required" => bot.token = None,
                 _ => {}
             }
+        } else {
+            return false;
         }
+        true
     }
 
     async fn poll(&mut self, bot: &mut Bot, ticket: Option<&str>) {
@@ -256,28 +309,32 @@ impl Worker {
         }
     }
 
-    async fn fetch_token(&mut self, bot: &mut Bot) {
+    async fn fetch_token(&mut self, bot: &mut Bot) -> bool {
         let sale = self.gang.scene.sale.clone();
-        let mut challenge = serde_json::Value::Null;
-        if self.gang.scene.round.proof_of_work {
+        if self.gang.scene.round.proof_of_work && bot.challenge.is_none() {
             if bot.challenges >= CHALLENGES_MAX {
                 // He asks on all the same, now and then.
-                if self.random.random_range(0..10) == 0 {
+                let asks = self.random.random_range(0..100) == 0;
+                if asks {
                     self.challenge(bot, &sale).await;
                 }
-                return;
+                return asks;
             }
-            match solve(self.challenge(bot, &sale).await) {
-                Some(solved) => challenge = solved,
-                None => return,
+            bot.challenge = solve(self.challenge(bot, &sale).await);
+            if bot.challenge.is_none() {
+                return true;
             }
         }
-        let body = json!({"idempotency_key": bot.key, "challenge": challenge}).to_string();
-        let (answer, _) = self.post(bot, path(&sale, "tokens"), body).await;
+        let body = json!({"idempotency_key": bot.key, "challenge": bot.challenge}).to_string();
+        let (answer, name) = self.post(bot, path(&sale, "tokens"), body).await;
         bot.token = answer.said().token;
+        if bot.token.is_some() || name.starts_with("403") {
+            bot.challenge = None;
+        }
         if let Some(token) = &bot.token {
             keep(&mut lock(&self.gang.new).tokens, token);
         }
+        true
     }
 
     async fn challenge(&mut self, bot: &mut Bot, sale: &str) -> Said {
@@ -309,7 +366,9 @@ impl Worker {
         match name.as_str() {
             "201" => {
                 bot.units += 1;
-                lock(&self.gang.scene.bots).sold.push(Instant::now());
+                let mut counts = lock(&self.gang.scene.bots);
+                counts.sold.push(Instant::now());
+                counts.sold_carefully += usize::from(is_careful(bot.address));
             }
             "429 rate_limited (window)" => {
                 let wait = Duration::from_secs(answer.retry_after.unwrap_or(1));

@@ -58,7 +58,13 @@ fn options() -> Result<Options> {
                 options.seed = seed.parse().context("--seed needs a number")?;
             }
             "--small" => options.is_small = true,
-            "--rounds" => options.only = Some(arguments.next().context("--rounds needs names with commas in between")?),
+            "--rounds" => {
+                options.only = Some(
+                    arguments
+                        .next()
+                        .context("--rounds needs names with commas in between")?,
+                )
+            }
             "--bench" => {}
             other => bail!("bots knows --seed, --small and --rounds, not {other}"),
         }
@@ -161,9 +167,7 @@ async fn play(
     ));
     let processor = measure::processor_seconds();
     let gang = Arc::new(bots::Gang::new(Arc::clone(&scene), loot.clone()));
-    let robbers = round
-        .has_bots
-        .then(|| tokio::spawn(Arc::clone(&gang).come(seed)));
+    let robbers = round.has_bots.then(|| tokio::spawn(Arc::clone(&gang).come(seed)));
     let mut people = tokio::spawn(people::come(Arc::clone(&scene)));
     let mut every = interval(Duration::from_secs(1));
     let mut is_answered = false;

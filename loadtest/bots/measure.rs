@@ -20,6 +20,8 @@ pub struct Measured {
     pub round: Round,
     pub units_to_people: usize,
     pub units_to_bots: usize,
+    /// Of those, how many to careful ones.
+    pub units_to_careful_bots: usize,
     /// Units that the books have and nobody was told of: an answer was lost.
     pub units_unheard_of: i64,
     pub bots_share: f64,
@@ -95,10 +97,14 @@ fn load_average() -> String {
 
 fn machine() -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or("a processor that is not named", |(_, model)| model.trim());
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
+    let memory = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
     let gib = memory.and_then(|it| it.parse::<u64>().ok()).unwrap_or_default() / (1 << 20);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{cores} cores ({model}), {gib} GiB, shared by the generator, the program, Redis and Postgres")
@@ -116,9 +122,9 @@ fn share(part: usize, whole: usize) -> f64 {
 /// Of so many in a hundred, the longest, in milliseconds.
 fn percentile(sorted: &[u64], percent: usize) -> f64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted
-        .get(at)
-        .map_or(0.0, |micros| real(usize::try_from(*micros).unwrap_or(usize::MAX)) / 1000.0)
+    sorted.get(at).map_or(0.0, |micros| {
+        real(usize::try_from(*micros).unwrap_or(usize::MAX)) / 1000.0
+    })
 }
 
 /// Units a second from the first until the `count`th.
@@ -160,6 +166,7 @@ impl Measured {
             round: scene.round.clone(),
             units_to_people: to_people,
             units_to_bots: to_bots,
+            units_to_careful_bots: bots.sold_carefully,
             units_unheard_of: booked - told,
             bots_share: share(to_bots, to_people + to_bots),
             seconds_to_sell: sold_at.last().copied().unwrap_or_default(),
@@ -201,7 +208,11 @@ impl Measured {
             self.accepted_a_second,
             self.people_refused,
             self.bot_requests_a_second,
-            if self.is_balanced && !self.is_oversold { "balanced" } else { "NOT BALANCED" },
+            if self.is_balanced && !self.is_oversold {
+                "balanced"
+            } else {
+                "NOT BALANCED"
+            },
         )
     }
 }
@@ -209,7 +220,12 @@ impl Measured {
 /// Answers that are the server's fault, and those that never came; being overloaded is a guard's.
 fn faults(counts: &Counts) -> u64 {
     let is_fault = |name: &str| name == "no answer" || name.starts_with('5') && name != "503 overloaded";
-    counts.answers.iter().filter(|(name, _)| is_fault(name)).map(|(_, count)| count).sum()
+    counts
+        .answers
+        .iter()
+        .filter(|(name, _)| is_fault(name))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 impl Report {
@@ -267,7 +283,10 @@ impl Report {
         if !guarded.is_empty() {
             let worst = guarded.iter().map(|it| it.false_share).fold(0.0, f64::max);
             goals.push(Goal {
-                goal: format!("with all guards, at most {:.1} % of the people are refused falsely", FALSE_MAX * 100.0),
+                goal: format!(
+                    "with all guards, at most {:.1} % of the people are refused falsely",
+                    FALSE_MAX * 100.0
+                ),
                 measured: format!("{:.2} %", worst * 100.0),
                 is_reached: worst <= FALSE_MAX,
             });
@@ -284,8 +303,15 @@ impl Report {
 
     /// Whether every sale's books are even, nothing was oversold, and no guard let through what it must not.
     pub fn is_sound(&self) -> bool {
-        let probe = self.probe.as_ref().is_none_or(|it| it.broken == 0 && it.let_through <= it.most);
-        probe && self.rounds.iter().all(|it| it.is_balanced && !it.is_oversold && it.breaches.is_empty())
+        let probe = self
+            .probe
+            .as_ref()
+            .is_none_or(|it| it.broken == 0 && it.let_through <= it.most);
+        probe
+            && self
+                .rounds
+                .iter()
+                .all(|it| it.is_balanced && !it.is_oversold && it.breaches.is_empty())
     }
 
     /// For a terminal, and for a page in Markdown.

@@ -22,6 +22,8 @@ pub struct Counts {
     pub purchase_latencies: Vec<u64>,
     /// When units were acknowledged.
     pub sold: Vec<Instant>,
+    /// How many of them to careful bots.
+    pub sold_carefully: usize,
 }
 
 /// See the module.
