@@ -111,21 +111,22 @@ async fn run() -> Result<bool> {
     report.probe = Some(probe::run(server, &mut operator, &crowd).await?);
     let mut loot = bots::Loot::default();
     let mut before = None;
+    let mut failure = None;
     for round in plan::rounds() {
         let is_wanted = |only: &String| only.split(',').any(|name| name == round.name);
         if !options.only.as_ref().is_none_or(is_wanted) {
             continue;
         }
         eprintln!("{:>2}  {}", round.name, round.title);
-        let (measured, sale) = play(
-            server,
-            &mut operator,
-            &crowd,
-            &round,
-            &size,
-            (before.take(), &mut loot, options.seed),
-        )
-        .await?;
+        let bots = (before.take(), &mut loot, options.seed);
+        let (measured, sale) = match play(server, &mut operator, &crowd, &round, &size, bots).await {
+            Ok(played) => played,
+            // What was measured before is told all the same.
+            Err(error) => {
+                failure = Some(error.context(format!("round {}", round.name)));
+                break;
+            }
+        };
         eprintln!("    {}", measured.line());
         before = Some(sale);
         report.rounds.push(measured);
@@ -139,7 +140,7 @@ async fn run() -> Result<bool> {
     std::fs::write(options.results.join(format!("{name}.html")), page::page(&report))?;
     println!("{}", report.text());
     println!("{}", options.results.join(format!("{name}.html")).display());
-    Ok(report.is_sound())
+    failure.map_or_else(|| Ok(report.is_sound()), Err)
 }
 
 /// One round; what was measured, and the sale's id.

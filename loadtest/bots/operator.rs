@@ -9,6 +9,8 @@ use tokio::time::{Instant, sleep};
 
 /// How long the ledger may take to catch up.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// What is answered 503 is asked again so often, a second later.
+const TRIES_MAX: usize = 10;
 /// After so long, what guards have stopped is in the stats.
 const COUNTED_AFTER: Duration = Duration::from_millis(2500);
 
@@ -34,7 +36,14 @@ impl Operator {
             body: body.map(|body| body.to_string()).unwrap_or_default(),
             ..Request::default()
         };
-        let answer = self.wire.ask(&request).await;
+        let mut answer = self.wire.ask(&request).await;
+        for _ in 1..TRIES_MAX {
+            if answer.status != 503 {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+            answer = self.wire.ask(&request).await;
+        }
         if !(200..300).contains(&answer.status) {
             bail!("{path}: {}", answer.name());
         }
