@@ -1,6 +1,6 @@
 //! Bots: every connection belongs to some accounts, for which it asks without a pause. Those of three fifths of the
-//! addresses are careful: they do what a sale wants of them and no more, and keep just below the limit of an address, so
-//! that none of their steps is lost. The others are reckless, and try everything.
+//! addresses are careful: they do what a sale wants of them and no more, and keep just below the limit of an address,
+//! so that none of their steps is lost. The others are reckless, and try everything.
 
 use crate::crowd::EARLY;
 use crate::people::solve;

@@ -324,7 +324,8 @@ impl Report {
         for it in &self.rounds {
             let ratio = it.pace_ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
             text.push_str(&format!(
-                "| {}: {} | {} / {} | {:.1} % | {:.0}{ratio} | {} ({:.2} %) | {:.0} | {:.0} / {:.0} ms | {:.0} / {:.0} ms |\n",
+                "| {}: {} | {} / {} | {:.1} % | {:.0}{ratio} | {} ({:.2} %) | {:.0} | {:.0} / {:.0} ms | \
+                 {:.0} / {:.0} ms |\n",
                 it.round.name,
                 it.round.title,
                 it.units_to_people,
@@ -347,7 +348,8 @@ impl Report {
         }
         if let Some(probe) = &self.probe {
             text.push_str(&format!(
-                "bursts at the window's boundary: {} of {} requests let through, {} at the most; {} accounts with too many\n",
+                "bursts at the window's boundary: {} of {} requests let through, {} at the most; {} accounts with \
+                 too many\n",
                 probe.let_through, probe.asked, probe.most, probe.broken
             ));
         }

@@ -8,8 +8,8 @@ const STYLE: &str = "
   --bots: #d2572b; --good: #1f7a45; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --soft: #9aa4b2; --back: #14181e; --line: #343c47;
   --people: #4da3dd; --bots: #ee7b4f; --good: #56c58a; --bad: #f2837b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 72rem; margin: 2rem auto;
-  padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 72rem;
+  margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--text); font: 13px system-ui, sans-serif; }
 .people { fill: var(--people); } .bots { fill: var(--bots); } svg .soft { fill: var(--soft); }
@@ -39,8 +39,8 @@ pub fn page(report: &Report) -> String {
     }
     let probe = report.probe.as_ref().map(|probe| {
         format!(
-            "<p>Bursts at the boundary of a window of {} requests in {} ms, {} accounts: {} of {} let through, {} at the \
-             most; {} accounts with more than the limit within one window.</p>\n",
+            "<p>Bursts at the boundary of a window of {} requests in {} ms, {} accounts: {} of {} let through, {} at \
+             the most; {} accounts with more than the limit within one window.</p>\n",
             probe.limit, probe.window_ms, probe.accounts, probe.let_through, probe.asked, probe.most, probe.broken
         )
     });
@@ -50,7 +50,8 @@ pub fn page(report: &Report) -> String {
          content=\"width=device-width\">\n<title>Who gets the units</title>\n<style>{STYLE}</style></head><body>\n\
          <h1>Who gets the units</h1>\n<p>{} people with an account each and bots with {} accounts on {} addresses want \
          {} units. Each row has one guard more. Of all accounts, {:.1} % are the bots' (the broken line).</p>\n{}\n\
-         <h2>Goals</h2>\n<ul>\n{goals}</ul>\n{}<h2>Figures</h2>\n{}\n<h2>What guards stopped, by the sale's stats</h2>\n{}\n\
+         <h2>Goals</h2>\n<ul>\n{goals}</ul>\n{}<h2>Figures</h2>\n{}\n\
+         <h2>What guards stopped, by the sale's stats</h2>\n{}\n\
          <h2>Answers</h2>\n{}\n\
          <p class=\"soft\">{}; seed {}; {}. Load average before {}, after {}. The generator, the program, Redis and \
          Postgres share the processors: the figures of one run are for comparing its rounds.</p>\n</body></html>\n",
@@ -106,8 +107,8 @@ fn picture(report: &Report) -> String {
     let end = height - 36.0;
     svg.push_str(&format!(
         "<line class=\"even\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"0\" y2=\"{end:.0}\"/>\
-         <text class=\"soft\" x=\"{left}\" y=\"{y:.0}\">bots, then people; broken line: the bots' share of the accounts, \
-         {:.1} %</text>\n</svg>",
+         <text class=\"soft\" x=\"{left}\" y=\"{y:.0}\">bots, then people; broken line: the bots' share of the \
+         accounts, {:.1} %</text>\n</svg>",
         report.size.bot_share() * 100.0,
         y = height - 12.0,
     ));
@@ -116,8 +117,9 @@ fn picture(report: &Report) -> String {
 
 fn figures(report: &Report) -> String {
     let mut table = String::from(
-        "<div class=\"scroll\"><table><tr><th>round</th><th>people</th><th>bots</th><th>of those careful</th><th>share</th>\
-         <th>accepted/s</th><th>ratio</th><th>refused falsely</th><th>bots' requests/s</th><th>purchases p50/p99</th>\
+        "<div class=\"scroll\"><table><tr><th>round</th><th>people</th><th>bots</th><th>of those careful</th>\
+         <th>share</th><th>accepted/s</th><th>ratio</th><th>refused falsely</th><th>bots' requests/s</th>\
+         <th>purchases p50/p99</th>\
          <th>all p50/p99</th><th>generator's processor</th><th>audit</th></tr>\n",
     );
     for it in &report.rounds {

@@ -40,7 +40,8 @@ pub async fn run(server: SocketAddr, operator: &mut Operator, crowd: &Arc<Crowd>
     operator.limit_addresses(0).await?;
     let now = Utc::now();
     let sale = json!({
-        "name": "bots probe", "starts_at": write(now - TimeDelta::minutes(1)), "ends_at": write(now + TimeDelta::hours(1)),
+        "name": "bots probe", "starts_at": write(now - TimeDelta::minutes(1)),
+        "ends_at": write(now + TimeDelta::hours(1)),
         "shards": 4, "purchase_rate": {"limit": LIMIT, "window_ms": WINDOW.as_millis()},
         "items": [{"sku": "thing", "name": "The thing", "price_minor": 100, "currency": "EUR", "stock": 100_000,
             "per_user_limit": 100_000}],
