@@ -22,8 +22,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How long a challenge waits to be drawn.
 const DRAWING_WAIT: Duration = Duration::from_millis(500);
 /// A proof of work that costs at most so many hashes is posed at once, in about 0.13 ms. A thread of its own would be
-/// dearer: every place there is handed on by a thread that serves, so on a busy instance some hundred were posed a
-/// second, whatever they cost, and the others who asked were refused.
+/// dearer: every place there is handed on by a thread that serves, so a busy instance posed some dozens a second,
+/// whatever they cost, and refused the others who asked.
 const CHEAP: u32 = 1000;
 
 /// Draws challenges, not more at once than there are processors: on threads of their own, so that whoever buys does not
