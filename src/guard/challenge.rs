@@ -21,6 +21,10 @@ use uuid::Uuid;
 const WINDOW: Duration = Duration::from_secs(60);
 /// How long a challenge waits to be drawn.
 const DRAWING_WAIT: Duration = Duration::from_millis(500);
+/// A proof of work that costs at most so many hashes is posed at once, in about 0.13 ms. A thread of its own would be
+/// dearer: every place there is handed on by a thread that serves, so a busy instance posed some dozens a second,
+/// whatever they cost, and refused the others who asked.
+const CHEAP: u32 = 1000;
 
 /// Draws challenges, not more at once than there are processors for half of them: on threads of their own, so that whoever
 /// buys does not wait for them.
@@ -47,14 +51,26 @@ impl Easel {
     }
 }
 
-/// Draws one.
+/// Whether a challenge of this kind and cost is drawn where there is a place for it.
+const fn needs_place(kind: ChallengeKind, cost: u32) -> bool {
+    !matches!(kind, ChallengeKind::ProofOfWork) || cost > CHEAP
+}
+
+fn cannot_be_drawn() -> Fault {
+    Fault::Bug("a challenge cannot be drawn".to_owned())
+}
+
+/// Draws one, at a place for it or, without one, at once.
 ///
 /// # Errors
 /// `Bug` when it cannot be drawn.
 async fn draw<T: Send + 'static>(
-    place: OwnedSemaphorePermit,
+    place: Option<OwnedSemaphorePermit>,
     draw: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Result<T, Fault> {
+    let Some(place) = place else {
+        return draw().ok_or_else(cannot_be_drawn);
+    };
     let drawn = tokio::task::spawn_blocking(move || {
         let drawn = draw();
         // Not before: whoever asked may have gone, and the thread is as busy as if he had not.
@@ -64,7 +80,7 @@ async fn draw<T: Send + 'static>(
     let drawn = drawn
         .await
         .map_err(|error| Fault::Bug(format!("a challenge: {error}")))?;
-    drawn.ok_or_else(|| Fault::Bug("a challenge cannot be drawn".to_owned()))
+    drawn.ok_or_else(cannot_be_drawn)
 }
 
 /// What a shopper is shown.
@@ -126,7 +142,11 @@ pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Resu
         now: None,
     };
     // Before it is counted: whoever is told to come again has used up nothing.
-    let place = easel.place().await?;
+    let place = if needs_place(guards.challenge, guards.proof_cost) {
+        Some(easel.place().await?)
+    } else {
+        None
+    };
     if let Verdict::Limited { wait_ms } = app.stock.pass(&limit, &asking).await? {
         return Ok(Posing::Limited { wait_ms });
     }
@@ -187,7 +207,7 @@ mod tests {
         easel: &Easel,
         drawing: impl FnOnce() -> Option<T> + Send + 'static,
     ) -> Result<T, Fault> {
-        draw(easel.place().await?, drawing).await
+        draw(Some(easel.place().await?), drawing).await
     }
     use std::sync::mpsc;
 
@@ -212,5 +232,13 @@ mod tests {
         assert_eq!(drawn(&easel, || Some(2)).await.unwrap(), 2);
         let nothing = drawn(&easel, || None::<u8>).await;
         assert!(matches!(nothing, Err(Fault::Bug(_))), "{nothing:?}");
+    }
+
+    #[tokio::test]
+    async fn a_cheap_proof_of_work_waits_for_nobody() {
+        assert!(!needs_place(ChallengeKind::ProofOfWork, CHEAP));
+        assert!(needs_place(ChallengeKind::ProofOfWork, CHEAP + 1) && needs_place(ChallengeKind::Captcha, 1));
+        let proof = draw(None, || riddle::proof_of_work(CHEAP, 2_000_000_000)).await;
+        assert!(proof.is_ok());
     }
 }

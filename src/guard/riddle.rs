@@ -1,5 +1,5 @@
 //! What challenges look like: the letters of an image, or a proof of work. Nothing here waits or keeps anything;
-//! drawing takes the processor for milliseconds, so it is nothing for a thread that serves.
+//! drawing takes the processor for milliseconds, so it is nothing for a thread that serves. A cheap proof of work is.
 
 use crate::domain::sale_guards::ChallengeKind;
 use altcha::{CreateChallengeOptions, Solution, SolveChallengeOptions, create_challenge, solve_challenge};

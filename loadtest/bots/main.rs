@@ -1,0 +1,219 @@
+//! Who gets the units of a sale that people and bots want, with one guard after the other. `./dev bots` starts a server
+//! and runs this; README.md in the folder above says what it measures.
+
+mod bots;
+mod crowd;
+mod measure;
+mod operator;
+mod page;
+mod people;
+mod plan;
+mod probe;
+mod scene;
+mod wire;
+
+use anyhow::{Context as _, Result, bail};
+use chrono::{SecondsFormat, TimeDelta, Utc};
+use crowd::{Crowd, EARLY};
+use measure::{Measured, Report};
+use operator::Operator;
+use plan::{ROUND_MAX, Round, Size};
+use scene::{Scene, lock};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, interval, sleep};
+
+/// From when a sale has been loaded until it starts, or its waiting room opens.
+const LEAD: Duration = Duration::from_secs(3);
+/// Between two rounds.
+const REST: Duration = Duration::from_secs(2);
+
+struct Options {
+    seed: u64,
+    is_small: bool,
+    only: Option<String>,
+    results: PathBuf,
+}
+
+/// What is asked for; cargo adds `--bench`.
+fn options() -> Result<Options> {
+    let mut options = Options {
+        seed: 1,
+        is_small: false,
+        only: None,
+        results: std::env::var_os("RESULTS_DIR").map_or_else(
+            || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/loadtest/results")),
+            PathBuf::from,
+        ),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--seed" => {
+                let seed = arguments.next().context("--seed needs a number")?;
+                options.seed = seed.parse().context("--seed needs a number")?;
+            }
+            "--small" => options.is_small = true,
+            "--rounds" => {
+                options.only = Some(
+                    arguments
+                        .next()
+                        .context("--rounds needs names with commas in between")?,
+                )
+            }
+            "--bench" => {}
+            other => bail!("bots knows --seed, --small and --rounds, not {other}"),
+        }
+    }
+    Ok(options)
+}
+
+fn variable(name: &str) -> Result<String> {
+    std::env::var(name).with_context(|| format!("{name} is not set; run ./dev bots"))
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let ran = match runtime {
+        Ok(runtime) => runtime.block_on(Box::pin(run())),
+        Err(error) => Err(error.into()),
+    };
+    match ran {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bots: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs everything; whether every sale's books are even and nothing was oversold.
+async fn run() -> Result<bool> {
+    let options = options()?;
+    let url = variable("BASE_URL")?;
+    let server = url.trim_start_matches("http://").trim_end_matches('/');
+    let server: SocketAddr = server.parse().context("BASE_URL is not http://ADDRESS:PORT")?;
+    if !server.ip().is_loopback() {
+        bail!("bots are sent to servers of this machine only");
+    }
+    let size = if options.is_small { Size::small() } else { Size::full() };
+    let crowd = Arc::new(Crowd::of(options.seed, &size, &variable("JWT_SECRET")?)?);
+    let mut operator = Operator::of(server, variable("ADMIN_KEY")?);
+    let mut report = Report::new(options.seed, options.is_small, size.clone());
+    report.probe = Some(probe::run(server, &mut operator, &crowd).await?);
+    let mut loot = bots::Loot::default();
+    let mut before = None;
+    let mut failure = None;
+    for round in plan::rounds() {
+        let is_wanted = |only: &String| only.split(',').any(|name| name == round.name);
+        if !options.only.as_ref().is_none_or(is_wanted) {
+            continue;
+        }
+        eprintln!("{:>2}  {}", round.name, round.title);
+        let bots = (before.take(), &mut loot, options.seed);
+        let (measured, sale) = match play(server, &mut operator, &crowd, &round, &size, bots).await {
+            Ok(played) => played,
+            // What was measured before is told all the same.
+            Err(error) => {
+                failure = Some(error.context(format!("round {}", round.name)));
+                break;
+            }
+        };
+        eprintln!("    {}", measured.line());
+        before = Some(sale);
+        report.rounds.push(measured);
+        sleep(REST).await;
+    }
+    report.finish();
+    let name = if options.is_small { "bots-small" } else { "bots" };
+    std::fs::create_dir_all(&options.results)?;
+    let json = serde_json::to_string_pretty(&report)? + "\n";
+    std::fs::write(options.results.join(format!("{name}.json")), json)?;
+    std::fs::write(options.results.join(format!("{name}.html")), page::page(&report))?;
+    println!("{}", report.text());
+    println!("{}", options.results.join(format!("{name}.html")).display());
+    failure.map_or_else(|| Ok(report.is_sound()), Err)
+}
+
+/// One round; what was measured, and the sale's id.
+async fn play(
+    server: SocketAddr,
+    operator: &mut Operator,
+    crowd: &Arc<Crowd>,
+    round: &Round,
+    size: &Size,
+    (before, loot, seed): (Option<String>, &mut bots::Loot, u64),
+) -> Result<(Measured, String)> {
+    operator.limit_addresses(round.address_rate).await?;
+    let early = if round.waiting_room { EARLY } else { Duration::ZERO };
+    let starts_at = Utc::now() + TimeDelta::from_std(LEAD + early)?;
+    let start = Instant::now() + (starts_at - Utc::now()).to_std()?;
+    let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
+    let sale = round.sale(size, &write(starts_at), &write(starts_at + TimeDelta::hours(1)));
+    let sale = operator.load(sale).await?;
+    let scene = Arc::new(Scene::new(
+        server,
+        (sale.clone(), before.unwrap_or_else(|| sale.clone())),
+        (round.clone(), size.clone()),
+        Arc::clone(crowd),
+        start,
+    ));
+    let processor = measure::processor_seconds();
+    let gang = Arc::new(bots::Gang::new(Arc::clone(&scene), loot.clone()));
+    let robbers = round.has_bots.then(|| tokio::spawn(Arc::clone(&gang).come(seed)));
+    let mut people = tokio::spawn(people::come(Arc::clone(&scene)));
+    let mut every = interval(Duration::from_secs(1));
+    let mut is_answered = false;
+    let mut asked = (0, Instant::now());
+    loop {
+        tokio::select! {
+            ended = &mut people, if !is_answered => {
+                ended?;
+                is_answered = true;
+            }
+            _ = every.tick() => asked = progress(&scene, asked),
+        }
+        let units = lock(&scene.people).sold.len() + lock(&scene.bots).sold.len();
+        if is_answered && (units >= size.stock || Instant::now() > start + ROUND_MAX) {
+            break;
+        }
+    }
+    let ended = Instant::now();
+    scene.is_over.store(true, Ordering::Relaxed);
+    if let Some(robbers) = robbers {
+        robbers.await?;
+    }
+    *loot = lock(&gang.new).clone();
+    let processor = measure::processor_seconds() - processor;
+    let (stats, audit) = operator.count(&sale).await?;
+    operator.operate(&sale, "close").await?;
+    Ok((Measured::of(&scene, ended, processor, &stats, &audit), sale))
+}
+
+/// Writes how it goes; how many answers there were, and when.
+fn progress(scene: &Scene, (before, at): (u64, Instant)) -> (u64, Instant) {
+    let (people, bots) = (lock(&scene.people), lock(&scene.bots));
+    let answers = people.answers.values().sum::<u64>() + bots.answers.values().sum::<u64>();
+    let now = Instant::now();
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    let rate = (answers - before) as f64 / (now - at).as_secs_f64().max(0.001);
+    let since = match now.checked_duration_since(scene.start) {
+        Some(since) => since.as_secs_f64(),
+        None => -(scene.start - now).as_secs_f64(),
+    };
+    eprintln!(
+        "    {since:+5.1} s: {} units to people, {} to bots; {} people answered; {rate:.0} answers a second",
+        people.sold.len(),
+        bots.sold.len(),
+        scene.answered.load(Ordering::Relaxed),
+    );
+    (answers, now)
+}

@@ -1,0 +1,166 @@
+//! What is run: how many come, and which guards stand in each round.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A round ends so long after the start of its sale, whatever has been answered.
+pub const ROUND_MAX: Duration = Duration::from_secs(60);
+
+/// How large it is.
+#[derive(Clone, Serialize)]
+pub struct Size {
+    pub people: usize,
+    pub accounts: usize,
+    pub bot_addresses: usize,
+    pub stock: usize,
+    /// Connections that the people share.
+    pub people_connections: usize,
+    /// Connections that the bots keep busy.
+    pub bot_connections: usize,
+    pub admissions_per_second: u32,
+}
+
+impl Size {
+    pub fn full() -> Self {
+        Self {
+            people: 20_000,
+            accounts: 1000,
+            bot_addresses: 200,
+            stock: 2000,
+            people_connections: 256,
+            bot_connections: 128,
+            admissions_per_second: 200,
+        }
+    }
+
+    /// A tenth of it, to try it out.
+    pub fn small() -> Self {
+        Self {
+            people: 2000,
+            accounts: 100,
+            bot_addresses: 20,
+            stock: 200,
+            people_connections: 64,
+            bot_connections: 32,
+            admissions_per_second: 40,
+        }
+    }
+
+    /// The bots' share of the accounts.
+    #[expect(clippy::cast_precision_loss, reason = "thousands")]
+    pub fn bot_share(&self) -> f64 {
+        self.accounts as f64 / (self.accounts + self.people) as f64
+    }
+}
+
+/// One sale.
+#[derive(Clone, Serialize)]
+pub struct Round {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub has_bots: bool,
+    /// Requests that an account may make in a minute; without the guard, more than anybody makes.
+    pub window: u32,
+    pub address_rate: u32,
+    pub purchase_token: bool,
+    pub proof_of_work: bool,
+    pub waiting_room: bool,
+    pub per_user_limit: u32,
+}
+
+const OPEN: Round = Round {
+    name: "a",
+    title: "people alone, no guards",
+    has_bots: false,
+    window: 100_000,
+    address_rate: 0,
+    purchase_token: false,
+    proof_of_work: false,
+    waiting_room: false,
+    per_user_limit: 1,
+};
+
+/// All rounds, each with one guard more.
+pub fn rounds() -> Vec<Round> {
+    let b = Round {
+        name: "b",
+        title: "and bots, no guards",
+        has_bots: true,
+        ..OPEN
+    };
+    let b2 = Round {
+        name: "b2",
+        title: "the same, two units an account",
+        per_user_limit: 2,
+        ..b.clone()
+    };
+    let c = Round {
+        name: "c",
+        title: "+ 5 requests a minute an account",
+        window: 5,
+        ..b.clone()
+    };
+    let d = Round {
+        name: "d",
+        title: "+ 20 requests a second an address",
+        address_rate: 20,
+        ..c.clone()
+    };
+    let e = Round {
+        name: "e",
+        title: "+ purchase tokens",
+        purchase_token: true,
+        ..d.clone()
+    };
+    let e2 = Round {
+        name: "e2",
+        title: "+ proof of work for each token",
+        proof_of_work: true,
+        ..e.clone()
+    };
+    let f = Round {
+        name: "f",
+        title: "+ waiting room: all guards",
+        waiting_room: true,
+        ..e2.clone()
+    };
+    let f2 = Round {
+        name: "f2",
+        title: "the same, two units an account",
+        per_user_limit: 2,
+        ..f.clone()
+    };
+    let g = Round {
+        name: "g",
+        title: "people alone, all guards",
+        has_bots: false,
+        ..f.clone()
+    };
+    vec![OPEN, b, b2, c, d, e, e2, f, f2, g]
+}
+
+impl Round {
+    /// The sale, as it is created.
+    pub fn sale(&self, size: &Size, starts_at: &str, ends_at: &str) -> Value {
+        json!({
+            "name": format!("bots {}", self.name),
+            "starts_at": starts_at,
+            "ends_at": ends_at,
+            "shards": 4,
+            "purchase_rate": {"limit": self.window, "window_ms": 60_000},
+            "guards": {
+                "purchase_token": self.purchase_token,
+                "challenge": if self.proof_of_work { "proof_of_work" } else { "none" },
+                "proof_cost": 1,
+                "waiting_room": self.waiting_room,
+                "admissions_per_second": size.admissions_per_second,
+                "admission_seconds": 60,
+            },
+            "items": [{
+                "sku": "thing", "name": "The thing", "price_minor": 49_900, "currency": "EUR", "stock": size.stock,
+                "per_user_limit": self.per_user_limit,
+            }],
+        })
+    }
+}
