@@ -299,7 +299,12 @@ async fn no_guard_changes_what_an_operator_has_decided() {
     })
     .await;
     assert_eq!(bans().await[0], before[0]);
-    let alerts = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body["data"].clone();
+    // The alert is raised when the ban has been told.
+    let alerts = poll::answer("the alert is raised", || async {
+        let alerts = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body["data"].clone();
+        (!alerts.as_array()?.is_empty()).then_some(alerts)
+    })
+    .await;
     let of = |user: &str| {
         alerts
             .as_array()
