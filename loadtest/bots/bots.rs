@@ -24,6 +24,8 @@ const PREPARES: Duration = Duration::from_secs(2);
 const TIMES_MAX: usize = 100;
 /// Challenges that an account may ask for in a minute.
 const CHALLENGES_MAX: u32 = 5;
+/// A bot that gets no answer waits so long.
+const LOST: Duration = Duration::from_millis(100);
 /// Careful bots keep to so much of the limit of an address.
 const CARE: f64 = 0.9;
 /// The window of every round.
@@ -233,6 +235,10 @@ impl Worker {
         let asked = Instant::now();
         let answer = self.wire.ask(&request).await;
         let name = answer.name();
+        if answer.status == 0 {
+            // A server that is not there would be asked without end.
+            sleep(LOST).await;
+        }
         if name != "429 rate_limited (address)" && answer.status != 0 {
             let answered = Instant::now();
             let mut passed = lock(&gang.passed);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long the ledger may take to catch up.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// What is answered 503 is asked again so often, a second later.
+/// What is answered 503 or not at all is asked again so often, a second later.
 const TRIES_MAX: usize = 10;
 /// After so long, what guards have stopped is in the stats.
 const COUNTED_AFTER: Duration = Duration::from_millis(2500);
@@ -38,7 +38,7 @@ impl Operator {
         };
         let mut answer = self.wire.ask(&request).await;
         for _ in 1..TRIES_MAX {
-            if answer.status != 503 {
+            if !matches!(answer.status, 0 | 503) {
                 break;
             }
             sleep(Duration::from_secs(1)).await;
