@@ -307,6 +307,9 @@ impl Worker {
         let mut loot = lock(&self.gang.new);
         if let Some(ticket) = said.ticket {
             keep(&mut loot.tickets, &ticket);
+            if Instant::now() < self.gang.scene.start {
+                lock(&self.gang.scene.bots_at_start).insert(bot.account);
+            }
             bot.ticket = Some(ticket);
         }
         if let Some(admission) = said.admission {

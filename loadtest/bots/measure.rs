@@ -25,6 +25,9 @@ pub struct Measured {
     /// Units that the books have and nobody was told of: an answer was lost.
     pub units_unheard_of: i64,
     pub bots_share: f64,
+    /// How many were in the waiting room at the start, and so drew lots.
+    pub people_at_start: u64,
+    pub bots_at_start: usize,
     /// Seconds from the first unit until each of the others.
     #[serde(skip)]
     sold_at: Vec<f64>,
@@ -169,6 +172,8 @@ impl Measured {
             units_to_careful_bots: bots.sold_carefully,
             units_unheard_of: booked - told,
             bots_share: share(to_bots, to_people + to_bots),
+            people_at_start: scene.people_at_start.load(Ordering::Relaxed),
+            bots_at_start: lock(&scene.bots_at_start).len(),
             seconds_to_sell: sold_at.last().copied().unwrap_or_default(),
             accepted_a_second: pace(&sold_at, sold_at.len()),
             sold_at,

@@ -118,7 +118,7 @@ fn picture(report: &Report) -> String {
 fn figures(report: &Report) -> String {
     let mut table = String::from(
         "<div class=\"scroll\"><table><tr><th>round</th><th>people</th><th>bots</th><th>of those careful</th>\
-         <th>share</th><th>accepted/s</th><th>ratio</th><th>refused falsely</th><th>bots' requests/s</th>\
+         <th>share</th><th>drew lots: people / bots</th><th>accepted/s</th><th>ratio</th><th>refused falsely</th><th>bots' requests/s</th>\
          <th>purchases p50/p99</th>\
          <th>all p50/p99</th><th>generator's processor</th><th>audit</th></tr>\n",
     );
@@ -127,8 +127,13 @@ fn figures(report: &Report) -> String {
             (Some(ratio), Some(with)) => format!("{ratio:.2} of {with} ({} units)", it.compared_units),
             _ => String::new(),
         };
+        let lots = if it.round.waiting_room {
+            format!("{} / {}", it.people_at_start, it.bots_at_start)
+        } else {
+            String::new()
+        };
         table.push_str(&format!(
-            "<tr><td>{}: {}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.0}</td><td>{ratio}</td>\
+            "<tr><td>{}: {}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{lots}</td><td>{:.0}</td><td>{ratio}</td>\
              <td>{} ({:.2} %)</td><td>{:.0}</td><td>{:.0} / {:.0} ms</td><td>{:.0} / {:.0} ms</td><td>{:.1} s</td>\
              <td>{}</td></tr>\n",
             it.round.name,

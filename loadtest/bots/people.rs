@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// How often one step is tried when it is refused.
 const TRIES_MAX: usize = 10;
@@ -112,13 +112,14 @@ impl Visit<'_> {
     async fn buy(&self, order: &Request<'_>) {
         let answer = self.ask(order, true).await;
         if matches!(answer.status, 200 | 201) && lock(&self.scene.bought).insert(self.person) {
-            lock(&self.scene.people).sold.push(tokio::time::Instant::now());
+            lock(&self.scene.people).sold.push(Instant::now());
         }
     }
 
     /// Waits for his turn; goes when everything is sold.
     async fn wait(&self) -> Option<String> {
         let mut ticket: Option<String> = None;
+        let mut has_a_place = false;
         for _ in 0..POLLS_MAX {
             let body = ticket
                 .as_ref()
@@ -128,6 +129,10 @@ impl Visit<'_> {
             match said.state.as_deref() {
                 Some("admitted") => return said.admission,
                 Some("waiting") => {
+                    if !has_a_place && Instant::now() < self.scene.start {
+                        self.scene.people_at_start.fetch_add(1, Ordering::Relaxed);
+                    }
+                    has_a_place = true;
                     ticket = said.ticket.or(ticket);
                     sleep(Duration::from_secs(said.ask_again_seconds.unwrap_or(2))).await;
                 }

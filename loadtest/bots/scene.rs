@@ -42,6 +42,9 @@ pub struct Scene {
     pub refused: Mutex<HashSet<usize>>,
     pub bought: Mutex<HashSet<usize>>,
     pub answered: AtomicU64,
+    /// Who was in the waiting room when the sale started: they alone draw lots.
+    pub people_at_start: AtomicU64,
+    pub bots_at_start: Mutex<HashSet<usize>>,
     pub is_over: AtomicBool,
     /// What no guard should have let through.
     pub breaches: Mutex<Vec<String>>,
@@ -80,6 +83,8 @@ impl Scene {
             refused: Mutex::default(),
             bought: Mutex::default(),
             answered: AtomicU64::new(0),
+            people_at_start: AtomicU64::new(0),
+            bots_at_start: Mutex::default(),
             is_over: AtomicBool::new(false),
             breaches: Mutex::default(),
             wires: Mutex::new((0..connections).map(|_| Wire::to(server)).collect()),

@@ -65,7 +65,7 @@ struct Expected {
     untold: i64,
 }
 
-pub(super) fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
+fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
     let mut differences = Vec::new();
     let mut expected: BTreeMap<Sku, Expected> = BTreeMap::new();
     for (reading, shard) in readings.iter().zip(&books.shards) {

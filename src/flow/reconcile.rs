@@ -4,7 +4,7 @@
 //! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
-use super::audit::{compare, shard_differences, units_add_up};
+use super::audit::{shard_differences, units_add_up};
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
 use super::{App, bans};
@@ -12,15 +12,19 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::ledger::audit::ShardBooks;
+use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::{CLAIMED, Found, Moved};
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::EVENTS_MAX;
+use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use futures_util::future::{join_all, try_join_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
+/// How often while they are being told of decisions, before they are rebuilt without knowing.
+const DOUBTS_MAX: u32 = 24;
 
 /// Reconciles shards of a sale, and notes in the ledger on which server that was done.
 ///
@@ -122,43 +126,69 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         return Ok(damaged);
     }
     drain(app, sale, &whole).await?;
-    release_of(app, sale.id).await?;
-    for look in 1..=LOOKS_MAX {
-        let books = app.ledger.books(sale.id, sale.shards).await?;
-        let readings = try_join_all(whole.iter().map(|shard| app.stock.read_shard(sale, *shard, EVENTS_MAX))).await?;
+    app.ledger.hasten(sale.id, &whole).await?;
+    let mut open: BTreeSet<u16> = whole.iter().copied().collect();
+    for look in 1..=DOUBTS_MAX {
+        release_of(app, sale.id).await?;
+        let readings = read(app, sale, &whole, EVENTS_MAX).await?;
         if readings.iter().any(|it| it.record.permit_until > it.now) {
             return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
         }
-        let pairs = readings
-            .iter()
-            .filter_map(|it| Some((it, books.shards.get(usize::from(it.shard))?)));
-        let differing: BTreeSet<u16> = pairs
-            .filter(|(reading, books)| !shard_differences(sale, books, reading).is_empty())
-            .map(|(reading, _)| reading.shard)
-            .collect();
+        let books = app.ledger.books(sale.id, sale.shards).await?;
+        let after = read(app, sale, &whole, 0).await?;
+        let mut moving = BTreeSet::new();
+        for (reading, after) in readings.iter().zip(&after) {
+            let Some(books) = books.shards.get(usize::from(reading.shard)) else {
+                continue;
+            };
+            if is_moving(books, reading, after) {
+                moving.insert(reading.shard);
+            } else if shard_differences(sale, books, reading).is_empty() {
+                open.remove(&reading.shard);
+            }
+        }
         // What moved between shards shows only where all of them can be read.
-        let balanced = differing.is_empty()
+        let balanced = open.is_empty()
             && (!damaged.is_empty()
                 || if whole.iter().copied().eq(0..sale.shards) {
-                    // Counting a sale's orders is what takes longest here.
-                    compare(sale, &books, &readings).balanced
+                    units_add_up(sale, &books, &readings)
                 } else {
                     adds_up(app, sale).await?
                 });
         if balanced {
             break;
         }
-        if look == LOOKS_MAX {
-            if differing.is_empty() {
-                damaged.extend(whole.iter().copied());
+        let looks_max = if open.is_disjoint(&moving) {
+            LOOKS_MAX
+        } else {
+            DOUBTS_MAX
+        };
+        if look >= looks_max {
+            damaged.extend(if open.is_empty() {
+                whole.iter().copied().collect()
             } else {
-                damaged.extend(differing);
-            }
+                open
+            });
             break;
         }
-        tokio::time::sleep(Duration::from_millis(20) * look).await;
+        tokio::time::sleep(Duration::from_millis(20) * look.min(LOOKS_MAX)).await;
     }
     Ok(damaged)
+}
+
+async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Result<Vec<ShardReading>, Fault> {
+    let readings = shards
+        .iter()
+        .map(|shard| app.stock.read_shard(sale, *shard, events_max));
+    try_join_all(readings).await
+}
+
+/// Whether nobody can tell what a shard should hold, because it is being told of decisions: as long as a message is
+/// waiting, it may have been told or not, so a release that Redis has lost may look like one that it has just been told.
+/// The shard was read before and after the books.
+fn is_moving(books: &ShardBooks, before: &ShardReading, after: &ShardReading) -> bool {
+    let moves_units = |message: &Message| !matches!(message, Message::State | Message::Ban { .. });
+    before.items != after.items || before.record.epoch != after.record.epoch || books.waiting.iter().any(moves_units)
 }
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.

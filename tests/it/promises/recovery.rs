@@ -15,12 +15,14 @@ use flashsale::domain::sale::{PurchaseRate, Sale, SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
+use flashsale::ledger::order::Cancellation;
 use flashsale::ledger::outbox::Delivery;
 use flashsale::ledger::rebuild::Moved;
 use flashsale::ledger::restock::{PendingRestock, Taken, TakenRestock};
 use flashsale::ledger::sale::Loading;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::read_shard::EVENTS_MAX;
+use flashsale::stock::resolve::Resolved;
 use flashsale::stock::transfer::{Destination, Sent, Transfer};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -990,6 +992,61 @@ async fn a_release_that_a_shard_did_not_know_is_settled_by_its_rebuilding() {
     assert_eq!(world.settled(&sale).await.stock.available, 8);
     let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.failed_releases, 0);
+    world.sells_out(&sale).await;
+}
+
+/// Redis has lost a release, and is just being told of another decision: both are of one unit, so the sums agree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_was_lost_is_not_taken_for_one_that_was_just_told() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let user = shopper_at(&sale, 1);
+    let first = bought(&world.app, &sale, &user, "first", 1).await;
+    let second = bought(&world.app, &sale, &user, "second", 1).await;
+    world.settled(&sale).await;
+    let before = dump(&world, key(&sale, 1));
+    cancel(&world.app, first.id, &user).await;
+    world.settled(&sale).await;
+    restore(&world, key(&sale, 1), &before);
+    // Decided and told, and whoever told it has not struck it yet.
+    let (user, now) = (user.parse().unwrap(), chrono::Utc::now().timestamp_millis());
+    let decided = world.app.ledger.cancel(second.id, &user, now).await.unwrap();
+    assert!(matches!(decided, Cancellation::Now(_)), "{decided:?}");
+    let mut relay = world.pool.begin().await.unwrap();
+    let held = sqlx::query("select 1 from outbox where sale_id = $1 for update").bind(sale.id.0);
+    assert_eq!(held.fetch_all(&mut *relay).await.unwrap().len(), 1);
+    let stock = &world.app.stock;
+    let told = stock
+        .resolve(key(&sale, 1), &user, second.id, &sku(), OrderState::Cancelled, now)
+        .await;
+    assert_eq!(told.unwrap(), Resolved::Now);
+    let strikes = async {
+        within(
+            PATIENCE,
+            "the shard was found whole, or somebody waits for the relay",
+            async || {
+                let waiting = "select count(*) from pg_locks where not granted and $1::uuid is not null";
+                let waits = world.number(waiting, sale.id).await > 0;
+                let reading = world.app.stock.read_shard(&sale, 1, 0).await.unwrap();
+                waits || reading.record.permit_until > reading.now
+            },
+        )
+        .await;
+        let struck = sqlx::query("delete from outbox where sale_id = $1").bind(sale.id.0);
+        struck.execute(&mut *relay).await.unwrap();
+        relay.commit().await.unwrap();
+    };
+    let suspected = async {
+        world.app.stock.stop(key(&sale, 1)).await.unwrap();
+        world.app.permits.suspect(key(&sale, 1));
+        within(PATIENCE, "the shard is looked at", async || {
+            flow::permit::reconcile_all(&world.app).await.is_ok()
+        })
+        .await;
+    };
+    tokio::join!(strikes, suspected);
+    sells_again(&world.app, &sale).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 8);
     world.sells_out(&sale).await;
 }
 

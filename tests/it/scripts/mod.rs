@@ -5,6 +5,7 @@ mod ban;
 mod barrier;
 mod bench;
 mod challenge;
+mod cost;
 mod fence;
 mod holds;
 mod look;

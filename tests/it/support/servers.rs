@@ -69,9 +69,17 @@ pub struct FreshRedis {
 }
 
 pub fn fresh_redis() -> FreshRedis {
+    fresh_redis_with(&[])
+}
+
+/// The same, with settings.
+pub fn fresh_redis_with(settings: &[(&str, &str)]) -> FreshRedis {
     let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+    let settings = settings
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     FreshRedis {
-        server: start_redis(folder.path(), Vec::new()),
+        server: start_redis(folder.path(), settings.collect()),
         _folder: folder,
     }
 }
