@@ -195,6 +195,12 @@ impl Cluster {
                 .raw()
                 .call(redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(from).arg(to));
         }
+        // Each begins with an epoch of its own, as `redis-cli --cluster create` has it: a node that makes room for another
+        // of the same epoch would claim the slots again that it has just given away.
+        for (epoch, node) in (1..).zip(&cluster.nodes) {
+            let mut own = redis::cmd("CLUSTER");
+            let _ok: String = node.raw().call(own.arg("SET-CONFIG-EPOCH").arg::<i32>(epoch));
+        }
         for (node, bus) in cluster.nodes.iter().zip(&bus).skip(1) {
             let mut meet = redis::cmd("CLUSTER");
             meet.arg("MEET").arg("127.0.0.1").arg(node.port).arg(*bus);
