@@ -139,7 +139,7 @@ function pageOf(view) {
   }
   lines.push('', 'Run', ...view.run.map(row));
   lines.push('', 'Answers', ...view.outcomes.map(row));
-  lines.push('', `${'Latency in ms'.padEnd(30)}${view.percentiles.map((name) => name.padStart(11)).join('')}`);
+  lines.push('', `${'Latency in ms'.padEnd(32)}${view.percentiles.map((name) => name.padStart(11)).join('')}`);
   for (const [label, times] of view.latencies) {
     lines.push(row([label, view.percentiles.map((field) => times[field].toFixed(2).padStart(11)).join('')]));
   }
@@ -150,5 +150,5 @@ function pageOf(view) {
 }
 
 function row([label, text]) {
-  return `  ${label.padEnd(28)}${text}`;
+  return `  ${label.padEnd(30)}${text}`;
 }
