@@ -413,7 +413,9 @@ async fn watch_state(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
 async fn measure_stock(app: &App, metrics: &Metrics) -> Result<(), Fault> {
     let servers = flow::stats::stock_memory(app).await?;
     metrics.redis_memory.set(servers.iter().sum());
-    metrics.redis_servers.set(i64::try_from(servers.len()).unwrap_or(i64::MAX));
+    metrics
+        .redis_servers
+        .set(i64::try_from(servers.len()).unwrap_or(i64::MAX));
     Ok(())
 }
 
