@@ -405,7 +405,7 @@ impl News {
 /// Looks at what is only known when it is asked for.
 async fn watch_state(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
     // Neither hangs on the server of the other.
-    let (alerts, memory) = tokio::join!(count_alerts(app, metrics), measure_stock(app, metrics));
+    let (alerts, memory) = tokio::join!(count_alerts(app, metrics), Box::pin(measure_stock(app, metrics)));
     memory?;
     alerts
 }
