@@ -25,6 +25,9 @@ use std::time::Duration;
 const LOOKS_MAX: u32 = 6;
 /// How often while they are being told of decisions, before they are rebuilt without knowing.
 const DOUBTS_MAX: u32 = 24;
+/// Before which looks they are told of what was put off: at first, and of what others could not tell meanwhile. Not of more,
+/// since each is a try.
+const HASTENED: [u32; 2] = [1, 4];
 
 /// Reconciles shards of a sale, and notes in the ledger on which server that was done.
 ///
@@ -126,9 +129,11 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         return Ok(damaged);
     }
     drain(app, sale, &whole).await?;
-    app.ledger.hasten(sale.id, &whole).await?;
     let mut open: BTreeSet<u16> = whole.iter().copied().collect();
     for look in 1..=DOUBTS_MAX {
+        if HASTENED.contains(&look) {
+            app.ledger.hasten(sale.id, &whole).await?;
+        }
         release_of(app, sale.id).await?;
         let readings = read(app, sale, &whole, EVENTS_MAX).await?;
         if readings.iter().any(|it| it.record.permit_until > it.now) {
@@ -185,9 +190,11 @@ async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Resu
 
 /// Whether nobody can tell what a shard should hold, because it is being told of decisions: as long as a message is
 /// waiting, it may have been told or not, so a release that Redis has lost may look like one that it has just been told.
-/// The shard was read before and after the books.
+/// The shard was read before and after the books. A restock is told only by who knows the shard to be whole, so it waits for
+/// this.
 fn is_moving(books: &ShardBooks, before: &ShardReading, after: &ShardReading) -> bool {
-    let moves_units = |message: &Message| !matches!(message, Message::State | Message::Ban { .. });
+    let moves_units =
+        |message: &Message| !matches!(message, Message::State | Message::Ban { .. } | Message::Restock { .. });
     before.items != after.items || before.record.epoch != after.record.epoch || books.waiting.iter().any(moves_units)
 }
 

@@ -202,7 +202,8 @@ impl Ledger {
         Ok(Batch { tx, messages })
     }
 
-    /// Makes due at once what has to be told to shards and waits for another try.
+    /// Makes due at once what has to be told to shards and waits for another try; but for restocks, which a shard is not
+    /// told before it is known to be whole.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -211,7 +212,7 @@ impl Ledger {
         sqlx::query!(
             "update outbox set not_before = now() where outbox_id in \
              (select outbox_id from outbox where sale_id = $1 and shard = any($2) and failure is null \
-              and not_before > now() for update skip locked)",
+              and not_before > now() and message->>'kind' <> 'restock' for update skip locked)",
             sale.0,
             &shards
         )
