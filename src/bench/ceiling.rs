@@ -6,7 +6,7 @@ use super::plot::{Plot, Series};
 use super::report::{Goal, Report, Side, Table, cell, grouped, median, ratio};
 use super::resp::{self, Commands, Reply};
 use super::shoppers::{Question, Shoppers, script_calls, sku};
-use super::world::{Plan, Stall, Terms, Used, World, backlog, fill};
+use super::world::{OwnRedis, Plan, Terms, Used, World, backlog, fill};
 use super::{Bench, Options, sql};
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
@@ -70,7 +70,7 @@ struct Stage<'a> {
     world: &'a World,
     shoppers: &'a Shoppers,
     /// Where parts are measured: one that keeps nothing, and one that has everything on disk.
-    parts: [Stall; 2],
+    parts: [OwnRedis; 2],
     database: String,
     all: Plan,
     api: Plan,
@@ -202,7 +202,7 @@ impl Stage<'_> {
     }
 
     /// Pipelined `SET`s a second, of keys that do not repeat.
-    fn set(&self, part: &Stall) -> Result<f64> {
+    fn set(&self, part: &OwnRedis) -> Result<f64> {
         let mut commands = Commands::default();
         for n in 0..self.calls() * 3 {
             commands.add(&[b"SET", format!("key:{n:012}").as_bytes(), b"value"]);
@@ -217,7 +217,7 @@ impl Stage<'_> {
     }
 
     /// Purchases a second by the script alone, of shoppers who have not bought before.
-    fn script(&self, part: &Stall) -> Result<f64> {
+    fn script(&self, part: &OwnRedis) -> Result<f64> {
         let sale = sale();
         self.permit(part, &sale)?;
         let calls = script_calls(&sale, 0..self.calls(), self.salt())?;
@@ -235,7 +235,7 @@ impl Stage<'_> {
     }
 
     /// Loads a sale as the application does, and lets its only shard sell.
-    fn permit(&self, part: &Stall, sale: &Sale) -> Result<()> {
+    fn permit(&self, part: &OwnRedis, sale: &Sale) -> Result<()> {
         let url = part.url()?;
         self.bench.wait_for(async {
             let stock = Stock::connect(&url).await?;
@@ -307,6 +307,10 @@ impl Stage<'_> {
         self.world.sale(self.bench, self.all.address, &self.database, terms)
     }
 
+    fn close(&self, sale: Sale) -> Result<()> {
+        self.world.close(self.bench, self.all.address, &[sale])
+    }
+
     fn purchases(&self, program: &Program, clients: usize) -> Result<(Tally, [Option<f64>; 4])> {
         let sale = self.sale(&Terms::default())?;
         let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
@@ -317,10 +321,10 @@ impl Stage<'_> {
         self.world.drained(self.bench, &sale)?;
         let after = self.world.used(&redis, program.pid());
         self.note_others(&tally, 201, "", &format!("purchases of {clients} clients"));
+        self.close(sale)?;
         // Those of the time that is not counted have cost something as well.
-        let window = self.window.warm + self.window.measured;
-        let purchases = real(tally.count(201, "")) * window.as_secs_f64() / tally.seconds.max(1e-9);
-        Ok((tally, after.micros_since(&before, purchases)))
+        let micros = after.micros_since(&before, tally.of_all_asked(201, ""));
+        Ok((tally, micros))
     }
 
     fn note_others(&self, tally: &Tally, status: u16, code: &str, what: &str) {
@@ -345,6 +349,7 @@ impl Stage<'_> {
         let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
         let tally = self.closed(&question, most(crowds))?;
         self.note_others(&tally, 409, "sold_out", "a sold-out sale");
+        self.close(sale)?;
         Ok(tally.rate(409, "sold_out"))
     }
 
@@ -356,6 +361,7 @@ impl Stage<'_> {
         self.bench.go_on()?;
         self.note_others(&tally, 201, "", &format!("{rate:.0} purchases a second"));
         self.world.drained(self.bench, &sale)?;
+        self.close(sale)?;
         Ok(tally)
     }
 

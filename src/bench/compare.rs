@@ -9,7 +9,7 @@ use super::rivals::{self, Way};
 use super::rush::{Crowd, Rush, rush};
 use super::shoppers::{Purchase, Question, Shoppers, sku};
 use super::sql::{self, Booked};
-use super::world::{Plan, Stall, Terms, World, drained};
+use super::world::{OwnRedis, Plan, Terms, World, drained};
 use super::{Bench, Options};
 use crate::domain::sale::Sale;
 use crate::embedded::Program;
@@ -97,7 +97,7 @@ struct Scarce {
 struct Contender<'a> {
     kind: Kind,
     plan: Plan,
-    redis: &'a Stall,
+    redis: &'a OwnRedis,
     database: String,
 }
 
@@ -108,7 +108,7 @@ struct OnSale {
 }
 
 impl<'a> Contender<'a> {
-    fn new(bench: &Bench, world: &World, redis: &'a Stall, database: &str, kind: Kind) -> Result<Self> {
+    fn new(bench: &Bench, world: &World, redis: &'a OwnRedis, database: &str, kind: Kind) -> Result<Self> {
         let is_ours = matches!(kind, Kind::Ours(_));
         let database = world.database(bench, database, is_ours)?;
         let url = redis.url()?;

@@ -146,6 +146,13 @@ impl Tally {
         found.map_or(0, |(_, _, count)| *count)
     }
 
+    /// How many had this status and code if those outside of the time that counts were like the others.
+    #[must_use]
+    pub fn of_all_asked(&self, status: u16, code: &str) -> f64 {
+        let counted: usize = self.answers.iter().map(|(_, _, count)| count).sum();
+        real(self.asked) * real(self.count(status, code)) / real(counted.max(1))
+    }
+
     /// All answers but these, in words; nothing if there are none.
     #[must_use]
     pub fn others(&self, status: u16, code: &str) -> Option<String> {

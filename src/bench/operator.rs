@@ -92,6 +92,14 @@ impl Operator {
         Ok(())
     }
 
+    /// The sale's stats.
+    ///
+    /// # Errors
+    /// As [`Operator::load`].
+    pub async fn stats(&mut self, sale: &str) -> Result<Value> {
+        self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await
+    }
+
     /// Waits until the ledger has everything; the sale's stats and its audit.
     ///
     /// # Errors
@@ -100,7 +108,7 @@ impl Operator {
         sleep(COUNTED_AFTER).await;
         let until = Instant::now() + DRAIN_MAX;
         loop {
-            let stats = self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await?;
+            let stats = self.stats(sale).await?;
             if stats["undrained_events"] == 0 {
                 let audit = self.ask(false, format!("/v1/admin/sales/{sale}/audit"), None).await?;
                 return Ok((stats, audit));

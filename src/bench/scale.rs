@@ -136,13 +136,7 @@ impl<'a> Stage<'a> {
             .world
             .sales(self.bench, self.all.address, &self.database, terms, sales)?;
         let tally = self.purchases(&sales, terms.items, 0)?;
-        self.bench.wait_for(async {
-            let mut operator = self.world.operator(self.all.address);
-            for sale in &sales {
-                operator.operate(&sale.id.to_string(), "close").await?;
-            }
-            anyhow::Ok(())
-        })?;
+        self.world.close(self.bench, self.all.address, &sales)?;
         Ok(tally)
     }
 
@@ -169,8 +163,8 @@ fn cost(stage: &mut Stage<'_>, program: &Program) -> Result<Cost> {
     let before = stage.world.used(&redis, program.pid());
     let tally = stage.purchases(std::slice::from_ref(&sale), 1, 0)?;
     let after = stage.world.used(&redis, program.pid());
-    let all = stage.window.warm + stage.window.measured;
-    let purchases = real(tally.count(201, "")) * all.as_secs_f64() / tally.seconds.max(1e-9);
+    stage.world.close(stage.bench, stage.all.address, &[sale])?;
+    let purchases = tally.of_all_asked(201, "");
     Ok(Cost {
         a_second: tally.rate(201, ""),
         micros: after.micros_since(&before, purchases),

@@ -66,21 +66,21 @@ impl Default for Secrets {
 }
 
 /// A Redis of the run that can be killed and started again on its files.
-pub struct Stall {
+pub struct OwnRedis {
     dir: PathBuf,
     options: RedisOptions,
     server: Mutex<Option<RedisServer>>,
 }
 
-impl Stall {
+impl OwnRedis {
     fn start(dir: PathBuf, options: RedisOptions) -> Result<Self> {
-        let stall = Self {
+        let redis = Self {
             dir,
             options,
             server: Mutex::default(),
         };
-        stall.restart()?;
-        Ok(stall)
+        redis.restart()?;
+        Ok(redis)
     }
 
     fn ask<T>(&self, what: impl FnOnce(&RedisServer) -> T) -> Result<T> {
@@ -168,7 +168,7 @@ impl Plan {
 pub struct World {
     // Before the folder, because what is in it must have ended when it goes.
     /// The Redis that is sold from; everything on disk before it answers.
-    pub redis: Stall,
+    pub redis: OwnRedis,
     postgres: PostgresServer,
     /// The run's secrets.
     pub secrets: Secrets,
@@ -188,7 +188,7 @@ impl World {
             settings: vec![("max_connections".to_owned(), "300".to_owned())],
         };
         Ok(Self {
-            redis: Stall::start(dir.join("sold-from"), RedisOptions::default())?,
+            redis: OwnRedis::start(dir.join("sold-from"), RedisOptions::default())?,
             postgres: PostgresServer::start(&dir, &postgres)?,
             secrets: Secrets::default(),
             folder,
@@ -205,7 +205,7 @@ impl World {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<Stall> {
+    pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
         let options = RedisOptions {
             durable: is_durable,
             settings: settings
@@ -214,7 +214,7 @@ impl World {
                 .collect(),
             ..RedisOptions::default()
         };
-        Stall::start(self.dir().join(name), options)
+        OwnRedis::start(self.dir().join(name), options)
     }
 
     /// The URL of the database that is there from the start.
@@ -319,6 +319,20 @@ impl World {
         })
     }
 
+    /// Closes sales, so that nobody keeps them selling while something else is measured.
+    ///
+    /// # Errors
+    /// When that is refused.
+    pub fn close(&self, bench: &Bench, address: SocketAddr, sales: &[Sale]) -> Result<()> {
+        bench.wait_for(async {
+            let mut operator = self.operator(address);
+            for sale in sales {
+                operator.operate(&sale.id.to_string(), "close").await?;
+            }
+            Ok(())
+        })
+    }
+
     /// Waits until the ledger has everything of a sale that is sold from the world's own Redis.
     ///
     /// # Errors
@@ -383,7 +397,7 @@ pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
 ///
 /// # Errors
 /// When that takes too long.
-pub fn drained(bench: &Bench, redis: &Stall, sale: &Sale) -> Result<()> {
+pub fn drained(bench: &Bench, redis: &OwnRedis, sale: &Sale) -> Result<()> {
     let mut redis = redis.connect()?;
     bench.poll("the ledger catches up", DRAIN_MAX, || {
         Ok((backlog(&mut redis, sale)? == 0).then_some(()))

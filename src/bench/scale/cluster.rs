@@ -5,7 +5,7 @@ use crate::bench::load::{self, real};
 use crate::bench::machine::processor_seconds_of;
 use crate::bench::report::ratio;
 use crate::bench::shoppers::Question;
-use crate::bench::world::{Stall, Terms, free_port};
+use crate::bench::world::{OwnRedis, Terms, free_port};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use std::time::Duration;
 const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
 /// Shards of the sale: four for each.
 const SHARDS: u16 = 12;
+/// How long the ledger may take to catch up.
+const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// How long they may take to find each other.
 const MEET_MAX: Duration = Duration::from_secs(30);
 
@@ -40,7 +42,7 @@ pub(super) fn measure(stage: &mut Stage<'_>) -> Result<OnCluster> {
         ..Terms::default()
     };
     let sale = stage.world.sale(bench, plan.address, &database, &terms)?;
-    let pids = nodes.iter().map(Stall::pid).collect::<Result<Vec<_>>>()?;
+    let pids = nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
     let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
     let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
     stage.salt += 1;
@@ -49,17 +51,21 @@ pub(super) fn measure(stage: &mut Stage<'_>) -> Result<OnCluster> {
     let tally = bench.wait_for(asking)?;
     bench.go_on()?;
     let mut operator = stage.world.operator(plan.address);
-    let (_, audit) = bench.wait_for(operator.count(&sale.id.to_string()))?;
+    let id = sale.id.to_string();
+    bench.poll("the ledger catches up", DRAIN_MAX, || {
+        let stats = bench.wait_for(operator.stats(&id))?;
+        Ok((stats["undrained_events"] == 0).then_some(()))
+    })?;
+    let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
+    let (_, audit) = bench.wait_for(operator.count(&id))?;
     if audit["balanced"] != true {
         bail!("the books of the sale are not even: {audit}");
     }
-    let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
     program.stop();
     if let Some(others) = tally.others(201, "") {
         bench.say(&format!("also {others}"));
     }
-    let all = stage.window.warm + stage.window.measured;
-    let purchases = real(tally.count(201, "")) * all.as_secs_f64() / tally.seconds.max(1e-9);
+    let purchases = tally.of_all_asked(201, "");
     let spent: Vec<f64> = after_each
         .iter()
         .zip(&before_each)
@@ -76,7 +82,7 @@ pub(super) fn measure(stage: &mut Stage<'_>) -> Result<OnCluster> {
 }
 
 /// The nodes, and the URL of the cluster.
-fn start(stage: &Stage<'_>) -> Result<(Vec<Stall>, String)> {
+fn start(stage: &Stage<'_>) -> Result<(Vec<OwnRedis>, String)> {
     let mut nodes = Vec::new();
     let mut ports = Vec::new();
     for (number, slots) in SLOTS.iter().enumerate() {
