@@ -32,7 +32,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Connections to Postgres: measured on two cores, more of them sell no more.
+/// Connections to Postgres: sixteen for each of two cores, so that many wait for one commit together.
 const CONNECTIONS: u32 = 32;
 /// How long anything behind a request may take: the client waits for two seconds.
 const CALL_MAX: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! A cluster of three primaries on this machine: does a purchase cost there what it costs on one Redis?
 
 use super::{Cost, Stage};
-use crate::bench::load::{self, real};
+use crate::bench::load;
 use crate::bench::machine::processor_seconds_of;
 use crate::bench::report::ratio;
 use crate::bench::shoppers::Question;
