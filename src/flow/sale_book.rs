@@ -41,6 +41,17 @@ pub struct SaleBook {
     doubts: DefaultDirectRateLimiter,
 }
 
+/// What is known of a sale's id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// There is such a sale, or nobody has looked yet which there are.
+    Known,
+    /// It may have been created a moment ago.
+    New,
+    /// Nobody has it.
+    Nothing,
+}
+
 /// Every sale that there is, as of the last look; nothing before the first.
 #[derive(Default)]
 struct Known {
@@ -88,16 +99,16 @@ impl SaleBook {
         Ok(())
     }
 
-    /// Whether it is certain that nobody has this id, or not worth a look.
-    fn is_nothing(&self, id: SaleId) -> bool {
+    /// What is known of an id.
+    fn standing(&self, id: SaleId) -> Standing {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.newest.is_none() || known.ids.contains(&id) {
-            return false;
+            return Standing::Known;
         }
         let made = id.0.get_timestamp().map(|at| at.to_unix().0);
         let made = made.and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
         let is_new = made.is_some_and(|made| (Utc::now() - made).abs() < NEW);
-        !is_new || self.doubts.check().is_err()
+        if is_new { Standing::New } else { Standing::Nothing }
     }
 
     /// The same for a sale's number.
@@ -129,12 +140,24 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        if self.is_nothing(id) {
+        let standing = self.standing(id);
+        if standing == Standing::Nothing {
             return Ok(None);
         }
-        let read = async { self.ledger.sale(id).await.map(|sale| sale.map(Arc::new)) };
+        let read = async {
+            // Many who ask for one that is new at the same moment are one look.
+            if standing == Standing::New && self.doubts.check().is_err() {
+                return Ok(None);
+            }
+            self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
+        };
         let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
         if let Some(sale) = &sale {
+            if standing == Standing::New {
+                let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+                known.ids.insert(sale.id);
+                known.numbers.insert(sale.number);
+            }
             self.remember(sale).await;
         }
         Ok(sale)

@@ -48,6 +48,11 @@ async fn sales_items_and_orders_that_do_not_exist_are_answered_from_memory() {
     let app = TestApp { instance, environment };
     let client: &Client = &app;
     let id = app.load_sale(&sale()).await;
+    // A crowd comes for what another instance has created this moment: more than are looked for in a second, but one id.
+    let new = app.another("api").create_sale(&sale()).await;
+    for answer in join_all((0..4 * DOUBTS).map(|_| client.buy("ada", &new, "k", 1))).await {
+        answer.no(409, "sale_not_open");
+    }
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     app.order("ada", &order).await.ok(200);
     let raw = Raw::connect(&redis.server.url());

@@ -1025,7 +1025,8 @@ async fn a_release_that_was_lost_is_not_taken_for_one_that_was_just_told() {
             PATIENCE,
             "the shard was found whole, or somebody waits for the relay",
             async || {
-                let waiting = "select count(*) from pg_locks where not granted and $1::uuid is not null";
+                let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                           and datname = current_database() and $1::uuid is not null";
                 let waits = world.number(waiting, sale.id).await > 0;
                 let reading = world.app.stock.read_shard(&sale, 1, 0).await.unwrap();
                 waits || reading.record.permit_until > reading.now
