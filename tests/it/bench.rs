@@ -126,6 +126,7 @@ fn a_trial_of_the_ceiling_measures_every_part() {
 }
 
 #[test]
+#[ignore = "kills servers beside load for half a minute, on a machine of its own: cargo test --test it -- --ignored bench::"]
 fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     let report = Trial::of("compare", &["--quick"]).run("compare");
     let table = &report["tables"][0];
