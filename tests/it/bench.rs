@@ -125,9 +125,8 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     assert_eq!(columns(&report["tables"][0]), ["what", "a second", "lowest", "highest"]);
 }
 
-#[test]
-#[ignore = "kills servers beside load for half a minute, on a machine of its own: cargo test --test it -- --ignored bench::"]
-fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
+/// A trial of the comparison kills servers beside load for half a minute, so it is run with the measurements.
+pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     let report = Trial::of("compare", &["--quick"]).run("compare");
     let table = &report["tables"][0];
     assert_eq!(
