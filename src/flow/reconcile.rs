@@ -4,7 +4,8 @@
 //! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
-use super::audit::{shard_differences, units_add_up};
+use super::audit::shard_differences;
+use super::balance::is_even;
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
 use super::{App, bans};
@@ -155,26 +156,15 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
                 open.remove(&reading.shard);
             }
         }
-        // What moved between shards shows only where all of them can be read.
-        let balanced = open.is_empty()
-            && (!damaged.is_empty()
-                || if whole.iter().copied().eq(0..sale.shards) {
-                    units_add_up(sale, &books, &readings)
-                } else {
-                    adds_up(app, sale).await?
-                });
-        if balanced {
-            break;
-        }
-        if look == LOOKS_MAX {
-            damaged.extend(if open.is_empty() {
-                whole.iter().copied().collect()
-            } else {
-                open
-            });
+        if open.is_empty() || look == LOOKS_MAX {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20) * look).await;
+    }
+    damaged.extend(open);
+    // What moved between shards, or was granted, shows only in all of them together; what is rebuilt comes right by it.
+    if damaged.is_empty() && !is_even(app, sale).await? {
+        damaged.extend(whole);
     }
     Ok(damaged)
 }
@@ -240,17 +230,4 @@ async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTre
         }
     }
     Ok(damaged)
-}
-
-/// Whether all shards together account for what the sale owns. The others sell meanwhile, so what they have drained and
-/// decided is not compared: it moves no units in or out of a shard.
-async fn adds_up(app: &App, sale: &Sale) -> Result<bool, Fault> {
-    let books = app.ledger.books(sale.id, sale.shards).await?;
-    let shards = (0..sale.shards).map(|shard| app.stock.read_shard(sale, shard, 0));
-    match try_join_all(shards).await {
-        Ok(readings) => Ok(units_add_up(sale, &books, &readings)),
-        // Shards that others reconcile.
-        Err(Fault::Incomplete(_)) => Ok(true),
-        Err(fault) => Err(fault),
-    }
 }
