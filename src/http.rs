@@ -4,9 +4,12 @@
 pub mod admin;
 pub mod alerts;
 pub mod challenges;
+pub mod docs;
 pub mod extract;
+pub mod file;
 pub mod gateway;
 pub mod health;
+pub mod openapi;
 pub mod orders;
 pub mod problem;
 pub mod request_id;
@@ -192,76 +195,103 @@ impl Weather {
     }
 }
 
+/// A route's method, as the table says it, in the words of HTTP and of the framework.
+macro_rules! method {
+    (name get) => { "GET" };
+    (name stream) => { "GET" };
+    (name post) => { "POST" };
+    (name patch) => { "PATCH" };
+    // Whoever may ask for an answer may ask for its head.
+    (allow get) => { "GET, HEAD" };
+    // Not HEAD: an answer without an end has no length to tell of.
+    (allow stream) => { "GET" };
+    (allow $other:ident) => { method!(name $other) };
+    (route $resource:expr, get $handler:path) => {
+        $resource.route(web::get().to($handler)).route(web::head().to($handler))
+    };
+    (route $resource:expr, stream $handler:path) => { $resource.route(web::get().to($handler)) };
+    (route $resource:expr, $other:ident $handler:path) => { $resource.route(web::$other().to($handler)) };
+}
+
 /// A path and what answers it; anything else that is asked of it is told what it answers.
 macro_rules! resource {
-    ($path:literal, get $get:path) => {
-        resource!(@ $path, "GET, HEAD").route(web::get().to($get)).route(web::head().to($get))
-    };
-    ($path:literal, post $post:path) => {
-        resource!(@ $path, "POST").route(web::post().to($post))
-    };
-    ($path:literal, get $get:path, post $post:path) => {
-        resource!(@ $path, "GET, HEAD, POST")
-            .route(web::get().to($get))
-            .route(web::head().to($get))
-            .route(web::post().to($post))
-    };
-    (@ $path:literal, $allow:literal) => {
-        web::resource($path)
-            .default_service(web::to(|| async { Err::<&str, _>(Problem::method_not_allowed($allow)) }))
+    ($path:literal, $first:ident $handler:path $(, $other:ident $other_handler:path)*) => {{
+        let allow = concat!(method!(allow $first) $(, ", ", method!(allow $other))*);
+        let resource = web::resource($path)
+            .default_service(web::to(move || async move { Err::<&str, _>(Problem::method_not_allowed(allow)) }));
+        let resource = method!(route resource, $first $handler);
+        $(let resource = method!(route resource, $other $other_handler);)*
+        resource
+    }};
+}
+
+/// The table of routes: under a scope, each path with its methods and what answers them. HEAD goes with GET, but not with a
+/// stream.
+macro_rules! routes {
+    ($($scope:ident $prefix:literal { $($path:literal: $($method:ident $handler:path),+;)+ })+) => {
+        /// Every route: its path, and the method that it is asked by.
+        pub const ROUTES: &[(&str, &str)] = &[$($($((concat!($prefix, $path), method!(name $method)),)+)+)+];
+
+        $(fn $scope(config: &mut ServiceConfig) {
+            config$(.service(resource!($path, $($method $handler),+)))+;
+        })+
     };
 }
 
-/// Every route.
+routes! {
+    for_machines "" {
+        "/healthz": get health::healthz;
+        "/readyz": get health::readyz;
+        "/metrics": get health::metrics;
+        "/openapi.json": get openapi::document;
+        "/docs": get docs::page;
+        "/docs/reference.css": get docs::style;
+        "/v1/webhooks/payments": post webhooks::payments;
+    }
+    for_operators "/v1/admin" {
+        "/sales": get admin::list_sales, post admin::create_sale;
+        "/sales/{id}": get admin::show_sale;
+        "/sales/{id}/preload": post admin::preload;
+        "/sales/{id}/open": post admin::open;
+        "/sales/{id}/pause": post admin::pause;
+        "/sales/{id}/resume": post admin::resume;
+        "/sales/{id}/close": post admin::close;
+        "/sales/{id}/restock": post admin::restock;
+        "/sales/{id}/stats": get admin::stats;
+        "/sales/{id}/audit": get admin::audit;
+        "/sales/{id}/rebuild": post admin::rebuild;
+        "/orders/{id}": get admin::show_order;
+        "/payments": get admin::list_payments;
+        "/alerts": get admin::list_alerts;
+        "/alerts/stream": stream alerts::stream;
+        "/bans": get admin::list_bans, post admin::ban;
+        "/bans/lift": post admin::lift_ban;
+        "/guards": get admin::show_guards, patch admin::change_guards;
+    }
+    for_shoppers "/v1" {
+        "/sales": get sales::list;
+        "/sales/{id}": get sales::show;
+        "/sales/{id}/orders": post orders::purchase;
+        "/sales/{id}/tokens": post orders::hand_out_token;
+        "/sales/{id}/waiting-room": post waiting_room::ask;
+        "/sales/{id}/waiting-room/events": get waiting_room::follow;
+        "/challenges": post challenges::pose;
+        "/orders": get orders::list;
+        "/orders/{id}": get orders::show;
+        "/orders/{id}/cancel": post orders::cancel;
+    }
+}
+
+/// Registers every route.
 pub fn configure(config: &mut ServiceConfig) {
     let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
+    let operators = web::scope("/v1/admin").configure(for_operators);
+    let shoppers = web::scope("/v1")
+        .wrap(from_fn(gateway::gateway))
+        .configure(for_shoppers);
     config
-        .service(resource!("/healthz", get health::healthz))
-        .service(resource!("/readyz", get health::readyz))
-        .service(resource!("/metrics", get health::metrics))
-        .service(resource!("/v1/webhooks/payments", post webhooks::payments))
-        .service(
-            web::scope("/v1/admin")
-                .service(resource!("/sales", get admin::list_sales, post admin::create_sale))
-                .service(resource!("/sales/{id}", get admin::show_sale))
-                .service(resource!("/sales/{id}/preload", post admin::preload))
-                .service(resource!("/sales/{id}/open", post admin::open))
-                .service(resource!("/sales/{id}/pause", post admin::pause))
-                .service(resource!("/sales/{id}/resume", post admin::resume))
-                .service(resource!("/sales/{id}/close", post admin::close))
-                .service(resource!("/sales/{id}/restock", post admin::restock))
-                .service(resource!("/sales/{id}/stats", get admin::stats))
-                .service(resource!("/sales/{id}/audit", get admin::audit))
-                .service(resource!("/sales/{id}/rebuild", post admin::rebuild))
-                .service(resource!("/orders/{id}", get admin::show_order))
-                .service(resource!("/payments", get admin::list_payments))
-                .service(resource!("/alerts", get admin::list_alerts))
-                // Not HEAD: an answer without an end has no length to tell of.
-                .service(resource!(@ "/alerts/stream", "GET").route(web::get().to(alerts::stream)))
-                .service(resource!("/bans", get admin::list_bans, post admin::ban))
-                .service(resource!("/bans/lift", post admin::lift_ban))
-                .service(
-                    resource!(@ "/guards", "GET, HEAD, PATCH")
-                        .route(web::get().to(admin::show_guards))
-                        .route(web::head().to(admin::show_guards))
-                        .route(web::patch().to(admin::change_guards)),
-                )
-                .default_service(nowhere()),
-        )
-        .service(
-            web::scope("/v1")
-                .wrap(from_fn(gateway::gateway))
-                .service(resource!("/sales", get sales::list))
-                .service(resource!("/sales/{id}", get sales::show))
-                .service(resource!("/sales/{id}/orders", post orders::purchase))
-                .service(resource!("/sales/{id}/tokens", post orders::hand_out_token))
-                .service(resource!("/sales/{id}/waiting-room", post waiting_room::ask))
-                .service(resource!("/sales/{id}/waiting-room/events", get waiting_room::follow))
-                .service(resource!("/challenges", post challenges::pose))
-                .service(resource!("/orders", get orders::list))
-                .service(resource!("/orders/{id}", get orders::show))
-                .service(resource!("/orders/{id}/cancel", post orders::cancel))
-                .default_service(nowhere()),
-        )
+        .configure(for_machines)
+        .service(operators.default_service(nowhere()))
+        .service(shoppers.default_service(nowhere()))
         .default_service(nowhere());
 }

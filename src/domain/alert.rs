@@ -3,6 +3,7 @@
 use super::ids::UserId;
 use super::{time, webhook};
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(3600);
 
 /// What has happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertKind {
     /// An account looks at sales very often.
@@ -44,7 +45,7 @@ impl AlertKind {
 }
 
 /// An alert.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alert {
     /// Its number: later ones have greater ones.
     pub id: i64,
@@ -60,7 +61,7 @@ pub struct Alert {
 }
 
 /// An alert, and what has become of telling a webhook of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListedAlert {
     /// The alert.
     #[serde(flatten)]

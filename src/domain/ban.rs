@@ -3,10 +3,11 @@
 use super::ids::UserId;
 use super::time;
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Who banned an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BannedBy {
     /// An operator.
@@ -35,7 +36,7 @@ impl BannedBy {
 }
 
 /// An account that is or was banned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Ban {
     /// Whose.
     pub user: UserId,

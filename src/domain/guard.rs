@@ -1,5 +1,6 @@
 //! Guards: what stands between a crowd and a sale, and what operators may change of it while instances run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -55,18 +56,23 @@ impl Layer {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $name:ident)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident up to $max:expr;)*) => {
         /// The guards of one instance. Rates are requests a second; 0 is off.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
         pub struct GuardSettings {
             $($(#[doc = $doc])+ pub $name: u32,)*
         }
 
         /// What operators have set over the configuration: what is absent is as configured.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct GuardChanges {
-            $($(#[doc = $doc])+ #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u32>,)*
+            $(
+                $(#[doc = $doc])+
+                #[serde(skip_serializing_if = "Option::is_none")]
+                #[schemars(range(max = $max))]
+                pub $name: Option<u32>,
+            )*
         }
 
         impl GuardSettings {
@@ -81,25 +87,25 @@ macro_rules! settings {
 
 settings! {
     /// What one client address may ask of an instance; an IPv6 client has a /64.
-    address_rate
+    address_rate up to RATE_MAX;
     /// What an instance takes, unless it adapts.
-    instance_rate
+    instance_rate up to RATE_MAX;
     /// What all instances take together.
-    shared_rate
+    shared_rate up to RATE_MAX;
     /// The least that an adaptive instance takes.
-    adaptive_min_rate
+    adaptive_min_rate up to RATE_MAX;
     /// The most that an adaptive instance takes; 0 leaves it at `instance_rate`.
-    adaptive_max_rate
+    adaptive_max_rate up to RATE_MAX;
     /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
-    adaptive_latency_ms
+    adaptive_latency_ms up to u32::MAX;
     /// With more purchases than this being answered at once, too.
-    adaptive_in_flight
+    adaptive_in_flight up to u32::MAX;
     /// An account that looks at sales more often than this within a minute is told to the operators.
-    browsing_alert_above
+    browsing_alert_above up to u32::MAX;
     /// One that looks more often than this is banned, and its tokens are no longer taken.
-    browsing_ban_above
+    browsing_ban_above up to u32::MAX;
     /// For so long, in seconds.
-    browsing_ban_seconds
+    browsing_ban_seconds up to u32::MAX;
 }
 
 /// A setting that cannot be.

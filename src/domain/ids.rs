@@ -1,13 +1,22 @@
 //! Names of things, parsed once at the edge so that nothing inside has to check them again.
 
 use hmac::{Hmac, Mac};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use siphasher::sip::SipHasher24;
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hasher;
 use std::str::FromStr;
 use uuid::Uuid;
+
+/// The most bytes of a shopper's id.
+pub const USER_MAX: usize = 128;
+/// The most characters of an idempotency key.
+pub const KEY_MAX: usize = 64;
+/// The most characters of a SKU.
+const SKU_MAX: usize = 64;
 
 /// Why a text is not the name it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +143,7 @@ impl FromStr for UserId {
     type Err = NotAName;
     fn from_str(text: &str) -> Result<Self, NotAName> {
         // A NUL is UTF-8, but Postgres stores no text with one.
-        if text.is_empty() || text.len() > 128 || text.contains('\0') {
+        if text.is_empty() || text.len() > USER_MAX || text.contains('\0') {
             return Err(NotAName("a user id has 1 to 128 bytes and no NUL"));
         }
         Ok(Self(text.to_owned()))
@@ -156,7 +165,7 @@ impl IdempotencyKey {
 impl FromStr for IdempotencyKey {
     type Err = NotAName;
     fn from_str(text: &str) -> Result<Self, NotAName> {
-        if text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        if text.is_empty() || text.len() > KEY_MAX || !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(NotAName("Idempotency-Key must be 1 to 64 printable ASCII characters"));
         }
         Ok(Self(text.to_owned()))
@@ -180,7 +189,7 @@ impl FromStr for Sku {
     type Err = NotAName;
     fn from_str(text: &str) -> Result<Self, NotAName> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if text.is_empty() || text.len() > 64 || !text.bytes().all(allowed) {
+        if text.is_empty() || text.len() > SKU_MAX || !text.bytes().all(allowed) {
             return Err(NotAName("a sku is 1 to 64 of A-Z a-z 0-9 . _ -"));
         }
         Ok(Self(text.to_owned()))
@@ -191,6 +200,48 @@ impl fmt::Display for Sku {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Says of a name, for programs, what its `from_str` takes.
+macro_rules! described {
+    ($($name:ident $schema:expr;)*) => {$(
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    )*};
+}
+
+described! {
+    SaleId json_schema!({"type": "string", "format": "uuid"});
+    OrderId json_schema!({"type": "string", "format": "uuid"});
+    UserId json_schema!({
+        "type": "string",
+        "description": format!("1 to {USER_MAX} bytes of UTF-8, no NUL."),
+        "minLength": 1,
+        "maxLength": USER_MAX,
+        "pattern": r"^[^\u0000]*$",
+    });
+    IdempotencyKey json_schema!({
+        "type": "string",
+        "description": "Printable ASCII.",
+        "minLength": 1,
+        "maxLength": KEY_MAX,
+        "pattern": "^[ -~]*$",
+    });
+    Sku json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": SKU_MAX,
+        "pattern": "^[A-Za-z0-9._-]*$",
+    });
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::time;
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
 /// Where an order stands. It leaves `Reserved` once, and no other state is ever left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
     /// Units are held for the shopper until the deadline.
@@ -80,7 +81,7 @@ impl FromStr for OrderState {
 }
 
 /// An order as its owner sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Order {
     /// Its id.
     pub id: OrderId,

@@ -3,6 +3,7 @@
 use super::ids::OrderId;
 use super::time;
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A payment that has succeeded at the provider.
@@ -29,7 +30,7 @@ impl Payment {
 }
 
 /// What became of a payment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentOutcome {
     /// The order is paid.
@@ -59,7 +60,7 @@ impl PaymentOutcome {
 }
 
 /// A payment as it was recorded, for operators.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RecordedPayment {
     /// The provider's id.
     pub payment_id: String,

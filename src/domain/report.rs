@@ -5,6 +5,7 @@ use super::sale::SaleState;
 use super::time;
 use super::waiting_room::RoomCount;
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -66,7 +67,7 @@ impl Counters {
 }
 
 /// Where an item's units are, over all shards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ItemStats {
     /// The item.
     pub sku: Sku,
@@ -83,7 +84,7 @@ pub struct ItemStats {
 }
 
 /// One shard at a glance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ShardStats {
     /// Its number.
     pub shard: u16,
@@ -100,7 +101,7 @@ pub struct ShardStats {
 }
 
 /// How many orders the ledger has in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OrderCounts {
     /// Held.
     pub reserved: i64,
@@ -115,7 +116,7 @@ pub struct OrderCounts {
 }
 
 /// What needs an operator's eye.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alerts {
     /// Events that could not be taken in; their orders are revoked, as far as it can be told which they are.
     pub dead_letters: i64,
@@ -130,7 +131,7 @@ pub struct Alerts {
 }
 
 /// What a rebuilding came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Rebuilt {
     /// The sale.
     pub sale_id: SaleId,
@@ -143,7 +144,7 @@ pub struct Rebuilt {
 }
 
 /// A sale in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Stats {
     /// The sale.
     pub sale_id: SaleId,
@@ -170,7 +171,7 @@ pub struct Stats {
 }
 
 /// One item's units on both sides.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ItemAudit {
     /// The item.
     pub sku: Sku,
@@ -183,7 +184,7 @@ pub struct ItemAudit {
 }
 
 /// What Redis counts of an item.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StockSide {
     /// Free to sell.
     pub available: i64,
@@ -200,7 +201,7 @@ pub struct StockSide {
 }
 
 /// What Postgres counts of an item.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LedgerSide {
     /// Kept for reserved orders.
     pub held: i64,
@@ -213,7 +214,7 @@ pub struct LedgerSide {
 }
 
 /// Every unit of a sale on both sides.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Audit {
     /// The sale.
     pub sale_id: SaleId,

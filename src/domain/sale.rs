@@ -4,6 +4,7 @@ use super::ids::{SaleId, Sku};
 use super::sale_guards::SaleGuards;
 use super::time::{self, Millis};
 use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -14,9 +15,32 @@ use std::str::FromStr;
 pub const STOCK_MAX: i64 = 1_000_000_000;
 /// The most items in one sale.
 pub const ITEMS_MAX: usize = 1000;
+/// The most shards that a sale's stock is spread over.
+const SHARDS_MAX: i64 = 256;
+/// The longest that a hold lasts, in seconds: a day.
+const PAYMENT_WINDOW_MAX: i64 = 86_400;
+/// The most requests that a shopper's window lets through.
+const RATE_LIMIT_MAX: i64 = 100_000;
+/// The longest window, in milliseconds: a day.
+const RATE_WINDOW_MAX: i64 = 86_400_000;
+/// The highest price of a unit. With the largest quantity, an amount stays below 2^53, which every JSON reader keeps
+/// exactly.
+const PRICE_MAX: i64 = 10_000_000_000;
+/// The most units of an item that one shopper may be allowed.
+const PER_USER_LIMIT_MAX: i64 = 100_000;
+/// The most characters of a name for people.
+const NAME_MAX: usize = 200;
+/// What a name for people looks like: no control characters, and not only white space.
+const NAME_PATTERN: &str = concat!(
+    r"^[^\u0000-\u001f\u007f-\u009f]*",
+    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+);
+/// What a currency looks like.
+const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
 
 /// A sale's state as everybody sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
     /// Created; no stock is loaded.
@@ -173,7 +197,7 @@ impl Transition {
 }
 
 /// What a sale's acknowledgement of a purchase means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// The script ran; with `appendfsync always` the disk has it.
@@ -206,7 +230,7 @@ impl FromStr for Durability {
 }
 
 /// An exact sliding window: so many requests in any so many milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PurchaseRate {
     /// Requests that a window lets through, 1 to 100,000.
@@ -216,7 +240,7 @@ pub struct PurchaseRate {
 }
 
 /// One product in a sale.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Item {
     /// Its SKU, unique in the sale.
     pub sku: Sku,
@@ -233,7 +257,7 @@ pub struct Item {
 }
 
 /// A sale as the ledger has it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Sale {
     /// Its id.
     pub id: SaleId,
@@ -321,40 +345,74 @@ impl Sale {
 pub struct InvalidSale(pub String);
 
 /// A sale as an operator asks for it, not checked yet.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(description = "A sale as an operator asks for it.")]
 pub struct SaleRequest {
+    /// Its name for people: not only white space, no control characters.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
+    /// When it starts to sell, in the years 1970 to 9999.
     starts_at: DateTime<Utc>,
+    /// When it stops, after `starts_at`.
     ends_at: DateTime<Utc>,
+    /// How many shards hold its stock.
     #[serde(default = "default_shards")]
+    #[schemars(range(min = 1, max = SHARDS_MAX))]
     shards: i64,
+    /// How long a hold lasts, in seconds.
     #[serde(default = "default_payment_window")]
+    #[schemars(range(min = 1, max = PAYMENT_WINDOW_MAX))]
     payment_window_seconds: i64,
+    /// How often one shopper may ask.
     #[serde(default = "default_purchase_rate")]
     purchase_rate: RateRequest,
+    /// What an acknowledgement means.
     #[serde(default = "default_durability")]
+    #[schemars(with = "Durability")]
     durability: String,
+    /// What it asks of its shoppers. What is left out is as the instance is configured.
     #[serde(default)]
+    #[schemars(with = "SaleGuards")]
     guards: Map<String, Value>,
+    /// What is sold. Each SKU is there once.
+    #[schemars(length(min = 1, max = ITEMS_MAX))]
     items: Vec<ItemRequest>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+/// An exact sliding window: so many requests in any so many milliseconds.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RateRequest {
+    /// Requests that a window lets through.
+    #[schemars(range(min = 1, max = RATE_LIMIT_MAX))]
     limit: i64,
+    /// The window's length in milliseconds.
+    #[schemars(range(min = 1, max = RATE_WINDOW_MAX))]
     window_ms: i64,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(description = "One product in a sale.")]
 struct ItemRequest {
+    /// Its SKU, unique in the sale.
+    #[schemars(with = "Sku")]
     sku: String,
+    /// Its name for people, as the sale's.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
+    /// Price of one unit in the currency's minor unit.
+    #[schemars(range(min = 0, max = PRICE_MAX))]
     price_minor: i64,
+    /// ISO 4217.
+    #[schemars(regex(pattern = CURRENCY_PATTERN))]
     currency: String,
+    /// Units that the sale owns.
+    #[schemars(range(min = 0, max = STOCK_MAX))]
     stock: i64,
+    /// Units that one shopper may hold and own.
+    #[schemars(range(min = 1, max = PER_USER_LIMIT_MAX))]
     per_user_limit: i64,
 }
 
@@ -408,9 +466,9 @@ fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Res
 
 fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
     let length = value.chars().count();
-    if value.trim().is_empty() || length > 200 || value.chars().any(char::is_control) {
+    if value.trim().is_empty() || length > NAME_MAX || value.chars().any(char::is_control) {
         return Err(InvalidSale(format!(
-            "{field} must be 1 to 200 characters, none of them a control character"
+            "{field} must be 1 to {NAME_MAX} characters, none of them a control character"
         )));
     }
     Ok(value.to_owned())
@@ -459,11 +517,21 @@ impl SaleRequest {
             name: text("name", &self.name)?,
             starts_at,
             ends_at,
-            shards: bounded("shards", self.shards, 1, 256)?,
-            payment_window_seconds: bounded("payment_window_seconds", self.payment_window_seconds, 1, 86_400)?,
+            shards: bounded("shards", self.shards, 1, SHARDS_MAX)?,
+            payment_window_seconds: bounded(
+                "payment_window_seconds",
+                self.payment_window_seconds,
+                1,
+                PAYMENT_WINDOW_MAX,
+            )?,
             purchase_rate: PurchaseRate {
-                limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, 100_000)?,
-                window_ms: bounded("purchase_rate.window_ms", self.purchase_rate.window_ms, 1, 86_400_000)?,
+                limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, RATE_LIMIT_MAX)?,
+                window_ms: bounded(
+                    "purchase_rate.window_ms",
+                    self.purchase_rate.window_ms,
+                    1,
+                    RATE_WINDOW_MAX,
+                )?,
             },
             durability,
             guards: usual
@@ -487,11 +555,15 @@ impl ItemRequest {
                 .parse()
                 .map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
             name: text(&format!("{at}.name"), &self.name)?,
-            // With the largest quantity, an amount stays below 2^53, which every JSON reader keeps exactly.
-            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, 10_000_000_000)?,
+            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, PRICE_MAX)?,
             currency: self.currency,
             stock: bounded(&format!("{at}.stock"), self.stock, 0, STOCK_MAX)?,
-            per_user_limit: bounded(&format!("{at}.per_user_limit"), self.per_user_limit, 1, 100_000)?,
+            per_user_limit: bounded(
+                &format!("{at}.per_user_limit"),
+                self.per_user_limit,
+                1,
+                PER_USER_LIMIT_MAX,
+            )?,
         })
     }
 }

@@ -1,15 +1,24 @@
 //! What a sale asks of its shoppers before it sells to them. A sale that does not say goes by what the instance that
 //! creates it is configured with.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
 /// The most that a guard may ask for in seconds: a day.
 const DAY: u32 = 86_400;
+/// The most hashes of one attempt at a proof of work.
+const PROOF_COST_MAX: u32 = 1_000_000;
+/// The most unpaid holds that a limit on them may let through.
+const HOLDS_MAX: u32 = 100_000;
+/// The most shoppers a second that a waiting room admits.
+const ADMISSIONS_MAX: u32 = 1_000_000;
+/// The shortest admission, in seconds.
+const ADMISSION_SECONDS_MIN: u32 = 10;
 
 /// What has to be solved before a purchase token is handed out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChallengeKind {
     /// Nothing.
@@ -22,27 +31,33 @@ pub enum ChallengeKind {
 }
 
 /// The guards of one sale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(inline)]
 pub struct SaleGuards {
-    /// Whether a purchase needs a token that was handed out for it ([`super::purchase_token`]).
+    /// Whether a purchase needs a token that was handed out for it.
     pub purchase_token: bool,
-    /// What such a token is handed out for.
+    /// What such a token is handed out for; anything but `none` needs `purchase_token`.
     pub challenge: ChallengeKind,
     /// How much a proof of work costs: hashes of one attempt, 1 to 1,000,000, each of them SHA-256 of the one before. A
     /// shopper needs 1 to 256 attempts, 128 on average, so this times 128 hashes; posing it takes an instance two
     /// attempts.
+    #[schemars(range(min = 1, max = PROOF_COST_MAX))]
     pub proof_cost: u32,
     /// Unpaid holds that one account may have at a time; 0 is as many as it likes.
+    #[schemars(range(max = HOLDS_MAX))]
     pub holds_max: u32,
     /// How long an account may not buy after a hold that it did not pay, in seconds; twice as long after each further one,
     /// a day at most, until it pays for one. 0 is off.
+    #[schemars(range(max = DAY))]
     pub unpaid_cooldown_seconds: u32,
     /// Whether shoppers wait their turn before they may buy.
     pub waiting_room: bool,
     /// How many shoppers a second are admitted at the most, over the whole sale: 1 to 1,000,000.
+    #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
     pub admissions_per_second: u32,
     /// How long an admission lasts, in seconds: 10 to 86,400.
+    #[schemars(range(min = ADMISSION_SECONDS_MIN, max = DAY))]
     pub admission_seconds: u32,
 }
 
@@ -95,11 +110,11 @@ impl SaleGuards {
 
     fn check(&self) -> Result<(), WrongGuards> {
         let ranges = [
-            ("proof_cost", self.proof_cost, 1, 1_000_000),
-            ("holds_max", self.holds_max, 0, 100_000),
+            ("proof_cost", self.proof_cost, 1, PROOF_COST_MAX),
+            ("holds_max", self.holds_max, 0, HOLDS_MAX),
             ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
-            ("admissions_per_second", self.admissions_per_second, 1, 1_000_000),
-            ("admission_seconds", self.admission_seconds, 10, DAY),
+            ("admissions_per_second", self.admissions_per_second, 1, ADMISSIONS_MAX),
+            ("admission_seconds", self.admission_seconds, ADMISSION_SECONDS_MIN, DAY),
         ];
         if let Some((name, value, low, high)) = ranges
             .into_iter()

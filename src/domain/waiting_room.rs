@@ -10,6 +10,7 @@ use super::sale::SaleSecret;
 use super::time::Millis;
 use super::token_keys::TokenKeys;
 use hmac::{Hmac, Mac};
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::Sha256;
 
@@ -60,7 +61,7 @@ pub struct Place {
 }
 
 /// How many shoppers are in a waiting room.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RoomCount {
     /// Those who wait.
     pub waiting: i64,

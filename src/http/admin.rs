@@ -6,9 +6,10 @@ use super::problem::{Code, Problem};
 use super::views::{AdminSale, Page, PageQuery};
 use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
-use crate::domain::ids::{SaleId, UserId};
+use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::Order;
 use crate::domain::payment::PaymentOutcome;
+use crate::domain::report::ShardStats;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
@@ -17,7 +18,10 @@ use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::{Data, Query};
 use chrono::{DateTime, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
 
 async fn view(api: &Api, sale: Sale) -> AdminSale {
     AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
@@ -79,11 +83,33 @@ pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> R
     Ok(HttpResponse::Ok().json(view(&api, sale).await))
 }
 
+/// A sale that has been preloaded: its own `shards`, how many there are, give way to what each of them holds.
 #[derive(Serialize)]
-struct Preloaded {
+pub(super) struct Preloaded {
     #[serde(flatten)]
     sale: AdminSale,
-    shards: Vec<crate::domain::report::ShardStats>,
+    sale_id: SaleId,
+    shards: Vec<ShardStats>,
+}
+
+impl JsonSchema for Preloaded {
+    fn schema_name() -> Cow<'static, str> {
+        "PreloadedSale".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = AdminSale::json_schema(generator);
+        let sale_id = generator.subschema_for::<SaleId>();
+        let shards = generator.subschema_for::<Vec<ShardStats>>();
+        schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.insert("sale_id".to_owned(), sale_id.to_value());
+            properties.insert("shards".to_owned(), shards.to_value());
+        }
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.push("sale_id".into());
+        }
+        schema
+    }
 }
 
 /// `POST /v1/admin/sales/{id}/preload`
@@ -101,11 +127,13 @@ pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
     let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
     let shards = readings.iter().map(flow::stats::shard_stats).collect();
     let view = view(&api, (*sale).clone()).await;
-    let mut body = serde_json::to_value(Preloaded { sale: view, shards }).unwrap_or_default();
-    if let Some(fields) = body.as_object_mut() {
-        fields.insert("sale_id".to_owned(), id.to_string().into());
-    }
-    Ok(HttpResponse::Ok().json(body))
+    let preloaded = Preloaded {
+        sale: view,
+        sale_id: id,
+        shards,
+    };
+    // As a value, where the later of two members of a name takes the place of the earlier.
+    Ok(HttpResponse::Ok().json(serde_json::to_value(preloaded).unwrap_or_default()))
 }
 
 async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
@@ -134,10 +162,14 @@ macro_rules! transitions {
 transitions! { open Open pause Pause resume Resume close Close }
 
 /// The body of a restock.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestockBody {
+    /// Which item.
+    #[schemars(with = "Sku")]
     sku: String,
+    /// Units to add, or, if negative, to take back. Not 0.
+    #[schemars(range(min = -STOCK_MAX, max = STOCK_MAX), extend("not" = {"const": 0}))]
     quantity: i64,
 }
 
@@ -230,8 +262,11 @@ pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
     }
 }
 
-#[derive(Serialize)]
-struct OwnedOrder {
+/// An order, and whose it is.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct OwnedOrder {
+    /// Whose it is.
+    #[schemars(with = "UserId")]
     user: String,
     #[serde(flatten)]
     order: Order,
@@ -252,12 +287,18 @@ pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -
     }))
 }
 
-#[derive(Serialize)]
-struct Guards {
+/// The guards of the instance that answers.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Guards {
+    /// As it was configured.
     configured: GuardSettings,
+    /// What operators have set over that, for all instances.
     changed: GuardChanges,
+    /// Both together.
     effective: GuardSettings,
+    /// Requests a second that the instance takes now; 0 is all.
     rate: u32,
+    /// Purchases that it is answering now.
     in_flight: u32,
 }
 
@@ -307,9 +348,13 @@ pub async fn change_guards(
 }
 
 /// Which alerts are asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct AlertsQuery {
+    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
+    #[schemars(range(max = u32::MAX))]
     limit: Option<u32>,
+    /// Only those before the one with this id: the list begins with the newest.
+    #[schemars(range(min = i64::MIN, max = i64::MAX))]
     starting_after: Option<i64>,
 }
 
@@ -334,13 +379,26 @@ pub async fn list_alerts(
     Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
 }
 
+/// What a reason looks like: not only white space, no NUL.
+const REASON_PATTERN: &str = concat!(
+    r"^[^\u0000]*",
+    r"[^\u0000\u0009-\u000d\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000]*$"
+);
+
 /// The body of a ban.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BanBody {
+    /// Whose account.
+    #[schemars(with = "UserId")]
     user: String,
+    /// Why: not only white space, no NUL.
+    #[schemars(length(min = 1, max = REASON_MAX), regex(pattern = REASON_PATTERN))]
     reason: String,
+    /// Until when, which must lie ahead; for ever if it is left out.
     until: Option<DateTime<Utc>>,
+    /// Whether the account's tokens are no longer taken.
     #[serde(default)]
     end_sessions: bool,
 }
@@ -348,7 +406,7 @@ pub struct BanBody {
 impl BanBody {
     fn check(self) -> Result<NewBan, Problem> {
         let reason = self.reason.trim();
-        if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.contains('\0') {
+        if reason.is_empty() || self.reason.chars().count() > REASON_MAX || reason.contains('\0') {
             return Err(Problem::invalid(format!(
                 "reason must have 1 to {REASON_MAX} characters"
             )));
@@ -383,9 +441,11 @@ pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Resu
 }
 
 /// Whose ban is lifted.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LiftBody {
+    /// Whose account.
+    #[schemars(with = "UserId")]
     user: String,
 }
 
@@ -403,9 +463,13 @@ pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -
 }
 
 /// Which bans are asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct BansQuery {
+    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
+    #[schemars(range(max = u32::MAX))]
     limit: Option<u32>,
+    /// Only those after this account.
+    #[schemars(with = "Option<UserId>")]
     starting_after: Option<String>,
 }
 
@@ -430,10 +494,22 @@ pub async fn list_bans(
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
 }
 
+/// What payments can be asked for by: what became of them. Those that came again are not recorded again.
+const LISTED: [PaymentOutcome; 4] = [
+    PaymentOutcome::RefundDue,
+    PaymentOutcome::Unmatched,
+    PaymentOutcome::Pending,
+    PaymentOutcome::Applied,
+];
+
 /// Which payments are asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct PaymentsQuery {
+    /// What became of them; `refund_due` if it is left out.
+    #[schemars(extend("enum" = LISTED))]
     outcome: Option<String>,
+    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
+    #[schemars(range(max = u32::MAX))]
     limit: Option<u32>,
 }
 
@@ -448,13 +524,7 @@ pub async fn list_payments(
 ) -> Result<HttpResponse, Problem> {
     let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let wanted = query.outcome.as_deref().unwrap_or("refund_due");
-    let known = [
-        PaymentOutcome::RefundDue,
-        PaymentOutcome::Unmatched,
-        PaymentOutcome::Pending,
-        PaymentOutcome::Applied,
-    ];
-    let outcome = known.into_iter().find(|outcome| outcome.as_str() == wanted);
+    let outcome = LISTED.into_iter().find(|outcome| outcome.as_str() == wanted);
     let outcome = outcome
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
     let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);

@@ -12,16 +12,70 @@ use actix_web::HttpResponse;
 use actix_web::web::Data;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::json;
+use chrono::{DateTime, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What a challenge is asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChallengeBody {
+    /// The sale that asks for one.
+    #[schemars(with = "SaleId")]
     sale_id: String,
+}
+
+/// A challenge, to be answered once within five minutes.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(rename = "Challenge")]
+pub(super) enum Posed {
+    /// Letters to read.
+    Captcha {
+        /// The challenge's id.
+        id: Uuid,
+        /// A PNG as a `data:` URL.
+        image: String,
+        /// Until when it may be answered.
+        #[schemars(with = "DateTime<Utc>")]
+        expires_at: String,
+    },
+    /// Some seconds of computing.
+    ProofOfWork {
+        /// The challenge's id.
+        id: Uuid,
+        /// What ALTCHA's widget takes.
+        #[schemars(schema_with = "described")]
+        altcha: Box<altcha::Challenge>,
+        /// Until when it may be answered.
+        #[schemars(with = "DateTime<Utc>")]
+        expires_at: String,
+    },
+}
+
+/// What a shopper needs of a proof of work: that of ALTCHA has more, which this server never sends.
+fn described(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["parameters"],
+        "properties": {
+            "parameters": {
+                "type": "object",
+                "required": ["algorithm", "cost", "keyLength", "keyPrefix", "nonce", "salt"],
+                "properties": {
+                    "algorithm": {"type": "string"},
+                    "cost": {"type": "integer", "minimum": 1},
+                    "keyLength": {"type": "integer", "minimum": 1},
+                    "keyPrefix": {"type": "string"},
+                    "nonce": {"type": "string"},
+                    "salt": {"type": "string"},
+                },
+            },
+        },
+    })
 }
 
 /// `POST /v1/challenges`
@@ -57,10 +111,8 @@ pub async fn pose(
     Ok(HttpResponse::Created().json(match shown {
         Shown::Captcha(png) => {
             let image = format!("data:image/png;base64,{}", STANDARD.encode(png));
-            json!({"id": id, "kind": "captcha", "image": image, "expires_at": expires_at})
+            Posed::Captcha { id, image, expires_at }
         }
-        Shown::ProofOfWork(altcha) => {
-            json!({"id": id, "kind": "proof_of_work", "altcha": altcha, "expires_at": expires_at})
-        }
+        Shown::ProofOfWork(altcha) => Posed::ProofOfWork { id, altcha, expires_at },
     }))
 }

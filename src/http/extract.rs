@@ -16,8 +16,17 @@ use std::str::FromStr;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
+/// The name that a client gives a request, the same on every retry.
+pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+/// What `POST /v1/sales/{id}/tokens` has given out.
+pub const PURCHASE_TOKEN: &str = "X-Purchase-Token";
+/// What a waiting room has given out.
+pub const ADMISSION: &str = "X-Admission";
+/// The last event of a stream that a client has.
+pub const LAST_EVENT_ID: &str = "Last-Event-ID";
+
 /// The largest body.
-const BODY_MAX: usize = 16 * 1024;
+pub(super) const BODY_MAX: usize = 16 * 1024;
 /// The longest that a client may take to send it.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
@@ -176,7 +185,7 @@ from_head!(Operator, |request: &HttpRequest| {
 });
 
 from_head!(Key, |request: &HttpRequest| {
-    let key = single(request.headers(), "Idempotency-Key")?;
+    let key = single(request.headers(), IDEMPOTENCY_KEY)?;
     let key = key.ok_or_else(|| {
         Problem::new(
             Code::IdempotencyKeyMissing,
@@ -191,13 +200,13 @@ from_head!(Key, |request: &HttpRequest| {
 from_head!(Shown, |request: &HttpRequest| {
     let header = |name| single(request.headers(), name).map(|token| token.map(str::to_owned));
     Ok(Shown {
-        purchase_token: header("X-Purchase-Token")?,
-        admission: header("X-Admission")?,
+        purchase_token: header(PURCHASE_TOKEN)?,
+        admission: header(ADMISSION)?,
     })
 });
 
 from_head!(LastEvent, |request: &HttpRequest| {
-    let id = single(request.headers(), "Last-Event-ID")?.filter(|id| !id.is_empty());
+    let id = single(request.headers(), LAST_EVENT_ID)?.filter(|id| !id.is_empty());
     let number = id.map(|id| id.parse().ok().filter(|number| *number >= 0));
     match number {
         None => Ok(LastEvent(None)),

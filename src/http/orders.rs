@@ -7,7 +7,7 @@ use super::problem::{Code, Problem};
 use super::views::Page;
 use crate::domain::challenge::Solving;
 use crate::domain::guard::Layer;
-use crate::domain::ids::{IdempotencyKey, SaleId};
+use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::order::CancelOutcome;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
 use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
@@ -20,18 +20,25 @@ use crate::metrics::Outcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::{Data, Query};
-use chrono::Utc;
-use serde::Deserialize;
-use serde_json::json;
+use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+/// Says of an answer that it is that of an earlier request with the same key.
+pub(super) const REPLAYED: &str = "Idempotency-Replayed";
+
 /// The body of a purchase.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PurchaseBody {
+    /// Which item.
+    #[schemars(with = "Sku")]
     sku: String,
+    /// How many units.
+    #[schemars(range(min = 1, max = QUANTITY_MAX))]
     quantity: i64,
 }
 
@@ -136,7 +143,7 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
             let mut response = HttpResponse::Ok();
             response
                 .insert_header((LOCATION, location))
-                .insert_header(("Idempotency-Replayed", "true"));
+                .insert_header((REPLAYED, "true"));
             return Ok(response.json(order));
         }
         PurchaseOutcome::KeyReused => Problem::new(
@@ -182,19 +189,35 @@ fn milliseconds(wait: Millis) -> Duration {
 }
 
 /// What a purchase token is asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
+    /// The `Idempotency-Key` that the purchase will have.
+    #[schemars(with = "IdempotencyKey")]
     idempotency_key: String,
+    /// The answer to a challenge, where the sale asks for one.
     challenge: Option<AnswerBody>,
 }
 
 /// The answer to a challenge.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerBody {
+    /// The challenge's id.
     id: String,
+    /// The letters of a captcha, or the counter that a proof of work asks for.
     answer: String,
+}
+
+/// A purchase token, and until when it is good.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PurchaseToken")]
+pub(super) struct HandedOut {
+    /// What to send as `X-Purchase-Token`, with the same `Idempotency-Key`.
+    token: String,
+    /// Until when.
+    #[schemars(with = "DateTime<Utc>")]
+    expires_at: String,
 }
 
 /// `POST /v1/sales/{id}/tokens`
@@ -247,7 +270,7 @@ pub async fn hand_out_token(
     };
     let token = api.token_keys.sign(&bound, expires_at);
     let expires_at = time::format(&from_millis(expires_at * 1000));
-    Ok(HttpResponse::Created().json(json!({"token": token, "expires_at": expires_at})))
+    Ok(HttpResponse::Created().json(HandedOut { token, expires_at }))
 }
 
 /// `GET /v1/orders/{id}`
@@ -262,8 +285,10 @@ pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPa
 }
 
 /// Which orders are asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct ListQuery {
+    /// Which sale's orders.
+    #[schemars(with = "SaleId", required)]
     sale_id: Option<String>,
 }
 

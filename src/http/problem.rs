@@ -6,30 +6,42 @@ use crate::domain::sale::SaleState;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
-use serde::Serialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
+
+/// How problems are written.
+pub const PROBLEM_JSON: &str = "application/problem+json";
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:literal $title:literal)*) => {
         /// What went wrong, for programs.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $title] $code,)*
         }
 
         impl Code {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$code),*];
+
             /// The code as it is sent.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$code => $name,)* }
             }
 
-            const fn status(self) -> u16 {
+            /// The status that it is answered with.
+            #[must_use]
+            pub const fn status(self) -> u16 {
                 match self { $(Self::$code => $status,)* }
             }
 
-            const fn title(self) -> &'static str {
+            /// What it means.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
                 match self { $(Self::$code => $title,)* }
             }
         }
@@ -72,13 +84,39 @@ pub struct Problem {
     allow: Option<&'static str>,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl JsonSchema for Code {
+    fn schema_name() -> Cow<'static, str> {
+        "Code".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "What went wrong, for programs.",
+            "enum": Self::ALL,
+        })
+    }
+}
+
+/// An answer that says no (RFC 9457).
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(super) struct Body<'a> {
+    /// The code as a path, relative to the server.
     r#type: String,
+    /// What the code means, the same in every answer with it.
     title: &'a str,
+    /// The answer's status.
     status: u16,
+    /// What is wrong in this case.
     detail: &'a str,
-    code: &'a str,
+    code: Code,
+    /// The sale's state, where that is what is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     sale_state: Option<SaleState>,
 }
@@ -157,6 +195,18 @@ impl Problem {
     pub const fn code(&self) -> Code {
         self.code
     }
+
+    /// As it is sent.
+    pub(super) fn body(&self) -> Body<'_> {
+        Body {
+            r#type: format!("/problems/{}", self.code.as_str()),
+            title: self.code.title(),
+            status: self.status_code().as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            sale_state: self.sale_state,
+        }
+    }
 }
 
 impl From<Fault> for Problem {
@@ -209,16 +259,8 @@ impl ResponseError for Problem {
         if let Some(allow) = self.allow {
             response.insert_header((ALLOW, allow));
         }
-        let body = Body {
-            r#type: format!("/problems/{}", self.code.as_str()),
-            title: self.code.title(),
-            status: status.as_u16(),
-            detail: &self.detail,
-            code: self.code.as_str(),
-            sale_state: self.sale_state,
-        };
         response
-            .content_type("application/problem+json")
-            .body(serde_json::to_vec(&body).unwrap_or_default())
+            .content_type(PROBLEM_JSON)
+            .body(serde_json::to_vec(&self.body()).unwrap_or_default())
     }
 }

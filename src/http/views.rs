@@ -1,16 +1,18 @@
 //! How sales look from outside.
 
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
 use crate::domain::sale_guards::ChallengeKind;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::stats::Glance;
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A page of a list.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub struct Page<T> {
     /// What is on it.
     pub data: Vec<T>,
@@ -19,9 +21,10 @@ pub struct Page<T> {
 }
 
 /// Which page is asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct PageQuery {
-    /// At most so many, 1 to 100.
+    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
+    #[schemars(range(max = u32::MAX))]
     pub limit: Option<u32>,
     /// Only those after the one with this id.
     pub starting_after: Option<SaleId>,
@@ -46,11 +49,13 @@ impl<T> Page<T> {
 }
 
 /// A sale as operators see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct AdminSale {
     #[serde(flatten)]
     sale: Sale,
+    /// Its state at `server_time`.
     state: SaleState,
+    /// Redis's clock.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
 }
@@ -68,7 +73,7 @@ impl AdminSale {
 }
 
 /// How much of an item is left, coarsely.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Availability {
     /// More than a tenth.
@@ -79,39 +84,60 @@ pub enum Availability {
     SoldOut,
 }
 
-#[derive(Serialize)]
+/// One product in a sale, as shoppers see it.
+#[derive(Serialize, JsonSchema)]
 struct PublicItem {
+    /// Its SKU, unique in the sale.
+    #[schemars(with = "Sku")]
     sku: String,
+    /// Its name for people.
     name: String,
+    /// Price of one unit in the currency's minor unit.
     price_minor: i64,
+    /// ISO 4217.
     currency: String,
+    /// Units that one shopper may hold and own.
     per_user_limit: u32,
+    /// How much of it is left.
     availability: Availability,
 }
 
 /// What a shopper has to bring along.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct PublicGuards {
+    /// Whether shoppers wait their turn: a purchase needs `X-Admission`.
     waiting_room: bool,
+    /// Whether a purchase needs `X-Purchase-Token`.
     purchase_token: bool,
+    /// What has to be solved for such a token.
     challenge: ChallengeKind,
 }
 
 /// A sale as shoppers see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct PublicSale {
+    /// Its id.
     id: SaleId,
+    /// Its name for people.
     name: String,
+    /// Its state at `server_time`.
     state: SaleState,
+    /// When it starts to sell.
     #[serde(serialize_with = "time::serialize")]
     starts_at: DateTime<Utc>,
+    /// When it stops.
     #[serde(serialize_with = "time::serialize")]
     ends_at: DateTime<Utc>,
+    /// Redis's clock, for a countdown.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
+    /// How long a hold lasts, in seconds.
     payment_window_seconds: u32,
+    /// How often one shopper may ask.
     purchase_rate: PurchaseRate,
+    /// What a shopper has to bring along.
     guards: PublicGuards,
+    /// What is sold.
     items: Vec<PublicItem>,
 }
 

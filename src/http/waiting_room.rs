@@ -14,7 +14,9 @@ use crate::flow::waiting_room::{WaitOutcome, wait};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CacheControl, CacheDirective};
 use actix_web::web::{Bytes, Data, Query};
+use chrono::{DateTime, Utc};
 use futures_util::stream::unfold;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -35,28 +37,63 @@ const ASK_AGAIN_MAX: i64 = 15;
 const WAIT_MAX: Millis = 86_400_000;
 
 /// What a place is asked for with.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Asking {
+    /// The last ticket that the shopper was given for this sale. One that is not good is as good as none.
     ticket: Option<String>,
 }
 
+/// Where a shopper stands.
+#[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// He waits.
+    Waiting,
+    /// He waits, and nothing is free; what is held may come back.
+    SoldOut,
+    /// It is his turn.
+    Admitted,
+    /// The sale is over.
+    Closed,
+}
+
+impl State {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::SoldOut => "sold_out",
+            Self::Admitted => "admitted",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// How a shopper stands, as he is told.
-#[derive(Serialize, Clone, PartialEq)]
+#[derive(Serialize, Clone, PartialEq, JsonSchema)]
 pub struct Standing {
-    state: &'static str,
+    /// Where he stands.
+    state: State,
+    /// His place: 1 is the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
+    /// How many wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<i64>,
+    /// When it is his turn, at the speed of the last seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimated_wait_seconds: Option<i64>,
+    /// What keeps his place, should the line be lost: send it with the next question.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
+    /// What to send as `X-Admission` with a purchase.
     #[serde(skip_serializing_if = "Option::is_none")]
     admission: Option<String>,
+    /// Until when the admission is good.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
     expires_at: Option<String>,
+    /// When to ask again.
     #[serde(skip_serializing_if = "Option::is_none")]
     ask_again_seconds: Option<i64>,
 }
@@ -117,9 +154,9 @@ pub async fn follow(
         let Some(standing) = follower.next().await? else {
             return Some((Ok::<_, Infallible>(Bytes::from_static(b":\n\n")), Some(follower)));
         };
-        let is_last = matches!(standing.state, "admitted" | "closed");
+        let is_last = matches!(standing.state, State::Admitted | State::Closed);
         let data = serde_json::to_string(&standing).ok()?;
-        let event = format!("event: {}\ndata: {data}\n\n", standing.state);
+        let event = format!("event: {}\ndata: {data}\n\n", standing.state.as_str());
         // If the line is lost meanwhile, he comes back to the place that he was told.
         let ticket = standing.ticket.as_deref();
         let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.user));
@@ -205,7 +242,7 @@ impl Follower {
             }
             let _ending = timeout(GLANCE_EVERY, self.api.ending.cancelled()).await;
             let is_due = Instant::now() >= ask_at;
-            let is_as_told = |sold_out: bool| (told.state == "sold_out") == sold_out;
+            let is_as_told = |sold_out: bool| (told.state == State::SoldOut) == sold_out;
             if !is_due && self.is_sold_out().await.is_none_or(is_as_told) {
                 continue;
             }
@@ -231,7 +268,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
         .await?;
     let turn = match outcome {
         WaitOutcome::Turn(turn) => turn,
-        WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing("closed")),
+        WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing(State::Closed)),
         WaitOutcome::NotOpen(state) => return Err(Problem::sale_not_open(state)),
         WaitOutcome::Full => {
             gateway::count(api, Some(sale), Layer::WaitingRoom);
@@ -252,7 +289,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
         Turn::Admitted { until } => Standing {
             admission: Some(api.token_keys.admit(sale, user, until / 1000)),
             expires_at: Some(time::format(&from_millis(until / 1000 * 1000))),
-            ..nothing("admitted")
+            ..nothing(State::Admitted)
         },
         Turn::Waiting {
             place,
@@ -271,13 +308,13 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
                 ask_again_seconds: Some(
                     wait_seconds.map_or(ASK_AGAIN_MAX, |wait| (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
                 ),
-                ..nothing(if sold_out { "sold_out" } else { "waiting" })
+                ..nothing(if sold_out { State::SoldOut } else { State::Waiting })
             }
         }
     })
 }
 
-const fn nothing(state: &'static str) -> Standing {
+const fn nothing(state: State) -> Standing {
     Standing {
         state,
         position: None,

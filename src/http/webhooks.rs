@@ -10,29 +10,56 @@ use crate::metrics::Outcome;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The only event that is known.
+const SUCCEEDED: &str = "payment.succeeded";
+/// The most bytes of what the provider calls something by.
+const NAME_MAX: usize = 255;
+/// The most bytes of a currency.
+const CURRENCY_MAX: usize = 16;
+/// What Postgres can store of a text.
+const NO_NUL: &str = r"^[^\u0000]*$";
+
 /// The body of a webhook.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Event {
+#[schemars(rename = "PaymentEvent")]
+pub(super) struct Event {
+    /// What has happened.
+    #[schemars(extend("const" = SUCCEEDED))]
     r#type: String,
+    /// When it happened at the provider.
     #[serde(rename = "timestamp")]
     _timestamp: DateTime<Utc>,
+    /// The payment.
     data: PaymentBody,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PaymentMade")]
 struct PaymentBody {
+    /// The provider's id for the payment, unique for ever: 1 to 255 bytes of UTF-8, no NUL.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     payment_id: String,
+    /// The order that was paid. Money for what is no order is recorded all the same.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     order_id: String,
+    /// How much, in the currency's minor unit.
+    #[schemars(range(min = 0, max = i64::MAX))]
     amount_minor: i64,
+    /// ISO 4217, if all is well: 1 to 16 bytes of UTF-8, no NUL.
+    #[schemars(length(min = 1, max = CURRENCY_MAX), regex(pattern = NO_NUL))]
     currency: String,
 }
 
-#[derive(Serialize)]
-struct Answer {
+/// What became of a payment.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PaymentAnswer")]
+pub(super) struct Answer {
+    /// What became of it.
     outcome: PaymentOutcome,
 }
 
@@ -76,8 +103,8 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
 
 impl Event {
     fn check(self, webhook_id: &str) -> Result<Payment, Problem> {
-        if self.r#type != "payment.succeeded" {
-            return Err(Problem::invalid("type must be payment.succeeded"));
+        if self.r#type != SUCCEEDED {
+            return Err(Problem::invalid(format!("type must be {SUCCEEDED}")));
         }
         let PaymentBody {
             payment_id,
@@ -86,8 +113,10 @@ impl Event {
             currency,
         } = self.data;
         let name = |field: &str, text: &str| {
-            if text.is_empty() || text.len() > 255 || text.contains('\0') {
-                return Err(Problem::invalid(format!("{field} must be 1 to 255 bytes without NUL")));
+            if text.is_empty() || text.len() > NAME_MAX || text.contains('\0') {
+                return Err(Problem::invalid(format!(
+                    "{field} must be 1 to {NAME_MAX} bytes without NUL"
+                )));
             }
             Ok(text.to_owned())
         };
@@ -95,8 +124,10 @@ impl Event {
             return Err(Problem::invalid("data.amount_minor must not be negative"));
         }
         // Whatever else the provider says was paid is money: it is recorded and shown to an operator.
-        if currency.is_empty() || currency.len() > 16 || currency.contains('\0') {
-            return Err(Problem::invalid("data.currency must be 1 to 16 bytes without NUL"));
+        if currency.is_empty() || currency.len() > CURRENCY_MAX || currency.contains('\0') {
+            return Err(Problem::invalid(format!(
+                "data.currency must be 1 to {CURRENCY_MAX} bytes without NUL"
+            )));
         }
         Ok(Payment {
             payment_id: name("data.payment_id", &payment_id)?,

@@ -1,0 +1,307 @@
+//! The reference page: the document, to be read. It needs no script and nothing from elsewhere.
+
+use super::file::File;
+use super::openapi::{Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command};
+use super::problem::Code;
+use actix_web::{HttpRequest, HttpResponse};
+use maud::{DOCTYPE, Markup, html};
+use serde_json::Value;
+use std::sync::LazyLock;
+
+static PAGE: LazyLock<File> = LazyLock::new(|| File::new(render(&REFERENCE).into_string(), "text/html; charset=utf-8"));
+static STYLE: LazyLock<File> =
+    LazyLock::new(|| File::new(include_str!("docs/reference.css"), "text/css; charset=utf-8"));
+
+/// How deep members of members are told.
+const DEPTH_MAX: usize = 4;
+
+/// `GET /docs`
+pub async fn page(request: HttpRequest) -> HttpResponse {
+    PAGE.answer(&request)
+}
+
+/// `GET /docs/reference.css`
+pub async fn style(request: HttpRequest) -> HttpResponse {
+    STYLE.answer(&request)
+}
+
+fn render(reference: &Reference) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Flashsale API" }
+                link rel="stylesheet" href="/docs/reference.css";
+            }
+            body {
+                a.skip href="#content" { "Skip to the content" }
+                header {
+                    h1 { "Flashsale API" }
+                    p { "Version " (env!("CARGO_PKG_VERSION")) ". For programs: " a href="/openapi.json" { "/openapi.json" } ", OpenAPI 3.1." }
+                }
+                nav aria-label="Contents" { (contents(reference)) }
+                main #content {
+                    @for (heading, texts) in chapters() {
+                        section id=(anchor(heading)) {
+                            h2 { (heading) }
+                            @for text in &texts { p { (worded(text)) } }
+                            @if heading == "Problems" { (codes()) }
+                        }
+                    }
+                    section #examples {
+                        h2 { "Examples" }
+                        p { "The commands below run as they stand in a shell that knows these. A click marks all of one." }
+                        pre tabindex="0" { code { (VARIABLES) } }
+                    }
+                    @for group in Group::ALL {
+                        section id=(anchor(group.name())) {
+                            h2 { (group.name()) }
+                            p { (group.description()) }
+                            @for operation in of(reference, group) { (operation_section(reference, operation)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of(reference: &Reference, group: Group) -> impl Iterator<Item = &Operation> {
+    reference.operations.iter().filter(move |it| it.group == group)
+}
+
+fn contents(reference: &Reference) -> Markup {
+    html! {
+        ul {
+            @for (heading, _) in chapters() { li { a href={ "#" (anchor(heading)) } { (heading) } } }
+            li { a href="#examples" { "Examples" } }
+            @for group in Group::ALL {
+                li {
+                    a href={ "#" (anchor(group.name())) } { (group.name()) }
+                    ul {
+                        @for operation in of(reference, group) { li { a href={ "#" (operation.id) } { (operation.summary) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn anchor(heading: &str) -> String {
+    heading.to_lowercase().replace(' ', "-")
+}
+
+/// A text whose words in backticks are code.
+fn worded(text: &str) -> Markup {
+    html! {
+        @for (part, at) in text.split('`').zip(0..) {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+fn codes() -> Markup {
+    html! {
+        div.wide tabindex="0" {
+            table {
+                thead { tr { th { "Code" } th { "Status" } th { "Meaning" } } }
+                tbody {
+                    @for code in Code::ALL {
+                        tr { td { code { (code.as_str()) } } td { (code.status()) } td { (code.title()) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
+    html! {
+        article id=(operation.id) {
+            h3 { (operation.summary) }
+            p.route { span.method { (operation.method.to_uppercase()) } " " code { (operation.path) } }
+            p.who { (allowed(operation.who)) }
+            @if !operation.description.is_empty() { p { (worded(operation.description)) } }
+            @if !operation.parameters.is_empty() { h4 { "Parameters" } (parameters(&operation.parameters)) }
+            @if let Some(body) = &operation.body { h4 { "Body" } (members(reference, &body.schema)) }
+            h4 { "Answers" }
+            dl {
+                @for answer in &operation.answers {
+                    dt { (answer.status) }
+                    dd {
+                        p {
+                            (answer.description)
+                            @for header in &answer.headers { " " code { (header.name) } ": " (worded(header.description)) }
+                        }
+                        @if answer.kind == Some("application/json") && !answer.schema.is_null() {
+                            details { summary { "Members" } (members(reference, &answer.schema)) }
+                        }
+                        @if let Some(example) = &answer.example {
+                            details { summary { "Example" } pre tabindex="0" { code { (pretty(example)) } } }
+                        }
+                    }
+                }
+                @for (status, codes) in operation.problems() {
+                    dt { (status) }
+                    dd { ul.codes { @for code in codes { li { code { (code.as_str()) } " " (code.title()) } } } }
+                }
+            }
+            h4 { "Example" }
+            pre tabindex="0" { code { (command(operation)) } }
+        }
+    }
+}
+
+const fn allowed(who: Who) -> &'static str {
+    match who {
+        Who::Anybody => "Anybody may ask.",
+        Who::Visitor => "Anybody may ask; with a shopper's token the look is counted.",
+        Who::Shopper => "With a shopper's token.",
+        Who::Operator => "With the operators' key.",
+        Who::Provider => "With the payment provider's signature.",
+    }
+}
+
+fn parameters(all: &[Parameter]) -> Markup {
+    html! {
+        div.wide tabindex="0" {
+            table {
+                thead { tr { th { "Name" } th { "In" } th { "What" } } }
+                tbody {
+                    @for it in all {
+                        tr {
+                            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
+                            td { (it.place) }
+                            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The members of an object and of what is in them.
+fn members(reference: &Reference, schema: &Value) -> Markup {
+    let mut rows = Vec::new();
+    collect(reference, schema, "", 0, &mut rows);
+    html! {
+        div.wide tabindex="0" {
+            table {
+                thead { tr { th { "Member" } th { "What" } } }
+                tbody {
+                    @for row in &rows {
+                        tr {
+                            td { code { (row.name) } @if row.is_required { " " span.required { "required" } } }
+                            td { (worded(&row.description)) " " span.bounds { (bounds(&row.schema)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Row {
+    name: String,
+    is_required: bool,
+    description: String,
+    schema: Value,
+}
+
+/// What a schema refers to, if it does.
+fn resolved<'a>(reference: &'a Reference, schema: &'a Value) -> &'a Value {
+    let name = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
+    name.and_then(|name| reference.schemas.get(name)).unwrap_or(schema)
+}
+
+fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, rows: &mut Vec<Row>) {
+    let schema = resolved(reference, schema);
+    if depth > DEPTH_MAX {
+        return;
+    }
+    for kind in ["oneOf", "anyOf", "allOf"] {
+        for alternative in schema[kind].as_array().into_iter().flatten() {
+            collect(reference, alternative, before, depth, rows);
+        }
+    }
+    let required = schema["required"].as_array();
+    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+        let is_required = required.is_some_and(|all| all.iter().any(|it| it == name));
+        let name = format!("{before}{name}");
+        if rows.iter().any(|row| row.name == name) {
+            continue;
+        }
+        let inside = resolved(reference, member);
+        let said = member["description"]
+            .as_str()
+            .or_else(|| inside["description"].as_str());
+        rows.push(Row {
+            name: name.clone(),
+            is_required,
+            description: said.unwrap_or_default().replace('\n', " "),
+            schema: inside.clone(),
+        });
+        collect(reference, inside, &format!("{name}."), depth + 1, rows);
+        if let Some(items) = inside.get("items") {
+            collect(reference, items, &format!("{name}[]."), depth + 1, rows);
+        }
+    }
+}
+
+/// What a value may be, in a few words.
+fn bounds(schema: &Value) -> String {
+    let mut words = Vec::new();
+    match &schema["type"] {
+        Value::String(kind) => words.push(kind.clone()),
+        Value::Array(kinds) => words.push(kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or ")),
+        _ => {}
+    }
+    let number = |name: &str| schema.get(name).map(Value::to_string);
+    let range = |low: Option<String>, high: Option<String>, unit: &str| match (low, high) {
+        (Some(low), Some(high)) if low == high => Some(format!("{low}{unit}")),
+        (Some(low), Some(high)) => Some(format!("{low} to {high}{unit}")),
+        (Some(low), None) => Some(format!("at least {low}{unit}")),
+        (None, Some(high)) => Some(format!("at most {high}{unit}")),
+        (None, None) => None,
+    };
+    words.extend(
+        schema["format"]
+            .as_str()
+            .filter(|it| !it.contains("int"))
+            .map(str::to_owned),
+    );
+    words.extend(range(number("minimum"), number("maximum"), ""));
+    words.extend(range(number("minLength"), number("maxLength"), " characters"));
+    words.extend(range(number("minItems"), number("maxItems"), " of them"));
+    words.extend(schema["pattern"].as_str().map(str::to_owned));
+    words.extend(schema.get("const").map(Value::to_string));
+    let named = schema["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it.get("const"));
+    let choices: Vec<String> = schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .chain(named)
+        .map(Value::to_string)
+        .collect();
+    if !choices.is_empty() {
+        words.push(choices.join(", "));
+    }
+    words.extend(number("default").map(|it| format!("default {it}")));
+    words.join(" · ")
+}
+
+/// A stream as it comes, anything else as JSON that is easily read.
+fn pretty(example: &Value) -> String {
+    example.as_str().map_or_else(
+        || serde_json::to_string_pretty(example).unwrap_or_default(),
+        str::to_owned,
+    )
+}

@@ -1,0 +1,114 @@
+//! What the API is, for programs: one OpenAPI 3.1 document. What is read and written is described by the types that do it,
+//! problems by the one table of them, and the rest of each route by the modules under here. A test holds it against the
+//! table of routes, and every answer of every other test against it.
+
+mod curl;
+mod guide;
+mod machines;
+mod operation;
+mod operators;
+mod schemas;
+mod shoppers;
+
+use super::file::File;
+use super::problem::Body as ProblemBody;
+use actix_web::{HttpRequest, HttpResponse};
+pub use curl::{VARIABLES, command};
+pub use guide::chapters;
+pub use operation::{Group, Operation, Parameter, Who};
+use operation::{HEADERS, OPERATOR, PROVIDER, SHOPPER};
+use schemas::Schemas;
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+/// What is said of all routes.
+pub struct Reference {
+    /// The routes.
+    pub operations: Vec<Operation>,
+    /// What they read and write, by name.
+    pub schemas: Map<String, Value>,
+}
+
+/// What is said of all routes, made once.
+pub static REFERENCE: LazyLock<Reference> = LazyLock::new(|| {
+    let (operations, schemas) = describe();
+    Reference {
+        operations,
+        schemas: schemas.named(),
+    }
+});
+
+static FILE: LazyLock<File> = LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json"));
+
+/// `GET /openapi.json`
+pub async fn document(request: HttpRequest) -> HttpResponse {
+    FILE.answer(&request)
+}
+
+fn describe() -> (Vec<Operation>, Schemas) {
+    let mut schemas = Schemas::default();
+    let mut operations = shoppers::operations(&mut schemas);
+    operations.extend(operators::operations(&mut schemas));
+    operations.extend(machines::operations(&mut schemas));
+    // Every route names it by its name alone.
+    let _named = schemas.written::<ProblemBody<'_>>();
+    (operations, schemas)
+}
+
+impl Reference {
+    /// The document.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        let mut paths = Map::new();
+        for operation in &self.operations {
+            let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+            path[operation.method] = operation.describe(&command(operation));
+        }
+        let headers = HEADERS.iter().map(|it| (it.name.to_owned(), it.component()));
+        let groups = Group::ALL.map(|it| json!({"name": it.name(), "description": it.description()}));
+        json!({
+            "openapi": "3.1.1",
+            "info": {
+                "title": "Flashsale",
+                "version": env!("CARGO_PKG_VERSION"),
+                "summary": env!("CARGO_PKG_DESCRIPTION"),
+                "description": guide::markdown(),
+                "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
+            },
+            "servers": [{"url": "/"}],
+            "tags": groups,
+            "paths": paths,
+            "components": {
+                "schemas": self.schemas,
+                "headers": headers.collect::<Map<_, _>>(),
+                "securitySchemes": {
+                    SHOPPER: {
+                        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+                        "description": "A shopper's token, signed by the shop's own login.",
+                    },
+                    OPERATOR: {
+                        "type": "http", "scheme": "bearer",
+                        "description": "The operators' key.",
+                    },
+                    PROVIDER: {
+                        "type": "apiKey", "in": "header", "name": "webhook-signature",
+                        "description": "`v1,` and the base64 of an HMAC-SHA256 over `webhook-id`, a dot, \
+                            `webhook-timestamp`, a dot and the body, as in Standard Webhooks. Several, separated by \
+                            spaces, while the secret is changed.",
+                    },
+                },
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_the_same_where_it_is_read_and_where_it_is_written() {
+        let (_, schemas) = describe();
+        assert_eq!(schemas.torn(), [""; 0]);
+    }
+}

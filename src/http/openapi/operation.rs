@@ -1,0 +1,561 @@
+//! What is said of one route: how it is asked, and everything that it may answer.
+
+use super::schemas::Schemas;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
+use crate::http::orders::REPLAYED;
+use crate::http::problem::{Code, PROBLEM_JSON, Problem};
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A sale's and an order's id in examples.
+pub const SALE_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
+pub const ORDER_ID: &str = "00000001-a3f7-8c21-8e55-0d9b4c6f1a37";
+
+/// Whom a route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Those who buy.
+    Shoppers,
+    /// Those who sell.
+    Operators,
+    /// The payment provider.
+    Provider,
+    /// Whatever watches over the program, and whoever programs against it.
+    Machines,
+}
+
+impl Group {
+    /// Every group, in the order that they are told in.
+    pub const ALL: [Self; 4] = [Self::Shoppers, Self::Operators, Self::Provider, Self::Machines];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shoppers => "Shoppers",
+            Self::Operators => "Operators",
+            Self::Provider => "Payment provider",
+            Self::Machines => "Machines",
+        }
+    }
+
+    /// What its routes are for.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Shoppers => "Look at sales, wait, buy, and see or give back what was bought.",
+            Self::Operators => "Create, load, run and watch sales, and keep bots away from them.",
+            Self::Provider => "Tell that money has come.",
+            Self::Machines => "Is the program well, and what can it be asked?",
+        }
+    }
+}
+
+/// Who may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// Anybody.
+    Anybody,
+    /// Anybody; a shopper who says who he is, is counted.
+    Visitor,
+    /// A shopper.
+    Shopper,
+    /// An operator.
+    Operator,
+    /// The payment provider.
+    Provider,
+}
+
+/// The names of the security schemes.
+pub const SHOPPER: &str = "shopper";
+pub const OPERATOR: &str = "operator";
+pub const PROVIDER: &str = "provider";
+
+impl Who {
+    fn security(self) -> Value {
+        match self {
+            Self::Anybody => json!([]),
+            Self::Visitor => json!([{}, {SHOPPER: []}]),
+            Self::Shopper => json!([{SHOPPER: []}]),
+            Self::Operator => json!([{OPERATOR: []}]),
+            Self::Provider => json!([{PROVIDER: []}]),
+        }
+    }
+}
+
+/// Something that a request carries beside its body.
+pub struct Parameter {
+    /// `path`, `query` or `header`.
+    pub place: &'static str,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Whether it has to be there.
+    pub is_required: bool,
+    /// What it may be.
+    pub schema: Value,
+    /// What it may look like, where the route's example has it.
+    pub example: Option<Value>,
+}
+
+/// A JSON body.
+pub struct Body {
+    /// What it may be.
+    pub schema: Value,
+    /// What it may look like.
+    pub example: Value,
+}
+
+/// A header of an answer.
+#[derive(Clone, Copy)]
+pub struct Header {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub description: &'static str,
+    schema: fn() -> Value,
+}
+
+/// On every answer.
+const REQUEST_ID: Header = Header {
+    name: "X-Request-Id",
+    description: "The request's own, if it had a sensible one, else a new one. It is in the log, too.",
+    schema: || json!({"type": "string", "minLength": 1, "maxLength": 128}),
+};
+/// Where something is that was created.
+pub const LOCATION: Header = Header {
+    name: "Location",
+    description: "The path of what was created.",
+    schema: || json!({"type": "string", "pattern": "^/v1/"}),
+};
+/// That an answer is that of an earlier request.
+pub const IS_REPLAYED: Header = Header {
+    name: REPLAYED,
+    description: "The answer is that of an earlier request with this key.",
+    schema: || json!({"type": "string", "const": "true"}),
+};
+const RETRY_AFTER: Header = Header {
+    name: "Retry-After",
+    description: "After so many seconds the same request may succeed.",
+    schema: || json!({"type": "integer", "minimum": 1}),
+};
+const AUTHENTICATE: Header = Header {
+    name: "WWW-Authenticate",
+    description: "How to say who asks.",
+    schema: || json!({"type": "string"}),
+};
+/// The version of a file.
+pub const TAG: Header = Header {
+    name: "ETag",
+    description: "The file's version, for `If-None-Match`.",
+    schema: || json!({"type": "string"}),
+};
+
+/// Every header that an answer may have.
+pub const HEADERS: [Header; 6] = [REQUEST_ID, LOCATION, IS_REPLAYED, RETRY_AFTER, AUTHENTICATE, TAG];
+
+impl Header {
+    /// As it is described where all are.
+    pub fn component(&self) -> Value {
+        json!({"description": self.description, "required": true, "schema": (self.schema)()})
+    }
+}
+
+fn refer(headers: &[Header]) -> Map<String, Value> {
+    let all = [REQUEST_ID].into_iter().chain(headers.iter().copied());
+    all.map(|header| {
+        let at = format!("#/components/headers/{}", header.name);
+        (header.name.to_owned(), json!({"$ref": at}))
+    })
+    .collect()
+}
+
+/// An answer that says yes.
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// When it is given.
+    pub description: &'static str,
+    /// Its content type; none where it has no body.
+    pub kind: Option<&'static str>,
+    /// What its body may be.
+    pub schema: Value,
+    /// What its body may look like.
+    pub example: Option<Value>,
+    /// Its headers, beside the one that every answer has.
+    pub headers: Vec<Header>,
+    /// Routes that can be asked next, and what of this answer they are asked with.
+    links: Vec<(&'static str, &'static str, &'static str)>,
+}
+
+/// All that is said of one route.
+pub struct Operation {
+    /// The method.
+    pub method: &'static str,
+    /// The path.
+    pub path: &'static str,
+    /// Its name, for programs that are generated.
+    pub id: &'static str,
+    /// Whom it is for.
+    pub group: Group,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// What else there is to know.
+    pub description: &'static str,
+    /// Who may ask.
+    pub who: Who,
+    /// What a request carries beside its body.
+    pub parameters: Vec<Parameter>,
+    /// The body.
+    pub body: Option<Body>,
+    /// The answers that say yes.
+    pub answers: Vec<Answer>,
+    /// The problems that may be answered.
+    pub codes: BTreeSet<Code>,
+}
+
+impl Operation {
+    fn new(group: Group, who: Who, [method, path]: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
+        Self {
+            method,
+            path,
+            id,
+            group,
+            summary,
+            description: "",
+            who,
+            parameters: Vec::new(),
+            body: None,
+            answers: Vec::new(),
+            codes: BTreeSet::new(),
+        }
+        .with_path()
+    }
+
+    /// A route for shoppers. The gateway is in front of all of them, and stock or ledger behind them.
+    pub fn of_shoppers(who: Who, route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
+        let this = Self::new(Group::Shoppers, who, route, id, summary);
+        let this = this.refuses(&[Code::RateLimited, Code::Overloaded, Code::Unavailable]);
+        if who == Who::Shopper {
+            this.refuses(&[Code::Unauthenticated])
+        } else {
+            this
+        }
+    }
+
+    /// A route for operators.
+    pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
+        Self::new(Group::Operators, Who::Operator, route, id, summary)
+            .refuses(&[Code::Unauthenticated, Code::Unavailable])
+    }
+
+    /// A route for the payment provider.
+    pub fn of_provider(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
+        Self::new(Group::Provider, Who::Provider, route, id, summary)
+            .refuses(&[Code::Unauthenticated, Code::Unavailable])
+    }
+
+    /// A route for machines.
+    pub fn of_machines(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
+        Self::new(Group::Machines, Who::Anybody, route, id, summary)
+    }
+
+    /// The parameter in the path, if there is one: what is not there, or cannot be, is not found.
+    fn with_path(self) -> Self {
+        let Some((before, _)) = self.path.split_once("/{id}") else {
+            return self;
+        };
+        let is_order = before.ends_with("orders");
+        let (description, example) = if is_order {
+            ("The order's id.", ORDER_ID)
+        } else {
+            ("The sale's id.", SALE_ID)
+        };
+        let schema = if is_order {
+            Schemas::alone::<OrderId>()
+        } else {
+            Schemas::alone::<SaleId>()
+        };
+        self.takes("path", "id", description, true, schema, Some(example.into()))
+            .refuses(&[Code::NotFound])
+    }
+
+    /// What else there is to know.
+    pub fn says(mut self, description: &'static str) -> Self {
+        self.description = description;
+        self
+    }
+
+    /// Something that a request carries beside its body.
+    pub fn takes(
+        mut self,
+        place: &'static str,
+        name: &str,
+        description: &str,
+        is_required: bool,
+        schema: Value,
+        example: Option<Value>,
+    ) -> Self {
+        self.parameters.push(Parameter {
+            place,
+            name: name.to_owned(),
+            description: description.to_owned(),
+            is_required,
+            schema,
+            example,
+        });
+        self
+    }
+
+    /// The query, and what is in it in the example.
+    pub fn query<T: JsonSchema>(mut self, examples: &[(&str, Value)]) -> Self {
+        let schema = Schemas::alone::<T>();
+        let required: BTreeSet<&str> = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+            let mut schema = schema.clone();
+            // A parameter that is left out is not null.
+            if let Some(kinds) = schema["type"].as_array() {
+                schema["type"] = kinds.first().cloned().unwrap_or_default();
+            }
+            let parts = schema.as_object_mut();
+            let description = parts.and_then(|parts| {
+                parts.remove("default");
+                parts.remove("description")
+            });
+            let description = description.as_ref().and_then(Value::as_str).unwrap_or_default();
+            let example = examples
+                .iter()
+                .find(|(of, _)| of == name)
+                .map(|(_, example)| example.clone());
+            self = self.takes(
+                "query",
+                name,
+                description,
+                required.contains(name.as_str()),
+                schema,
+                example,
+            );
+        }
+        self.refuses(&[Code::InvalidRequest])
+    }
+
+    /// The name that the client gives the request.
+    pub fn with_key(self, example: &str) -> Self {
+        let description = "A name for this request, the same on every retry: printable ASCII, no space at either end.";
+        let schema = json!({"type": "string", "minLength": 1, "maxLength": crate::domain::ids::KEY_MAX,
+            "pattern": "^[!-~]([ -~]*[!-~])?$"});
+        self.takes(
+            "header",
+            IDEMPOTENCY_KEY,
+            description,
+            true,
+            schema,
+            Some(example.into()),
+        )
+        .refuses(&[Code::InvalidRequest, Code::IdempotencyKeyMissing])
+    }
+
+    /// What lets a request through the guards of a sale that asks for it.
+    pub fn with_proofs(self) -> Self {
+        let text = || json!({"type": "string", "pattern": "^[!-~]+$"});
+        let token = "What `POST /v1/sales/{id}/tokens` gave for this `Idempotency-Key`, where the sale asks for it.";
+        let admission = "What the waiting room gave, where the sale has one.";
+        self.takes("header", PURCHASE_TOKEN, token, false, text(), None)
+            .takes("header", ADMISSION, admission, false, text(), None)
+            .refuses(&[
+                Code::InvalidRequest,
+                Code::PurchaseTokenRequired,
+                Code::AdmissionRequired,
+            ])
+    }
+
+    /// The last event of a stream that the client has.
+    pub fn with_last_event(self) -> Self {
+        let description = "The `id` of the last event that was received: what came after it is sent first.";
+        let schema = json!({"type": "integer", "minimum": 0, "maximum": i64::MAX});
+        self.takes("header", LAST_EVENT_ID, description, false, schema, None)
+            .refuses(&[Code::InvalidRequest])
+    }
+
+    /// The body.
+    pub fn reads<T: JsonSchema>(mut self, schemas: &mut Schemas, example: Value) -> Self {
+        self.body = Some(Body {
+            schema: schemas.read::<T>(),
+            example,
+        });
+        self.refuses(&[Code::InvalidRequest, Code::PayloadTooLarge])
+    }
+
+    /// An answer that says yes, in JSON.
+    pub fn answers<T: JsonSchema>(
+        self,
+        schemas: &mut Schemas,
+        status: u16,
+        description: &'static str,
+        example: Value,
+    ) -> Self {
+        let schema = schemas.written::<T>();
+        self.answers_with(status, description, "application/json", schema, Some(example))
+    }
+
+    /// An answer that says yes, in whatever form.
+    pub fn answers_with(
+        mut self,
+        status: u16,
+        description: &'static str,
+        kind: &'static str,
+        schema: Value,
+        example: Option<Value>,
+    ) -> Self {
+        self.answers.push(Answer {
+            status,
+            description,
+            kind: Some(kind),
+            schema,
+            example,
+            headers: Vec::new(),
+            links: Vec::new(),
+        });
+        self
+    }
+
+    /// A file of the program's, which a client may have already.
+    pub fn answers_file(mut self, description: &'static str, kind: &'static str, schema: Value) -> Self {
+        self = self.answers_with(200, description, kind, schema, None).with_header(TAG);
+        self.answers.push(Answer {
+            status: 304,
+            description: "The copy that `If-None-Match` names is still good.",
+            kind: None,
+            schema: Value::Null,
+            example: None,
+            headers: vec![TAG],
+            links: Vec::new(),
+        });
+        self
+    }
+
+    /// A header of the last answer.
+    pub fn with_header(mut self, header: Header) -> Self {
+        if let Some(answer) = self.answers.last_mut() {
+            answer.headers.push(header);
+        }
+        self
+    }
+
+    /// Routes that are asked next with something of the last answer: each one's name, its parameter, and which member.
+    pub fn leads_to(mut self, links: &[(&'static str, &'static str, &'static str)]) -> Self {
+        if let Some(answer) = self.answers.last_mut() {
+            answer.links.extend(links);
+        }
+        self
+    }
+
+    /// Problems that it may answer.
+    pub fn refuses(mut self, codes: &[Code]) -> Self {
+        self.codes.extend(codes);
+        self
+    }
+
+    /// The problems by their status.
+    pub fn problems(&self) -> BTreeMap<u16, Vec<Code>> {
+        let mut by_status = BTreeMap::<u16, Vec<Code>>::new();
+        for code in &self.codes {
+            by_status.entry(code.status()).or_default().push(*code);
+        }
+        by_status
+    }
+
+    /// As OpenAPI says it, with this example of a command.
+    pub fn describe(&self, command: &str) -> Value {
+        let parameters = self.parameters.iter().map(|it| {
+            let mut said = json!({"name": it.name, "in": it.place, "description": it.description,
+                "required": it.is_required, "schema": it.schema});
+            if let Some(example) = &it.example {
+                said["example"] = example.clone();
+            }
+            said
+        });
+        let answers = self.answers.iter().map(|it| (it.status.to_string(), it.describe()));
+        let problems = self
+            .problems()
+            .into_iter()
+            .map(|(status, codes)| (status.to_string(), problem(status, &codes)));
+        let mut said = json!({
+            "operationId": self.id,
+            "tags": [self.group.name()],
+            "summary": self.summary,
+            "security": self.who.security(),
+            "responses": answers.chain(problems).collect::<Map<_, _>>(),
+            "x-codeSamples": [{"lang": "Shell", "label": "curl", "source": command}],
+        });
+        if !self.description.is_empty() {
+            said["description"] = self.description.into();
+        }
+        if !self.parameters.is_empty() {
+            said["parameters"] = parameters.collect();
+        }
+        if let Some(body) = &self.body {
+            said["requestBody"] = json!({"required": true, "content": {"application/json": {
+                "schema": body.schema, "example": body.example}}});
+        }
+        said
+    }
+}
+
+impl Answer {
+    fn describe(&self) -> Value {
+        let mut said = json!({"description": self.description, "headers": refer(&self.headers)});
+        if let Some(kind) = self.kind {
+            let mut content = json!({"schema": self.schema});
+            if let Some(example) = &self.example {
+                content["example"] = example.clone();
+            }
+            said["content"] = json!({kind: content});
+        }
+        if !self.links.is_empty() {
+            let links = self.links.iter().map(|(id, parameter, member)| {
+                let from = format!("$response.body#{member}");
+                (
+                    (*id).to_owned(),
+                    json!({"operationId": id, "parameters": {*parameter: from}}),
+                )
+            });
+            said["links"] = links.collect::<Map<_, _>>().into();
+        }
+        said
+    }
+}
+
+/// The problems of one status.
+fn problem(status: u16, codes: &[Code]) -> Value {
+    let meanings: Vec<String> = codes
+        .iter()
+        .map(|code| format!("`{}`: {}.", code.as_str(), code.title()))
+        .collect();
+    let headers: &[Header] = match status {
+        401 => &[AUTHENTICATE],
+        429 | 503 => &[RETRY_AFTER],
+        _ => &[],
+    };
+    let examples = codes.iter().map(|code| {
+        let value = serde_json::to_value(Problem::new(*code, code.title()).body());
+        (code.as_str().to_owned(), json!({"value": value.unwrap_or_default()}))
+    });
+    json!({
+        "description": meanings.join(" "),
+        "headers": refer(headers),
+        "content": {PROBLEM_JSON: {
+            "schema": {
+                "$ref": "#/components/schemas/Problem",
+                "properties": {"status": {"const": status}, "code": {"enum": codes}},
+            },
+            "examples": examples.collect::<Map<_, _>>(),
+        }},
+    })
+}

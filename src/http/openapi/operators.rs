@@ -1,0 +1,332 @@
+//! What operators may ask.
+
+use super::operation::{LOCATION, ORDER_ID, Operation, SALE_ID};
+use super::schemas::Schemas;
+use super::shoppers::order;
+use crate::domain::alert::ListedAlert;
+use crate::domain::ban::Ban;
+use crate::domain::guard::GuardChanges;
+use crate::domain::payment::RecordedPayment;
+use crate::domain::report::{Audit, Rebuilt, Stats};
+use crate::domain::sale::SaleRequest;
+use crate::http::admin::{
+    AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
+};
+use crate::http::problem::Code;
+use crate::http::views::{AdminSale, Page, PageQuery};
+use serde_json::{Value, json};
+
+/// Every route of theirs.
+pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
+    let mut all = sales(schemas);
+    all.extend(states(schemas));
+    all.extend(numbers(schemas));
+    all.extend(money(schemas));
+    all.extend(guards(schemas));
+    all
+}
+
+fn sales(schemas: &mut Schemas) -> Vec<Operation> {
+    vec![
+        Operation::of_operators(["post", "/v1/admin/sales"], "createSale", "Create a sale")
+            .says(
+                "It begins as a draft. `ends_at` must be after `starts_at`, and each SKU is there once. With \
+                 `durability` `replica`, Redis must have a replica.",
+            )
+            .reads::<SaleRequest>(schemas, asked())
+            .answers::<AdminSale>(schemas, 201, "The draft.", sale("draft"))
+            .with_header(LOCATION)
+            .leads_to(&[
+                ("showSaleToOperator", "id", "/id"),
+                ("preloadSale", "id", "/id"),
+                ("openSale", "id", "/id"),
+                ("getStats", "id", "/id"),
+                ("auditSale", "id", "/id"),
+                ("buy", "id", "/id"),
+            ]),
+        Operation::of_operators(["get", "/v1/admin/sales"], "listSalesToOperator", "List sales")
+            .says("Newest first.")
+            .query::<PageQuery>(&[("limit", 10.into())])
+            .answers::<Page<AdminSale>>(
+                schemas,
+                200,
+                "A page of sales.",
+                json!({"data": [sale("open")], "has_more": false}),
+            ),
+        Operation::of_operators(["get", "/v1/admin/sales/{id}"], "showSaleToOperator", "Show a sale")
+            .answers::<AdminSale>(schemas, 200, "The sale.", sale("open")),
+    ]
+}
+
+fn states(schemas: &mut Schemas) -> Vec<Operation> {
+    let step = |schemas: &mut Schemas, path, id, summary, description, state| {
+        Operation::of_operators(["post", path], id, summary)
+            .says(description)
+            .answers::<AdminSale>(schemas, 200, "The sale as it is now.", sale(state))
+            .refuses(&[Code::InvalidTransition, Code::Overloaded])
+    };
+    let mut preloaded = sale("scheduled");
+    preloaded["sale_id"] = SALE_ID.into();
+    preloaded["shards"] = json!([shard(0), shard(1)]);
+    vec![
+        Operation::of_operators(
+            ["post", "/v1/admin/sales/{id}/preload"],
+            "preloadSale",
+            "Load a sale's stock into Redis",
+        )
+        .says(
+            "Splits each item's stock over the shards, to the last unit; the sale is `scheduled` then, or `open` if \
+                 its start has passed. A second call changes nothing.",
+        )
+        .answers::<Preloaded>(schemas, 200, "The sale, and what each shard holds.", preloaded)
+        .refuses(&[Code::InvalidRequest, Code::Overloaded]),
+        step(
+            schemas,
+            "/v1/admin/sales/{id}/open",
+            "openSale",
+            "Open a sale now",
+            "Ahead of its start. Opening one that is open is no error.",
+            "open",
+        ),
+        step(
+            schemas,
+            "/v1/admin/sales/{id}/pause",
+            "pauseSale",
+            "Pause a sale",
+            "Nothing is sold until it is resumed; what is held can be paid and cancelled.",
+            "paused",
+        ),
+        step(
+            schemas,
+            "/v1/admin/sales/{id}/resume",
+            "resumeSale",
+            "Resume a sale",
+            "Sells again after a pause.",
+            "open",
+        ),
+        step(
+            schemas,
+            "/v1/admin/sales/{id}/close",
+            "closeSale",
+            "Close a sale for good",
+            "What is held can still be paid and cancelled.",
+            "closed",
+        ),
+        Operation::of_operators(
+            ["post", "/v1/admin/sales/{id}/restock"],
+            "restockSale",
+            "Add units to an item, or take unsold ones back",
+        )
+        .says("A negative quantity takes free units back, all of them or none. The same key is applied once.")
+        .with_key("restock-2026-11-22-1")
+        .reads::<RestockBody>(schemas, json!({"sku": "TSHIRT-M", "quantity": 100}))
+        .answers::<AdminSale>(schemas, 200, "The sale with its new stock.", sale("open"))
+        .refuses(&[
+            Code::InsufficientStock,
+            Code::InvalidTransition,
+            Code::IdempotencyKeyReused,
+            Code::Overloaded,
+        ]),
+        Operation::of_operators(
+            ["post", "/v1/admin/sales/{id}/rebuild"],
+            "rebuildSale",
+            "Rebuild a sale's stock in Redis from Postgres",
+        )
+        .says("After a loss. It takes as long as there are orders; the sale does not sell meanwhile.")
+        .answers::<Rebuilt>(
+            schemas,
+            200,
+            "What it came to.",
+            json!({"sale_id": SALE_ID, "shards": 2, "orders": 31, "lost_orders": 0}),
+        )
+        .refuses(&[Code::InvalidTransition, Code::Overloaded]),
+    ]
+}
+
+fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
+    let stats = json!({
+        "sale_id": SALE_ID, "state": "open", "server_time": "2026-11-22T09:00:12.000Z",
+        "items": [{"sku": "TSHIRT-M", "total": 100, "available": 69, "held": 30, "sold": 1, "in_transit": 0}],
+        "shards": [shard(0), shard(1)], "undrained_events": 0,
+        "orders": {"reserved": 30, "paid": 1, "cancelled": 2, "expired": 0, "revoked": 0},
+        "alerts": {"dead_letters": 0, "failed_releases": 0, "refunds_due": 0, "unmatched_payments": 0, "lost_orders": 0},
+        "stopped": {"window": 12},
+    });
+    let audit = json!({
+        "sale_id": SALE_ID, "balanced": true, "differences": [],
+        "items": [{
+            "sku": "TSHIRT-M", "total": 100,
+            "stock": {"available": 69, "held": 30, "sold": 1, "revoked": 0, "in_transit": 0, "undrained": 0},
+            "ledger": {"held": 30, "sold": 1, "free": 69, "unreleased": 0},
+        }],
+    });
+    vec![
+        Operation::of_operators(
+            ["get", "/v1/admin/sales/{id}/stats"],
+            "getStats",
+            "Show a sale in numbers",
+        )
+        .says("`stopped` counts the requests that each layer of the guards has stopped.")
+        .answers::<Stats>(schemas, 200, "The numbers.", stats),
+        Operation::of_operators(
+            ["get", "/v1/admin/sales/{id}/audit"],
+            "auditSale",
+            "Count every unit on both sides",
+        )
+        .says("In Redis and in Postgres, while the sale goes on. `differences` says what does not add up.")
+        .answers::<Audit>(schemas, 200, "The count.", audit),
+    ]
+}
+
+fn money(schemas: &mut Schemas) -> Vec<Operation> {
+    let mut owned = order("reserved");
+    owned["user"] = "ada".into();
+    owned["confirmed"] = true.into();
+    vec![
+        Operation::of_operators(
+            ["get", "/v1/admin/orders/{id}"],
+            "showOrderToOperator",
+            "Show anybody's order",
+        )
+        .answers::<OwnedOrder>(schemas, 200, "The order, and whose it is.", owned),
+        Operation::of_operators(
+            ["get", "/v1/admin/payments"],
+            "listPayments",
+            "List payments by what became of them",
+        )
+        .says("Newest first. `refund_due` is money that is owed back, and why.")
+        .query::<PaymentsQuery>(&[("outcome", "refund_due".into())])
+        .answers::<Page<RecordedPayment>>(
+            schemas,
+            200,
+            "The newest of them.",
+            json!({"data": [{"payment_id": "pay_1", "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR",
+                    "outcome": "refund_due", "reason": "the order had expired",
+                    "received_at": "2026-11-22T09:20:00.000Z"}], "has_more": false}),
+        ),
+    ]
+}
+
+fn guards(schemas: &mut Schemas) -> Vec<Operation> {
+    let alert = || {
+        json!({"id": 7, "raised_at": "2026-11-22T09:00:10.000Z", "kind": "browsing", "user": "ada",
+            "detail": "looked at sales 11 times within a minute"})
+    };
+    let mut listed = alert();
+    listed["delivered_at"] = "2026-11-22T09:00:10.400Z".into();
+    listed["given_up_at"] = Value::Null;
+    let stream = format!("retry: 2000\nid: 6\n\nid: 7\nevent: alert\ndata: {}\n\n", alert());
+    vec![
+        Operation::of_operators(["get", "/v1/admin/alerts"], "listAlerts", "List alerts")
+            .says("Newest first.")
+            .query::<AlertsQuery>(&[("limit", 10.into())])
+            .answers::<Page<ListedAlert>>(
+                schemas,
+                200,
+                "A page of alerts.",
+                json!({"data": [listed], "has_more": false}),
+            ),
+        Operation::of_operators(["get", "/v1/admin/alerts/stream"], "followAlerts", "Be told of alerts")
+            .says(
+                "Server-sent events without an end: each alert after the one that `Last-Event-ID` names, else each new \
+                 one. A comment every 15 seconds shows that the stream is alive.",
+            )
+            .with_last_event()
+            .answers_with(
+                200,
+                "The stream.",
+                "text/event-stream",
+                json!({"type": "string"}),
+                Some(stream.into()),
+            )
+            .refuses(&[Code::Overloaded]),
+        Operation::of_operators(["post", "/v1/admin/bans"], "banAccount", "Ban an account")
+            .says("It may not buy; what it holds already, it keeps. Every instance knows within a second.")
+            .reads::<BanBody>(
+                schemas,
+                json!({"user": "mallory", "reason": "resells", "end_sessions": true}),
+            )
+            .answers::<Ban>(schemas, 201, "The ban.", ban(None))
+            .refuses(&[Code::Overloaded]),
+        Operation::of_operators(["get", "/v1/admin/bans"], "listBans", "List bans that hold")
+            .says("By account.")
+            .query::<BansQuery>(&[("limit", 10.into())])
+            .answers::<Page<Ban>>(
+                schemas,
+                200,
+                "A page of bans.",
+                json!({"data": [ban(None)], "has_more": false}),
+            ),
+        Operation::of_operators(["post", "/v1/admin/bans/lift"], "liftBan", "Lift an account's ban")
+            .reads::<LiftBody>(schemas, json!({"user": "mallory"}))
+            .answers::<Ban>(
+                schemas,
+                200,
+                "The ban as it was, and when it was lifted.",
+                ban(Some("2026-11-22T10:00:00.000Z")),
+            )
+            .refuses(&[Code::NotFound, Code::Overloaded]),
+        Operation::of_operators(
+            ["get", "/v1/admin/guards"],
+            "showGuards",
+            "Show the guards of an instance",
+        )
+        .says("`changed` is the same on every instance; `rate` and `in_flight` are those of the one that answers.")
+        .answers::<Guards>(schemas, 200, "The guards.", settings()),
+        Operation::of_operators(
+            ["patch", "/v1/admin/guards"],
+            "changeGuards",
+            "Change the guards of all instances",
+        )
+        .says(
+            "A JSON merge patch (RFC 7396): what is null is as configured again, what is absent stays as it is. The \
+                 settings must fit each other: the least rate of an adaptive instance is not above the most. Every \
+                 instance goes by it within seconds.",
+        )
+        .reads::<GuardChanges>(schemas, json!({"address_rate": 50, "shared_rate": null}))
+        .answers::<Guards>(schemas, 200, "The guards of the instance that answers.", settings()),
+    ]
+}
+
+fn asked() -> Value {
+    json!({
+        "name": "Winter drop", "starts_at": "2026-11-22T09:00:00Z", "ends_at": "2036-11-22T10:00:00Z", "shards": 2,
+        "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR", "stock": 100,
+            "per_user_limit": 2}],
+    })
+}
+
+fn sale(state: &str) -> Value {
+    let mut sale = asked();
+    sale["id"] = SALE_ID.into();
+    sale["state"] = state.into();
+    sale["starts_at"] = "2026-11-22T09:00:00.000Z".into();
+    sale["ends_at"] = "2036-11-22T10:00:00.000Z".into();
+    sale["created_at"] = "2026-11-22T08:00:00.000Z".into();
+    sale["server_time"] = "2026-11-22T09:00:00.120Z".into();
+    sale["payment_window_seconds"] = 900.into();
+    sale["purchase_rate"] = json!({"limit": 5, "window_ms": 60000});
+    sale["durability"] = "redis".into();
+    sale["guards"] = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
+        "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100, "admission_seconds": 300});
+    sale
+}
+
+fn shard(number: u16) -> Value {
+    json!({"shard": number, "epoch": 1, "available": {"TSHIRT-M": 50}, "held": {"TSHIRT-M": 0}, "sold": {"TSHIRT-M": 0},
+        "undrained_events": 0})
+}
+
+fn ban(lifted_at: Option<&str>) -> Value {
+    json!({"user": "mallory", "reason": "resells", "banned_by": "operator", "banned_at": "2026-11-22T09:30:00.000Z",
+        "banned_until": null, "lifted_at": lifted_at, "sessions_from": "2026-11-22T09:30:00.000Z"})
+}
+
+fn settings() -> Value {
+    let set = |address_rate: u32| {
+        json!({"address_rate": address_rate, "instance_rate": 0, "shared_rate": 0, "adaptive_min_rate": 10,
+            "adaptive_max_rate": 0, "adaptive_latency_ms": 200, "adaptive_in_flight": 64, "browsing_alert_above": 0,
+            "browsing_ban_above": 0, "browsing_ban_seconds": 86400})
+    };
+    json!({"configured": set(0), "changed": {"address_rate": 50}, "effective": set(50), "rate": 0, "in_flight": 0})
+}

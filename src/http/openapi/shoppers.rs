@@ -1,0 +1,185 @@
+//! What shoppers may ask.
+
+use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, Who};
+use super::schemas::Schemas;
+use crate::domain::order::Order;
+use crate::http::challenges::{ChallengeBody, Posed};
+use crate::http::orders::{HandedOut, ListQuery, PurchaseBody, TokenBody};
+use crate::http::problem::Code;
+use crate::http::views::{Page, PageQuery, PublicSale};
+use crate::http::waiting_room::{Asking, Standing};
+use serde_json::{Value, json};
+
+/// Every route of theirs.
+pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
+    let mut all = sales(schemas);
+    all.extend(purchases(schemas));
+    all.extend(guards(schemas));
+    all
+}
+
+fn sales(schemas: &mut Schemas) -> Vec<Operation> {
+    vec![
+        Operation::of_shoppers(Who::Visitor, ["get", "/v1/sales"], "listSales", "List sales")
+            .says(
+                "Newest first. Drafts are not among them. Nobody has to say who he is; whoever does, and looks very \
+                 often, may be told to the operators or banned where they have set that.",
+            )
+            .query::<PageQuery>(&[("limit", 10.into())])
+            .answers::<Page<PublicSale>>(
+                schemas,
+                200,
+                "A page of sales.",
+                json!({"data": [sale()], "has_more": false}),
+            ),
+        Operation::of_shoppers(Who::Visitor, ["get", "/v1/sales/{id}"], "showSale", "Show a sale")
+            .says(
+                "`server_time` is the clock that decides: count down by it. An item is `low` when a tenth or less is \
+                 free, and `sold_out` when nothing is; what is held and not paid for may come back.",
+            )
+            .answers::<PublicSale>(schemas, 200, "The sale.", sale()),
+    ]
+}
+
+fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
+    let id = "/id";
+    vec![
+        Operation::of_shoppers(Who::Shopper, ["post", "/v1/sales/{id}/orders"], "buy", "Buy: reserve units of an item")
+            .says(
+                "Holds the units until `expires_at`; pay before. The same key with the same body is answered with the \
+                 same order again until a day after the sale's end, whatever has become of the stock. After a refusal \
+                 the same key may succeed later. Checked in this order: what the sale asks to be shown, the key, bans, \
+                 the shopper's window, whether the sale sells, holds that were not paid, the limit for one shopper, and \
+                 the stock. `sold_out` is never said while the units that are asked for are free.",
+            )
+            .with_key("cart-7f3a-1")
+            .with_proofs()
+            .reads::<PurchaseBody>(schemas, json!({"sku": "TSHIRT-M", "quantity": 1}))
+            .answers::<Order>(schemas, 201, "The units are held.", order("reserved"))
+            .with_header(LOCATION)
+            .leads_to(&[("showOrder", "id", id), ("cancelOrder", "id", id)])
+            .answers::<Order>(schemas, 200, "The order that this key has made before.", order("reserved"))
+            .with_header(LOCATION)
+            .with_header(IS_REPLAYED)
+            .refuses(&[
+                Code::Banned,
+                Code::SaleNotOpen,
+                Code::SoldOut,
+                Code::PurchaseLimitReached,
+                Code::TooManyHolds,
+                Code::CoolingDown,
+                Code::IdempotencyKeyReused,
+            ]),
+        Operation::of_shoppers(Who::Shopper, ["get", "/v1/orders"], "listOrders", "List one's own orders in a sale")
+            .query::<ListQuery>(&[("sale_id", SALE_ID.into())])
+            .answers::<Page<Order>>(
+                schemas,
+                200,
+                "All of them, on one page.",
+                json!({"data": [order("reserved")], "has_more": false}),
+            )
+            .refuses(&[Code::NotFound]),
+        Operation::of_shoppers(Who::Shopper, ["get", "/v1/orders/{id}"], "showOrder", "Show one's own order")
+            .says("From the moment that it was made. Another shopper's is not found.")
+            .answers::<Order>(schemas, 200, "The order.", order("reserved")),
+        Operation::of_shoppers(Who::Shopper, ["post", "/v1/orders/{id}/cancel"], "cancelOrder", "Cancel one's own order")
+            .says("The units are free again at once. Cancelling twice is no error.")
+            .answers::<Order>(schemas, 200, "The order is cancelled.", order("cancelled"))
+            .refuses(&[Code::OrderNotCancellable]),
+    ]
+}
+
+fn guards(schemas: &mut Schemas) -> Vec<Operation> {
+    let standing = || {
+        json!({"state": "waiting", "position": 42, "waiting": 1200, "estimated_wait_seconds": 9,
+            "ticket": "w1.MTc2MzcxMjAwMC00Mg.xQ2v", "ask_again_seconds": 2})
+    };
+    let stream = "event: waiting\ndata: {\"state\":\"waiting\",\"position\":42,\"waiting\":1200,\
+                  \"estimated_wait_seconds\":9,\"ticket\":\"w1.MTc2MzcxMjAwMC00Mg.xQ2v\",\"ask_again_seconds\":2}\n\n";
+    vec![
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["post", "/v1/sales/{id}/waiting-room"],
+            "askWaitingRoom",
+            "Take a place in the waiting room, or ask how one stands",
+        )
+        .says("For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`.")
+        .reads::<Asking>(schemas, json!({}))
+        .answers::<Standing>(schemas, 200, "How the shopper stands.", standing())
+        .refuses(&[Code::SaleNotOpen, Code::Banned]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["get", "/v1/sales/{id}/waiting-room/events"],
+            "followWaitingRoom",
+            "Be told how one stands",
+        )
+        .says(
+            "The same as server-sent events, one whenever it has changed; the event's name is the `state`. The stream \
+             ends with `admitted`, with `closed`, or after five minutes: then open another.",
+        )
+        .query::<Asking>(&[])
+        .answers_with(
+            200,
+            "The stream.",
+            "text/event-stream",
+            json!({"type": "string"}),
+            Some(stream.into()),
+        )
+        .refuses(&[Code::SaleNotOpen, Code::Banned]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["post", "/v1/challenges"],
+            "askChallenge",
+            "Ask for a challenge",
+        )
+        .says("For sales whose `guards.challenge` is not `none`. An account may ask for a few within a minute.")
+        .reads::<ChallengeBody>(schemas, json!({"sale_id": SALE_ID}))
+        .answers::<Posed>(
+            schemas,
+            201,
+            "The challenge.",
+            json!({"kind": "captcha", "id": "019ac1f2-8d51-7b2c-a4f0-6e1d3c5b7a98",
+                    "image": "data:image/png;base64,iVBORw0KGgo=", "expires_at": "2026-11-22T09:05:00.000Z"}),
+        )
+        .refuses(&[Code::NotFound]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["post", "/v1/sales/{id}/tokens"],
+            "getPurchaseToken",
+            "Get a purchase token",
+        )
+        .says(
+            "For sales whose `guards.purchase_token` is true. It is good for five minutes, for this shopper, sale and \
+             key.",
+        )
+        .reads::<TokenBody>(schemas, json!({"idempotency_key": "cart-7f3a-1"}))
+        .answers::<HandedOut>(
+            schemas,
+            201,
+            "The token.",
+            json!({"token": "p1.MTc2MzgwMjMwMA.9fK2", "expires_at": "2026-11-22T09:05:00.000Z"}),
+        )
+        .refuses(&[Code::ChallengeRequired, Code::ChallengeFailed]),
+    ]
+}
+
+fn sale() -> Value {
+    json!({
+        "id": SALE_ID, "name": "Winter drop", "state": "open",
+        "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
+        "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
+        "purchase_rate": {"limit": 5, "window_ms": 60000},
+        "guards": {"waiting_room": false, "purchase_token": false, "challenge": "none"},
+        "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
+            "per_user_limit": 2, "availability": "available"}],
+    })
+}
+
+/// An order in this state.
+pub fn order(state: &str) -> Value {
+    json!({
+        "id": ORDER_ID, "sale_id": SALE_ID, "sku": "TSHIRT-M", "quantity": 1, "amount_minor": 2500, "currency": "EUR",
+        "state": state, "confirmed": false, "created_at": "2026-11-22T09:00:00.120Z",
+        "expires_at": "2026-11-22T09:15:00.120Z", "paid_at": null,
+    })
+}
