@@ -98,7 +98,8 @@ impl JsonSchema for Preloaded {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = AdminSale::json_schema(generator);
-        let sale_id = generator.subschema_for::<SaleId>();
+        let mut sale_id = generator.subschema_for::<SaleId>();
+        sale_id.insert("description".to_owned(), "The sale's id, once more.".into());
         let shards = generator.subschema_for::<Vec<ShardStats>>();
         schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {

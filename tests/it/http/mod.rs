@@ -12,6 +12,7 @@ mod health;
 mod holds;
 mod hostile;
 mod nothing;
+mod openapi;
 mod orders;
 mod payments;
 mod purchase;

@@ -1,6 +1,6 @@
 //! The program as the outside sees it: instances started as processes, and a client that speaks the API.
 
-use super::{poll, servers};
+use super::{document, poll, servers};
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use flashsale::domain::webhook;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -292,7 +292,11 @@ pub struct Answer {
 
 impl Answer {
     async fn of(request: RequestBuilder) -> Self {
-        let response = request.send().await.unwrap();
+        let (client, request) = request.build_split();
+        let request = request.unwrap();
+        let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let sent = request.body().and_then(|body| body.as_bytes()).map(<[u8]>::to_vec);
+        let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let text = response.text().await.unwrap();
         let answer = Self {
@@ -302,6 +306,8 @@ impl Answer {
             text,
         };
         answer.keeps_the_rules(status);
+        let said = (answer.status, &answer.headers, answer.text.as_str());
+        document::check(method.as_str(), &path, sent.as_deref(), said);
         answer
     }
 

@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod crowd;
+pub mod document;
 pub mod load;
 pub mod poll;
 pub mod raw;

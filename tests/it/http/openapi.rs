@@ -1,0 +1,287 @@
+//! The document that describes the API, and the page that shows it. That answers are as it says is checked on each
+//! answer of every test, by the client.
+
+use crate::support::app::{TestApp, Who, sale_with, token};
+use crate::support::document::{DOCUMENT, operations, validator};
+use flashsale::http::ROUTES;
+use flashsale::http::openapi::REFERENCE;
+use flashsale::http::problem::Code;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+#[tokio::test]
+async fn every_route_is_in_the_document_and_the_other_way_round() {
+    let routes: BTreeSet<_> = ROUTES
+        .iter()
+        .map(|(path, method)| (*path, method.to_lowercase()))
+        .collect();
+    assert_eq!(routes.len(), ROUTES.len(), "a route is there twice");
+    let described: BTreeSet<_> = operations()
+        .map(|(method, path, _)| (path, method.to_owned()))
+        .collect();
+    let none = BTreeSet::new();
+    let undescribed: BTreeSet<_> = routes.difference(&described).collect();
+    let unserved: BTreeSet<_> = described.difference(&routes).collect();
+    assert_eq!((undescribed, unserved), (none.iter().collect(), none.iter().collect()));
+    let app = TestApp::start_api_only().await;
+    let served = app.get(Who::Nobody, "/openapi.json").await.ok(200);
+    assert_eq!(served.body, *DOCUMENT);
+}
+
+#[test]
+fn a_code_is_answered_by_some_route_and_with_its_status() {
+    let mut seen = BTreeSet::new();
+    for (_, path, operation) in operations() {
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            let codes = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
+            for code in codes.into_iter().flat_map(|codes| codes.as_array().unwrap()) {
+                let known = Code::ALL.iter().find(|it| it.as_str() == code.as_str().unwrap());
+                assert_eq!(known.unwrap().status().to_string(), *status, "{path} {code}");
+                seen.insert(known.unwrap());
+            }
+        }
+    }
+    assert_eq!(seen, Code::ALL.iter().collect());
+}
+
+#[test]
+fn everything_in_the_document_has_a_name_and_a_description() {
+    let mut ids = BTreeSet::new();
+    for (method, path, operation) in operations() {
+        let at = format!("{method} {path}");
+        assert!(
+            ids.insert(operation["operationId"].as_str().unwrap()),
+            "{at}: the same name as another"
+        );
+        assert!(!operation["summary"].as_str().unwrap().is_empty(), "{at}");
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            assert!(
+                !parameter["description"].as_str().unwrap().is_empty(),
+                "{at}: {parameter}"
+            );
+        }
+    }
+    let schemas = DOCUMENT["components"]["schemas"].as_object().unwrap();
+    for (name, schema) in schemas {
+        for (member, inside) in schema["properties"].as_object().into_iter().flatten() {
+            let of_type = inside["$ref"]
+                .as_str()
+                .map(|it| &schemas[it.rsplit('/').next().unwrap()]);
+            let said = inside.get("description").or_else(|| of_type?.get("description"));
+            assert!(
+                said.is_some_and(|it| !it.as_str().unwrap().is_empty()),
+                "{name}.{member}"
+            );
+        }
+    }
+    // What the compiler links is no link to anybody else.
+    let text = DOCUMENT.to_string();
+    assert!(
+        !text.contains("[`"),
+        "{}",
+        &text[text.find("[`").unwrap() - 200..][..300]
+    );
+}
+
+#[test]
+fn examples_are_as_their_schemas_say() {
+    let mut count = 0;
+    let mut check = |at: &str, schema: &Value, example: &Value| {
+        let wrong: Vec<String> = validator(schema, true)
+            .iter_errors(example)
+            .map(|it| it.to_string())
+            .collect();
+        assert!(wrong.is_empty(), "{at}: {example}: {wrong:?}");
+        count += 1;
+    };
+    for (method, path, operation) in operations() {
+        let at = format!("{method} {path}");
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            if let Some(example) = parameter.get("example") {
+                check(&at, &parameter["schema"], example);
+            }
+        }
+        let bodies = operation["responses"]
+            .as_object()
+            .unwrap()
+            .values()
+            .chain(operation.get("requestBody"));
+        for content in bodies
+            .filter_map(|it| it.get("content"))
+            .flat_map(|it| it.as_object().unwrap().values())
+        {
+            let several = content["examples"]
+                .as_object()
+                .into_iter()
+                .flat_map(|it| it.values().map(|it| &it["value"]));
+            for example in content.get("example").into_iter().chain(several) {
+                check(&at, &content["schema"], example);
+            }
+        }
+    }
+    assert!(count > 200, "{count}");
+}
+
+/// Runs a route's command as the page has it, in a shell with these variables; returns the status and the answer.
+fn run(id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
+    let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
+    let command = operation["x-codeSamples"][0]["source"].as_str().unwrap();
+    // A stream is heard for a moment.
+    let seconds = if id.starts_with("follow") { 1 } else { 20 };
+    let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{command}\n");
+    let ran = Command::new("sh")
+        .args(["-c", &script])
+        .envs(variables)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(ran.stdout).unwrap();
+    let (text, status) = stdout
+        .rsplit_once('\n')
+        .unwrap_or_else(|| panic!("{id}: {stdout} {:?}", ran.stderr));
+    let body = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+    (status.parse().unwrap(), body)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_page_run_as_they_stand() {
+    let app = TestApp::start().await;
+    let guards = json!({"waiting_room": true, "purchase_token": true, "challenge": "captcha"});
+    let guarded = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let mut variables: BTreeMap<_, _> = ["FLASHSALE_ADMIN_KEY", "FLASHSALE_WEBHOOK_SECRET"]
+        .map(|name| (name, app.environment[name].clone()))
+        .into();
+    variables.insert("FLASHSALE_URL", app.url.clone());
+    variables.insert("TOKEN", token("ada"));
+    let mut ran = BTreeSet::new();
+    let mut expect = |id: &'static str, variables: &BTreeMap<&str, String>| {
+        let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
+        let answers = operation["responses"].as_object().unwrap().keys();
+        // The first time, and not again: 201 where there is one.
+        let good: Vec<u16> = answers.map(|it| it.parse().unwrap()).filter(|it| *it < 300).collect();
+        let (status, body) = run(id, variables);
+        assert_eq!(Some(&status), good.iter().max(), "{id}: {body}");
+        ran.insert(id);
+        body
+    };
+    let id_of = |body: &Value| body["id"].as_str().unwrap().to_owned();
+    let sale = expect("createSale", &variables);
+    variables.insert("SALE_ID", id_of(&sale));
+    for id in [
+        "showSaleToOperator",
+        "listSalesToOperator",
+        "preloadSale",
+        "openSale",
+        "listSales",
+        "showSale",
+    ] {
+        expect(id, &variables);
+    }
+    variables.insert("ORDER_ID", id_of(&expect("buy", &variables)));
+    for id in [
+        "listOrders",
+        "showOrder",
+        "showOrderToOperator",
+        "cancelOrder",
+        "getPurchaseToken",
+    ] {
+        expect(id, &variables);
+    }
+    // The key is another shopper's now, so this is another order.
+    variables.insert("TOKEN", token("bob"));
+    variables.insert("ORDER_ID", id_of(&expect("buy", &variables)));
+    assert_eq!(expect("tellPayment", &variables), json!({"outcome": "applied"}));
+    for id in [
+        "restockSale",
+        "getStats",
+        "auditSale",
+        "pauseSale",
+        "resumeSale",
+        "rebuildSale",
+        "closeSale",
+    ] {
+        expect(id, &variables);
+    }
+    variables.insert("SALE_ID", guarded);
+    for id in ["askWaitingRoom", "followWaitingRoom", "askChallenge"] {
+        expect(id, &variables);
+    }
+    for id in [
+        "listPayments",
+        "listAlerts",
+        "followAlerts",
+        "banAccount",
+        "listBans",
+        "liftBan",
+        "showGuards",
+        "changeGuards",
+        "getHealth",
+        "getReadiness",
+        "getMetrics",
+        "getDocument",
+        "getReference",
+        "getReferenceStyle",
+    ] {
+        expect(id, &variables);
+    }
+    let all: BTreeSet<_> = REFERENCE.operations.iter().map(|it| it.id).collect();
+    assert_eq!(ran, all);
+}
+
+#[tokio::test]
+async fn the_page_has_every_route_and_nothing_from_elsewhere() {
+    let app = TestApp::start_api_only().await;
+    let page = app.get(Who::Nobody, "/docs").await.ok(200);
+    for operation in &REFERENCE.operations {
+        assert!(
+            page.text.contains(&format!("<article id=\"{}\">", operation.id)),
+            "{}",
+            operation.id
+        );
+    }
+    for forbidden in ["<script", "<style", " style=", "javascript:", "src=", " on"] {
+        let tags = page.text.split('<').skip(1).map(|it| it.split('>').next().unwrap());
+        let wrong: Vec<_> = tags
+            .map(|it| format!("<{it}"))
+            .filter(|it| it.contains(forbidden))
+            .collect();
+        assert_eq!(wrong, [""; 0], "{forbidden}");
+    }
+    let links = page
+        .text
+        .split("href=\"")
+        .skip(1)
+        .map(|it| it.split('"').next().unwrap());
+    for link in links {
+        match link.strip_prefix('#') {
+            Some(anchor) => assert!(page.text.contains(&format!(" id=\"{anchor}\"")), "{link} leads nowhere"),
+            None => assert!(["/docs/reference.css", "/openapi.json"].contains(&link), "{link}"),
+        }
+    }
+    let style = app.get(Who::Nobody, "/docs/reference.css").await.ok(200);
+    assert!(!style.text.contains("url(") && !style.text.contains("@import"));
+    for answer in [&page, &style] {
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(
+            policy.contains("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_is_still_good_is_not_sent_again() {
+    let app = TestApp::start_api_only().await;
+    for path in ["/docs", "/docs/reference.css", "/openapi.json"] {
+        let first = app.get(Who::Nobody, path).await.ok(200);
+        let tag = first.header("etag").unwrap();
+        let ask = |tag: &str| {
+            app.request(reqwest::Method::GET, Who::Nobody, path)
+                .header("If-None-Match", tag)
+        };
+        let again = app.send(ask(tag)).await.ok(304);
+        assert_eq!((again.header("etag"), again.text.as_str()), (Some(tag), ""));
+        app.send(ask("\"another\"")).await.ok(200);
+    }
+}

@@ -1,0 +1,165 @@
+//! The document that describes the API, and every answer that a test gets held against it: its status, its headers, its
+//! body, and that what was taken of a request is what the document lets through.
+
+use flashsale::http::openapi::REFERENCE;
+use jsonschema::Validator;
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Headers that say something only where the document has them.
+const TELLING: [&str; 4] = ["location", "idempotency-replayed", "retry-after", "www-authenticate"];
+
+/// The document.
+pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| REFERENCE.document());
+
+/// What it says, ready to be held against answers.
+static RULES: LazyLock<BTreeMap<(String, String), Rules>> = LazyLock::new(|| {
+    let operations = operations();
+    let rules =
+        operations.map(|(method, path, operation)| ((method.to_uppercase(), path.to_owned()), Rules::of(operation)));
+    rules.collect()
+});
+
+struct Rules {
+    body: Option<Validator>,
+    answers: BTreeMap<u16, Expected>,
+}
+
+struct Expected {
+    headers: Vec<String>,
+    bodies: BTreeMap<String, Validator>,
+}
+
+/// Every operation with its method and path.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+    let paths = DOCUMENT["paths"].as_object().unwrap().iter();
+    paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().iter();
+        methods.map(|(method, operation)| (method.as_str(), path.as_str(), operation))
+    })
+}
+
+/// What checks a schema of the document; strictly, nothing may be there that it does not name.
+pub fn validator(schema: &Value, is_strict: bool) -> Validator {
+    let mut components = DOCUMENT["components"].clone();
+    let mut schema = schema.clone();
+    if is_strict {
+        for component in components["schemas"].as_object_mut().unwrap().values_mut() {
+            close(component);
+        }
+        close(&mut schema);
+    }
+    let whole = json!({"components": components, "allOf": [schema]});
+    jsonschema::draft202012::options()
+        .should_validate_formats(true)
+        .should_ignore_unknown_formats(true)
+        .build(&whole)
+        .unwrap()
+}
+
+/// Lets an object have the members that are named, and no others.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(parts) => {
+            if parts.contains_key("properties") && !parts.contains_key("$ref") {
+                parts.entry("additionalProperties").or_insert(json!(false));
+            }
+            parts.values_mut().for_each(close);
+        }
+        Value::Array(parts) => parts.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+impl Rules {
+    fn of(operation: &Value) -> Self {
+        let body = operation.pointer("/requestBody/content/application~1json/schema");
+        let answers = operation["responses"].as_object().unwrap().iter();
+        Self {
+            body: body.map(|schema| validator(schema, false)),
+            answers: answers
+                .map(|(status, answer)| (status.parse().unwrap(), Expected::of(answer)))
+                .collect(),
+        }
+    }
+}
+
+impl Expected {
+    fn of(answer: &Value) -> Self {
+        let (none, empty) = (Map::new(), json!({}));
+        let headers = answer["headers"].as_object().unwrap().keys();
+        let content = answer.get("content").unwrap_or(&empty).as_object().unwrap_or(&none);
+        Self {
+            headers: headers.map(|name| name.to_lowercase()).collect(),
+            bodies: content
+                .iter()
+                .map(|(kind, content)| (kind.clone(), validator(&content["schema"], true)))
+                .collect(),
+        }
+    }
+}
+
+fn fits(template: &str, path: &str) -> bool {
+    let mut parts = (template.split('/'), path.split('/'));
+    loop {
+        match (parts.0.next(), parts.1.next()) {
+            (None, None) => return true,
+            (Some(said), Some(asked)) if said == asked || said == "{id}" => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Holds an answer against the document. What asks for a path or a method that it does not have, is passed over: that is
+/// checked where it is asked.
+#[track_caller]
+pub fn check(method: &str, path: &str, sent: Option<&[u8]>, (status, headers, text): (u16, &HeaderMap, &str)) {
+    let asked = if method == "HEAD" { "GET" } else { method };
+    // A path by name before one with an id in its place.
+    let found = RULES
+        .iter()
+        .filter(|((of, template), _)| of == asked && fits(template, path));
+    let Some(((_, template), rules)) = found.min_by_key(|((_, template), _)| template.matches('{').count()) else {
+        return;
+    };
+    let what = || format!("{method} {template} answered {status}: {text}");
+    let Some(expected) = rules.answers.get(&status) else {
+        panic!("not in the document: {}", what());
+    };
+    for name in &expected.headers {
+        assert!(
+            headers.contains_key(name),
+            "no {name}, which the document has: {}",
+            what()
+        );
+    }
+    for name in TELLING {
+        let is_said = expected.headers.iter().any(|it| it == name);
+        assert!(
+            is_said || !headers.contains_key(name),
+            "{name}, which the document has not: {}",
+            what()
+        );
+    }
+    if let (Some(body), Some(sent)) = (&rules.body, sent.filter(|_| (200..300).contains(&status))) {
+        let sent = serde_json::from_slice(sent).unwrap();
+        let wrong: Vec<String> = body.iter_errors(&sent).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "taken, but not by the document: {sent}: {wrong:?}");
+    }
+    if method == "HEAD" || status == 304 {
+        return;
+    }
+    let kind = headers["content-type"].to_str().unwrap();
+    let Some(body) = expected.bodies.get(kind) else {
+        panic!("{kind} is not in the document: {}", what());
+    };
+    let value = if kind.contains("json") {
+        serde_json::from_str(text).unwrap()
+    } else {
+        Value::from(text)
+    };
+    let wrong: Vec<String> = body.iter_errors(&value).map(|error| error.to_string()).collect();
+    assert!(wrong.is_empty(), "not as the document has it: {wrong:?}: {}", what());
+}
