@@ -100,7 +100,8 @@ impl JsonSchema for Preloaded {
         let mut schema = AdminSale::json_schema(generator);
         let mut sale_id = generator.subschema_for::<SaleId>();
         sale_id.insert("description".to_owned(), "The sale's id, once more.".into());
-        let shards = generator.subschema_for::<Vec<ShardStats>>();
+        let mut shards = generator.subschema_for::<Vec<ShardStats>>();
+        shards.insert("description".to_owned(), "What each of its shards holds.".into());
         schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             properties.insert("sale_id".to_owned(), sale_id.to_value());

@@ -68,6 +68,7 @@ fn described(_: &mut SchemaGenerator) -> Schema {
                 "properties": {
                     "algorithm": {"type": "string"},
                     "cost": {"type": "integer", "minimum": 1},
+                    "expiresAt": {"type": "integer"},
                     "keyLength": {"type": "integer", "minimum": 1},
                     "keyPrefix": {"type": "string"},
                     "nonce": {"type": "string"},

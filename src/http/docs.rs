@@ -136,11 +136,11 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
                             (answer.description)
                             @for header in &answer.headers { " " code { (header.name) } ": " (worded(header.description)) }
                         }
-                        @if answer.kind == Some("application/json") && !answer.schema.is_null() {
+                        @if [Some("application/json"), Some("text/event-stream")].contains(&answer.kind) {
                             details { summary { "Members" } (members(reference, &answer.schema)) }
                         }
                         @if let Some(example) = &answer.example {
-                            details { summary { "Example" } pre tabindex="0" { code { (pretty(example)) } } }
+                            details { summary { "Example" } pre tabindex="0" { code { (serde_json::to_string_pretty(example).unwrap_or_default()) } } }
                         }
                     }
                 }
@@ -246,6 +246,9 @@ fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, ro
             schema: inside.clone(),
         });
         collect(reference, inside, &format!("{name}."), depth + 1, rows);
+        if let Some(data) = inside.get("contentSchema") {
+            collect(reference, data, &format!("{name}."), depth + 1, rows);
+        }
         if let Some(items) = inside.get("items") {
             collect(reference, items, &format!("{name}[]."), depth + 1, rows);
         }
@@ -296,12 +299,4 @@ fn bounds(schema: &Value) -> String {
     }
     words.extend(number("default").map(|it| format!("default {it}")));
     words.join(" · ")
-}
-
-/// A stream as it comes, anything else as JSON that is easily read.
-fn pretty(example: &Value) -> String {
-    example.as_str().map_or_else(
-        || serde_json::to_string_pretty(example).unwrap_or_default(),
-        str::to_owned,
-    )
 }

@@ -1,6 +1,6 @@
 //! Each route's example as a command, which runs as it stands in a shell that knows a few variables.
 
-use super::operation::{ORDER_ID, Operation, SALE_ID, Who};
+use super::operation::{EVENT_STREAM, ORDER_ID, Operation, SALE_ID, Who};
 use serde_json::Value;
 
 /// What the commands take from the shell.
@@ -26,10 +26,7 @@ pub fn command(operation: &Operation) -> String {
         _ => String::new(),
     };
     // A stream goes on until somebody has heard enough of it.
-    let is_stream = operation
-        .answers
-        .iter()
-        .any(|answer| answer.kind == Some("text/event-stream"));
+    let is_stream = operation.answers.iter().any(|answer| answer.kind == Some(EVENT_STREAM));
     text += if is_stream { "curl -sSN" } else { "curl -sS" };
     if operation.method != "get" {
         text += &format!(" -X {}", operation.method.to_uppercase());

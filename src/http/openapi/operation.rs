@@ -66,6 +66,9 @@ pub enum Who {
     Provider,
 }
 
+/// How streams of events are written.
+pub const EVENT_STREAM: &str = "text/event-stream";
+
 /// The names of the security schemes.
 pub const SHOPPER: &str = "shopper";
 pub const OPERATOR: &str = "operator";
@@ -423,6 +426,26 @@ impl Operation {
             links: Vec::new(),
         });
         self
+    }
+
+    /// A stream of events, each with this as its data.
+    pub fn answers_events<T: JsonSchema>(
+        self,
+        schemas: &mut Schemas,
+        description: &'static str,
+        event: &str,
+        example: &Value,
+    ) -> Self {
+        let data = json!({"type": "string", "contentMediaType": "application/json",
+            "contentSchema": schemas.written::<T>()});
+        let schema = json!({
+            "type": "object",
+            "description": "One event of the stream.",
+            "required": ["event", "data"],
+            "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": data},
+        });
+        let example = json!({"event": event, "data": example.to_string()});
+        self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
     }
 
     /// A file of the program's, which a client may have already.

@@ -3,7 +3,7 @@
 use super::operation::{LOCATION, ORDER_ID, Operation, SALE_ID};
 use super::schemas::Schemas;
 use super::shoppers::order;
-use crate::domain::alert::ListedAlert;
+use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::ban::Ban;
 use crate::domain::guard::GuardChanges;
 use crate::domain::payment::RecordedPayment;
@@ -132,7 +132,8 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "rebuildSale",
             "Rebuild a sale's stock in Redis from Postgres",
         )
-        .says("After a loss. It takes as long as there are orders; the sale does not sell meanwhile.")
+        .says("After a loss, and also while the sale goes on: a shard that is being written anew answers 503 `unavailable`, and \
+             sells again by itself.")
         .answers::<Rebuilt>(
             schemas,
             200,
@@ -215,7 +216,6 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
     let mut listed = alert();
     listed["delivered_at"] = "2026-11-22T09:00:10.400Z".into();
     listed["given_up_at"] = Value::Null;
-    let stream = format!("retry: 2000\nid: 6\n\nid: 7\nevent: alert\ndata: {}\n\n", alert());
     vec![
         Operation::of_operators(["get", "/v1/admin/alerts"], "listAlerts", "List alerts")
             .says("Newest first.")
@@ -232,13 +232,7 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
                  one. A comment every 15 seconds shows that the stream is alive.",
             )
             .with_last_event()
-            .answers_with(
-                200,
-                "The stream.",
-                "text/event-stream",
-                json!({"type": "string"}),
-                Some(stream.into()),
-            )
+            .answers_events::<Alert>(schemas, "The stream.", "alert", &alert())
             .refuses(&[Code::Overloaded]),
         Operation::of_operators(["post", "/v1/admin/bans"], "banAccount", "Ban an account")
             .says("It may not buy; what it holds already, it keeps. Every instance knows within a second.")

@@ -94,8 +94,6 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
         json!({"state": "waiting", "position": 42, "waiting": 1200, "estimated_wait_seconds": 9,
             "ticket": "w1.MTc2MzcxMjAwMC00Mg.xQ2v", "ask_again_seconds": 2})
     };
-    let stream = "event: waiting\ndata: {\"state\":\"waiting\",\"position\":42,\"waiting\":1200,\
-                  \"estimated_wait_seconds\":9,\"ticket\":\"w1.MTc2MzcxMjAwMC00Mg.xQ2v\",\"ask_again_seconds\":2}\n\n";
     vec![
         Operation::of_shoppers(
             Who::Shopper,
@@ -118,13 +116,7 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
              ends with `admitted`, with `closed`, or after five minutes: then open another.",
         )
         .query::<Asking>(&[])
-        .answers_with(
-            200,
-            "The stream.",
-            "text/event-stream",
-            json!({"type": "string"}),
-            Some(stream.into()),
-        )
+        .answers_events::<Standing>(schemas, "The stream.", "waiting", &standing())
         .refuses(&[Code::SaleNotOpen, Code::Banned]),
         Operation::of_shoppers(
             Who::Shopper,

@@ -112,6 +112,18 @@ fn fits(template: &str, path: &str) -> bool {
     }
 }
 
+/// The events of a stream that have data; others are none.
+fn events(text: &str) -> Vec<Value> {
+    let events = text.split("\n\n").map(|event| {
+        let lines = event.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .filter(|(name, _)| ["event", "id", "data"].contains(name))
+            .map(|(name, value)| (name.to_owned(), value.into()))
+    });
+    let events = events.map(|members| Value::Object(members.collect()));
+    events.filter(|event| event.get("data").is_some()).collect()
+}
+
 /// Holds an answer against the document. What asks for a path or a method that it does not have, is passed over: that is
 /// checked where it is asked.
 #[track_caller]
@@ -155,11 +167,13 @@ pub fn check(method: &str, path: &str, sent: Option<&[u8]>, (status, headers, te
     let Some(body) = expected.bodies.get(kind) else {
         panic!("{kind} is not in the document: {}", what());
     };
-    let value = if kind.contains("json") {
-        serde_json::from_str(text).unwrap()
-    } else {
-        Value::from(text)
+    let values = match kind {
+        "text/event-stream" => events(text),
+        _ if kind.contains("json") => vec![serde_json::from_str(text).unwrap()],
+        _ => vec![Value::from(text)],
     };
-    let wrong: Vec<String> = body.iter_errors(&value).map(|error| error.to_string()).collect();
-    assert!(wrong.is_empty(), "not as the document has it: {wrong:?}: {}", what());
+    for value in values {
+        let wrong: Vec<String> = body.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "not as the document has it: {wrong:?}: {}", what());
+    }
 }
