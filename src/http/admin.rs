@@ -17,7 +17,7 @@ use crate::flow::transition::TransitionOutcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::{Data, Query};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -398,7 +398,7 @@ pub struct BanBody {
     /// Why: not only white space, no NUL.
     #[schemars(length(min = 1, max = REASON_MAX), regex(pattern = REASON_PATTERN))]
     reason: String,
-    /// Until when, which must lie ahead; for ever if it is left out.
+    /// Until when, which must lie ahead, in the years up to 9999; for ever if it is left out.
     until: Option<DateTime<Utc>>,
     /// Whether the account's tokens are no longer taken.
     #[serde(default)]
@@ -413,8 +413,14 @@ impl BanBody {
                 "reason must have 1 to {REASON_MAX} characters"
             )));
         }
-        if self.until.is_some_and(|until| until <= Utc::now()) {
-            return Err(Problem::invalid("until must lie ahead; leave it out to ban for ever"));
+        // Later years have no form in RFC 3339.
+        if self
+            .until
+            .is_some_and(|until| until <= Utc::now() || until.year() > 9999)
+        {
+            return Err(Problem::invalid(
+                "until must lie ahead, in the years up to 9999; leave it out to ban for ever",
+            ));
         }
         Ok(NewBan {
             user: user(&self.user)?,

@@ -450,6 +450,8 @@ impl Operation {
 
     /// A file of the program's, which a client may have already.
     pub fn answers_file(mut self, description: &'static str, kind: &'static str, schema: Value) -> Self {
+        let known = "The version that the client has.";
+        self = self.takes("header", "If-None-Match", known, false, json!({"type": "string"}), None);
         self = self.answers_with(200, description, kind, schema, None).with_header(TAG);
         self.answers.push(Answer {
             status: 304,

@@ -128,6 +128,10 @@ async fn a_ban_that_cannot_be_is_refused() {
             json!({"user": "u", "reason": "r", "until": "2020-01-01T00:00:00Z"}),
             "until",
         ),
+        (
+            json!({"user": "u", "reason": "r", "until": "+10000-01-01T00:00:00Z"}),
+            "until",
+        ),
         (json!({"user": "u", "reason": "r", "until": "tomorrow"}), "body"),
         (json!({"user": "u", "reason": "r", "ends": 1}), "ends"),
     ] {
