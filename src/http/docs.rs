@@ -1,7 +1,9 @@
 //! The reference page: the document, to be read. It needs no script and nothing from elsewhere.
 
 use super::file::File;
-use super::openapi::{Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command};
+use super::openapi::{
+    EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command,
+};
 use super::problem::Code;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
@@ -136,7 +138,7 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
                             (answer.description)
                             @for header in &answer.headers { " " code { (header.name) } ": " (worded(header.description)) }
                         }
-                        @if [Some("application/json"), Some("text/event-stream")].contains(&answer.kind) {
+                        @if [Some("application/json"), Some(EVENT_STREAM)].contains(&answer.kind) {
                             details { summary { "Members" } (members(reference, &answer.schema)) }
                         }
                         @if let Some(example) = &answer.example {

@@ -15,7 +15,7 @@ use super::problem::Body as ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
 pub use curl::{VARIABLES, command};
 pub use guide::chapters;
-pub use operation::{Group, Operation, Parameter, Who};
+pub use operation::{EVENT_STREAM, Group, Operation, Parameter, Who};
 use operation::{HEADERS, OPERATOR, PROVIDER, SHOPPER};
 use schemas::Schemas;
 use serde_json::{Map, Value, json};
