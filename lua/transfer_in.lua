@@ -10,8 +10,8 @@
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
 -- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
 -- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
--- KEYS[5] {sale:shard}:transfers   hash    only for units that come back to the shard that sent them: transfers on their
---                                          way by id. What is not written down there has never left, as far as it knows
+-- KEYS[5] {sale:shard}:transfers   hash    transfers on their way by id; only for units that come back to the shard
+--                                          that sent them: what is not written down there has never left
 -- ARGV[1] id         the transfer's id, 36 bytes
 -- ARGV[2] units      1..1000000000
 -- ARGV[3] lender     the number of the shard that sent them
