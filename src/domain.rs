@@ -16,6 +16,7 @@ pub mod sale;
 pub mod sale_guards;
 pub mod server;
 pub mod shard;
+pub mod shopper_token;
 pub mod time;
 pub mod token_keys;
 pub mod waiting_room;

@@ -72,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         admin_key: config.admin_key.clone(),
         given,
         is_tls: config.tls.is_some(),
+        is_development: config.development,
     };
     let run = serde_json::json!({
         "http": "",
@@ -172,6 +173,8 @@ struct Instance {
     given: Vec<&'static str>,
     /// Whether it serves HTTPS.
     is_tls: bool,
+    /// Whether anybody may sign in as anybody.
+    is_development: bool,
 }
 
 impl Instance {
@@ -208,8 +211,14 @@ impl Instance {
             dir = self.dir.display(),
         );
         let Some(DemoSale { id, sku }) = sale else { return text };
+        let shop = if self.is_development {
+            "sign in there as anybody; development mode is on"
+        } else {
+            "sign in there with a token"
+        };
         text += &format!(
-            "Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
+            "Shop     {url}/sales/{id} ({shop})\n\
+             Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              {prepare}\n\

@@ -1,0 +1,49 @@
+// Making and changing elements. Text from outside becomes textContent and nothing else.
+
+export function element(name, attributes = {}, ...children) {
+    const made = document.createElement(name);
+    for (const [attribute, value] of Object.entries(attributes)) {
+        made.setAttribute(attribute, value);
+    }
+    made.append(...children);
+    return made;
+}
+
+// Only what changes is touched, so that neither focus nor a screen reader is disturbed.
+export function setText(node, text) {
+    if (node.textContent !== text) {
+        node.textContent = text;
+    }
+}
+
+export function setAttribute(node, name, value) {
+    if (node.getAttribute(name) !== value) {
+        node.setAttribute(name, value);
+    }
+}
+
+export function show(node, isShown) {
+    if (node.hidden === isShown) {
+        node.hidden = !isShown;
+    }
+}
+
+// A button that cannot be pressed now keeps the focus, which `disabled` would take away.
+export function setPressable(button, isPressable) {
+    setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');
+}
+
+export function onPress(button, act) {
+    button.addEventListener('click', () => {
+        if (button.getAttribute('aria-disabled') !== 'true') {
+            act();
+        }
+    });
+}
+
+export const byId = (id) => document.getElementById(id);
+
+// Tells a screen reader what has changed, once.
+export function announce(text) {
+    setText(byId('live'), text);
+}
