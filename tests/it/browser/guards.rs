@@ -16,7 +16,7 @@ const ORDER: &str = "#orders .order .pill";
 async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     let app = development().await;
     let window = Window::open(&app).await;
-    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(5));
+    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
     let guards = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&guards)).await;
     window.goto_sale(&id).await;
@@ -31,6 +31,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     assert_eq!(window.attempt().await, None);
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
+    app.operate(&id, "open").await.ok(200);
     window.sees(NOTE, "It is yours").await;
     window.sees(ORDER, "Reserved").await;
     window.close().await;

@@ -223,7 +223,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         let is_named = [format!("'{word}'"), format!("data-word=\"{word}\"")]
             .iter()
             .any(|it| all.contains(it));
-        let is_made = ["state_", "order_"]
+        let is_made = ["state_", "order_", "left_"]
             .iter()
             .any(|start| word.starts_with(start) && all.contains(&format!("`{start}${{")));
         assert!(is_named || is_made, "nobody says {word}");

@@ -56,6 +56,9 @@ function words(phase) {
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
+            if (phase.code === 'sold_out' && phase.quantity > 1) {
+                return say('refusedFew');
+            }
             return say((phase.code === 'sale_not_open' ? CLOSED_STATES[phase.state] : REFUSALS[phase.code]) ?? 'refused');
         default:
             return '';
@@ -94,7 +97,7 @@ export function itemCard(item, act) {
     function update(now, sale, item, phase, isBusy) {
         setText(name, item.name);
         setText(price, money(item.price_minor, item.currency));
-        setText(left, say(item.availability));
+        setText(left, say(`left_${item.availability}`));
         setAttribute(left, 'class', `pill is-${item.availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
@@ -110,7 +113,7 @@ export function itemCard(item, act) {
         } else if (sale.state !== 'open' && !mayQueue) {
             word = { paused: 'pausedButton', closed: 'closedButton' }[sale.state] ?? 'notYet';
         } else if (item.availability === 'sold_out' && !mayQueue) {
-            word = 'sold_out';
+            word = 'left_sold_out';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
         } else if (sale.guards.waiting_room) {

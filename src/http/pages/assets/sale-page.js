@@ -159,7 +159,7 @@ function forgetOldNews() {
     const order = orders.find((one) => one.id === phase.order?.id);
     const isDecided = phase.kind === 'reserved' && order && order.state !== 'reserved';
     const item = sale?.items.find(({ sku }) => sku === phase.sku);
-    const isBack = phase.code === 'sold_out' && item && item.availability !== 'sold_out';
+    const isBack = phase.code === 'sold_out' && phase.quantity === 1 && item && item.availability !== 'sold_out';
     const goesOn = phase.code === 'sale_not_open' && sale?.state === 'open';
     if (isDecided || isBack || goesOn) {
         phase = null;
@@ -256,7 +256,7 @@ function finish(end, attempt, who) {
     if (!isKept) {
         forget(id, who.user);
     }
-    phase = { ...end, sku: attempt.sku, isEnd: true, at: performance.now() };
+    phase = { ...end, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, at: performance.now() };
     if (end.kind === 'stopped') {
         phase = null;
     } else if (end.kind === 'signed_out') {
