@@ -1,42 +1,55 @@
-// Do units come back, and only those that were not paid for? Every shopper takes a unit for a short while; every second
-// one pays at once, the others never do. When the time is over, every order is paid or expired, none both, the units
-// of the expired ones are for sale again, and one of them is sold again.
+// Do units come back, and only those that were not paid for? Three waves. The first takes every unit within moments.
+// Shortly before its deadline every second shopper pays, all at the same time; the others never do, so their orders
+// expire together. From the deadline on a second crowd, one shopper for each unit that has to come back, asks until it
+// has one, and pays. In the end each order is paid or expired, none both, and everything is sold.
 
 import { sleep } from 'k6';
-import { Counter } from 'k6/metrics';
+import { Counter, Gauge, Trend } from 'k6/metrics';
 import exec from 'k6/execution';
 
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase } from './lib/answers.js';
-import { COMMON_OPTIONS, buyPatiently, isWorthRetrying, json, openSale, pay, stats, waitAsTold } from './lib/api.js';
-import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
+import { COMMON_OPTIONS, SKU, buyPatiently, openSale, payPatiently } from './lib/api.js';
+import { CHECK_THRESHOLDS, checkSale, waitUntilDecided } from './lib/check_sale.js';
 import { CHECK_WAIT_SECONDS, DURABILITY, userName, webhookSecret, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'pay_and_expire';
-const STOCK = whole('STOCK', 200, 2, 1000000);
+const STOCK = whole('STOCK', 1000, 2, 100000);
 const SHARDS = whole('SHARDS', 4, 1, 256);
-const PAYMENT_WINDOW = whole('PAYMENT_WINDOW', 5, 2, 3600);
-const VUS = whole('VUS', Math.min(20, STOCK), 1, 10000);
-const PAY_TRIES_MAX = 5;
+const PAYMENT_WINDOW = whole('PAYMENT_WINDOW', 10, 5, 3600);
+const VUS = whole('VUS', Math.min(50, STOCK), 1, STOCK);
+const PAY_BEFORE_SECONDS = 3;
+const ASK_EVERY_SECONDS = 0.5;
+const BACK_SECONDS_MAX = 30;
+const UNPAID = Math.floor(STOCK / 2);
 
 const paymentsMisjudged = new Counter('payments_misjudged');
-const ordersExpired = new Counter('orders_expired');
 const unitsNotReturned = new Counter('units_not_returned');
+const backAfter = new Trend('unit_back_after', true);
+const ordersExpired = new Gauge('orders_expired');
+const ordersPaid = new Gauge('orders_paid');
 
 webhookSecret();
 
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: { executor: 'shared-iterations', vus: VUS, iterations: STOCK, maxDuration: '5m' },
+    [SCENARIO]: {
+      executor: 'per-vu-iterations',
+      vus: VUS,
+      iterations: 1,
+      maxDuration: `${PAYMENT_WINDOW + BACK_SECONDS_MAX + 120}s`,
+    },
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,
     ...CHECK_THRESHOLDS,
-    iterations: [`count==${STOCK}`],
+    iterations: [`count==${VUS}`],
     payments_misjudged: ['count==0'],
     units_not_returned: ['count==0'],
-    orders_expired: [`count==${Math.floor(STOCK / 2)}`],
+    orders_expired: [`value==${UNPAID}`],
+    orders_paid: [`value==${STOCK}`],
+    unit_back_after: ['p(95)<5000'],
     'http_req_duration{name:buy}': ['p(95)<1000'],
     'http_req_duration{name:pay}': ['p(95)<3000'],
   },
@@ -54,65 +67,97 @@ export function setup() {
 
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
+const isPaidFor = (n) => n % 2 === 0;
 
-export default function payAndExpire({ id: saleId, run }) {
-  const n = exec.scenario.iterationInTest;
-  const answer = buyPatiently(saleId, user(n), key(run, n), { instance: n });
-  const { order } = judgePurchase(answer);
-  if (!expect(order !== undefined, `one unit for everybody, yet: ${describe(answer)}`)) {
+export default function payAndExpire(sale) {
+  const reserved = takeAll(sale);
+  if (reserved.length === 0) {
     return;
   }
-  acknowledge();
-  if (n % 2 === 0) {
-    payPatiently(order, `pay-${run}-${n}`);
+  sleepUntil(reserved[0].deadline - PAY_BEFORE_SECONDS * 1000);
+  for (const { n, order } of reserved.filter(({ n: at }) => isPaidFor(at))) {
+    payInTime(order, `pay-${sale.run}-${n}`);
+  }
+  const unpaid = reserved.filter(({ n }) => !isPaidFor(n));
+  if (unpaid.length > 0) {
+    sleepUntil(unpaid[0].deadline);
+  }
+  for (const { n, deadline } of unpaid) {
+    takeReturned(sale, STOCK + n, deadline);
   }
 }
 
-// As a payment provider does it: the same payment again until it is answered.
-function payPatiently(order, paymentId) {
-  let answer = pay(order, paymentId);
-  for (let tries = 1; tries < PAY_TRIES_MAX && isWorthRetrying(answer); tries += 1) {
-    waitAsTold(answer);
-    answer = pay(order, paymentId);
+// Buys for every shopper of the first crowd who is this VU's: [{n, order, deadline}].
+function takeAll({ id, run }) {
+  const reserved = [];
+  for (let n = exec.scenario.iterationInTest; n < STOCK; n += VUS) {
+    const asked = Date.now();
+    const answer = buyPatiently(id, user(n), key(run, n), { instance: n });
+    const { order } = judgePurchase(answer);
+    if (expect(order !== undefined, `one unit for everybody, yet: ${describe(answer)}`)) {
+      acknowledge();
+      // By the clock of this machine, and a little early rather than late.
+      const deadline = asked + Date.parse(order.expires_at) - Date.parse(order.created_at);
+      reserved.push({ n, order, deadline });
+    }
   }
-  const body = answer.status === 200 ? json(answer) : null;
-  const isTaken = body !== null && ['applied', 'pending', 'duplicate'].includes(body.outcome);
-  if (!isTaken) {
-    console.error(`a payment in time: ${describe(answer)}`);
+  return reserved;
+}
+
+// Asks, as one of the second crowd, until there is a unit, and pays for it.
+function takeReturned({ id, run }, n, deadline) {
+  let outcome;
+  let order;
+  do {
+    ({ outcome, order } = judgePurchase(buyPatiently(id, user(n), key(run, n), { instance: n })));
+    if (outcome !== 'sold_out') {
+      break;
+    }
+    sleep(ASK_EVERY_SECONDS);
+  } while (Date.now() < deadline + BACK_SECONDS_MAX * 1000);
+  unitsNotReturned.add(order === undefined ? 1 : 0);
+  if (order !== undefined) {
+    acknowledge();
+    backAfter.add(Math.max(0, Date.now() - deadline));
+    payInTime(order, `pay-${run}-${n}`);
   }
-  paymentsMisjudged.add(isTaken ? 0 : 1);
+}
+
+function payInTime(order, paymentId) {
+  paymentsMisjudged.add(payPatiently(order, paymentId) ? 0 : 1);
+}
+
+function sleepUntil(moment) {
+  const left = (moment - Date.now()) / 1000;
+  if (left > 0) {
+    sleep(left);
+  }
 }
 
 export function teardown(sale) {
-  const sheet = waitForExpiry(sale.id);
+  const sheet = waitUntilDecided(sale.id, PAYMENT_WINDOW + CHECK_WAIT_SECONDS);
   ordersExpired.add(sheet.orders.expired);
-  const { available, in_transit: inTransit, total, sold } = sheet.items[0];
-  unitsNotReturned.add(total - sold - available - inTransit);
-
-  const again = buyPatiently(sale.id, user(STOCK), key(sale.run, STOCK), {});
-  if (expect(judgePurchase(again).outcome === 'reserved', `a returned unit: ${describe(again)}`)) {
-    acknowledge();
-  }
-  const shoppers = STOCK + 1;
-  const keys = (n) => keysByTurn(n, shoppers, shoppers, (at) => key(sale.run, at));
-  checkSale(sale, { shoppers, user, keys });
+  ordersPaid.add(sheet.orders.paid);
+  checkSale(sale, { shoppers: STOCK * 2, user, keys: (n) => [key(sale.run, n)], soldOut: [SKU] });
 }
 
-// Waits until no order is open any more and every unit that was not paid for is free.
-function waitForExpiry(saleId) {
-  const deadline = Date.now() + (PAYMENT_WINDOW + CHECK_WAIT_SECONDS) * 1000;
-  let sheet = stats(saleId);
-  const isOver = () => sheet.orders.reserved === 0 && sheet.undrained_events === 0 && sheet.items[0].held === 0;
-  while (!isOver() && Date.now() < deadline) {
-    sleep(0.5);
-    sheet = stats(saleId);
-  }
-  return sheet;
-}
-
-export const handleSummary = summaryOf(SCENARIO, {
-  stock: STOCK,
-  shards: SHARDS,
-  payment_window: `${PAYMENT_WINDOW}s`,
-  durability: DURABILITY,
-});
+export const handleSummary = summaryOf(
+  SCENARIO,
+  {
+    stock: STOCK,
+    shards: SHARDS,
+    payment_window: `${PAYMENT_WINDOW}s`,
+    durability: DURABILITY,
+  },
+  {
+    latencies: [
+      ['payments', 'http_req_duration{name:pay}'],
+      ['from deadline to next sale', 'unit_back_after'],
+    ],
+    figures: [
+      ['orders paid', 'orders_paid', 'value'],
+      ['orders expired', 'orders_expired', 'value'],
+      ['units not returned', 'units_not_returned', 'count'],
+    ],
+  },
+);

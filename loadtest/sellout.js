@@ -68,7 +68,7 @@ export function teardown(sale) {
   const last = judgePurchase(buyPatiently(sale.id, user(SHOPPERS), key(sale.run, 'last'), {}));
   expect(last.outcome === 'sold_out', `a purchase after the last unit: ${last.outcome}`);
   expect(isShownSoldOut(sale.id), 'the public sale does not say sold_out');
-  checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: true });
+  checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: [SKU] });
 }
 
 export const handleSummary = summaryOf(SCENARIO, {

@@ -5,6 +5,7 @@ pub mod alerts;
 mod answer;
 pub mod audit;
 pub mod ban;
+pub mod bench;
 mod client;
 mod duration;
 pub mod guards;
@@ -62,6 +63,8 @@ enum Command {
     Guards(guards::Args),
     /// Decode what Redis holds of a sale, for a human who looks for a mistake.
     Inspect(inspect::Args),
+    /// Measure this program on this machine, beside its parts and beside other ways to sell.
+    Bench(bench::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
     #[command(hide = true)]
     Healthcheck,
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Alerts(args) => alerts::run(&args),
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };
     match outcome {

@@ -1,5 +1,5 @@
 //! Private Redis and Postgres servers as child processes, on Unix sockets in a folder of their own. `up` runs on
-//! them, and so do the integration tests.
+//! them, and so do the integration tests; `bench` also runs this very program beside them.
 //!
 //! A folder holds `redis/`, `postgres/` (or a link to it), `redis.log` and `postgres.log`. Each server locks its
 //! part, so two never share one. A start expects what a kill -9 leaves behind: servers that still run, a torn
@@ -8,9 +8,11 @@
 mod child;
 mod folder;
 mod postgres;
+mod program;
 mod redis;
 pub mod secrets;
 
 pub use folder::{lock, open as open_folder};
 pub use postgres::{PostgresOptions, PostgresServer};
+pub use program::Program;
 pub use redis::{RedisOptions, RedisServer};

@@ -4,6 +4,7 @@
 pub mod alert_feed;
 pub mod alert_webhook;
 pub mod audit;
+pub mod balance;
 pub mod bans;
 pub mod borrow;
 pub mod browse;

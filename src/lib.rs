@@ -2,6 +2,8 @@
 //! accounted for in Postgres. `ARCHITECTURE.md` is the map. Imports point one way, down this list.
 
 pub mod cli;
+
+pub mod bench;
 pub mod server;
 
 pub mod http;

@@ -64,6 +64,12 @@ pub struct Metrics {
     pub gateway_rate: Gauge,
     /// Purchases that are being answered.
     pub purchases_in_flight: Gauge,
+    /// Memory that the servers with stock use, in bytes.
+    pub redis_memory: Gauge,
+    /// How many servers that is.
+    pub redis_servers: Gauge,
+    /// Memory of this process, in bytes; looked up whenever it is told.
+    resident_memory: Gauge,
 }
 
 impl Default for Metrics {
@@ -82,6 +88,9 @@ impl Default for Metrics {
             guard_refusals: Family::default(),
             gateway_rate: Gauge::default(),
             purchases_in_flight: Gauge::default(),
+            redis_memory: Gauge::default(),
+            redis_servers: Gauge::default(),
+            resident_memory: Gauge::default(),
         };
         metrics.registered()
     }
@@ -131,15 +140,43 @@ impl Metrics {
             "Purchases that are being answered",
             self.purchases_in_flight.clone(),
         );
+        registry.register_with_unit(
+            "redis_memory",
+            "Memory that the Redis servers with stock use; told by processes that run the jobs",
+            Unit::Bytes,
+            self.redis_memory.clone(),
+        );
+        registry.register(
+            "redis_servers",
+            "Redis servers with stock: on a cluster its primaries; told by processes that run the jobs",
+            self.redis_servers.clone(),
+        );
+        registry.register_with_unit(
+            "resident_memory",
+            "Memory of this process",
+            Unit::Bytes,
+            self.resident_memory.clone(),
+        );
         self
     }
 
     /// The Prometheus text.
     #[must_use]
     pub fn encode(&self) -> String {
+        if let Some(bytes) = resident_memory() {
+            self.resident_memory.set(bytes);
+        }
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _infallible = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }
+}
+
+/// What of this process is in memory, in bytes; nothing where the system does not tell.
+fn resident_memory() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: i64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
 }

@@ -159,7 +159,7 @@ impl Scheduler {
                 );
             }
             let (guard, app, metrics) = (Arc::clone(&guard), Arc::clone(&looked_at), Arc::clone(&counted));
-            Box::pin(tracked.track_future(async move { guard.run(count_alerts(&app, &metrics)).await }))
+            Box::pin(tracked.track_future(async move { guard.run(watch_state(&app, &metrics)).await }))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
@@ -400,6 +400,25 @@ impl News {
         }
         self.failing = outcome.is_err();
     }
+}
+
+/// Looks at what is only known when it is asked for.
+async fn watch_state(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
+    // Neither hangs on the server of the other.
+    let (alerts, memory) = tokio::join!(count_alerts(app, metrics), Box::pin(measure_stock(app, metrics)));
+    if let Err(fault) = memory {
+        tracing::debug!(%fault, "the memory of Redis is not measured");
+    }
+    alerts
+}
+
+async fn measure_stock(app: &App, metrics: &Metrics) -> Result<(), Fault> {
+    let servers = flow::stats::stock_memory(app).await?;
+    metrics.redis_memory.set(servers.iter().sum());
+    metrics
+        .redis_servers
+        .set(i64::try_from(servers.len()).unwrap_or(i64::MAX));
+    Ok(())
 }
 
 async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {

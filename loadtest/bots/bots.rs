@@ -5,7 +5,7 @@
 use crate::crowd::EARLY;
 use crate::people::solve;
 use crate::scene::{Scene, lock, path, purchase};
-use crate::wire::{Answer, Request, Said, Wire};
+use flashsale::bench::wire::{Answer, Request, Said, Wire};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;

@@ -4,19 +4,18 @@
 mod bots;
 mod crowd;
 mod measure;
-mod operator;
 mod page;
 mod people;
 mod plan;
 mod probe;
 mod scene;
-mod wire;
 
 use anyhow::{Context as _, Result, bail};
 use chrono::{SecondsFormat, TimeDelta, Utc};
 use crowd::{Crowd, EARLY};
+use flashsale::bench::machine::processor_seconds;
+use flashsale::bench::operator::Operator;
 use measure::{Measured, Report};
-use operator::Operator;
 use plan::{ROUND_MAX, Round, Size};
 use scene::{Scene, lock};
 use std::net::SocketAddr;
@@ -166,7 +165,7 @@ async fn play(
         Arc::clone(crowd),
         start,
     ));
-    let processor = measure::processor_seconds();
+    let processor = processor_seconds();
     let gang = Arc::new(bots::Gang::new(Arc::clone(&scene), loot.clone()));
     let robbers = round.has_bots.then(|| tokio::spawn(Arc::clone(&gang).come(seed)));
     let mut people = tokio::spawn(people::come(Arc::clone(&scene)));
@@ -192,7 +191,7 @@ async fn play(
         robbers.await?;
     }
     *loot = lock(&gang.new).clone();
-    let processor = measure::processor_seconds() - processor;
+    let processor = processor_seconds() - processor;
     let (stats, audit) = operator.count(&sale).await?;
     operator.operate(&sale, "close").await?;
     Ok((Measured::of(&scene, ended, processor, &stats, &audit), sale))

@@ -3,6 +3,7 @@
 use crate::plan::{Round, Size};
 use crate::probe::Probe;
 use crate::scene::{Counts, Scene, is_refusal, lock};
+use flashsale::bench::machine::{Machine, load_average};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -80,37 +81,6 @@ pub struct Report {
     pub probe: Option<Probe>,
     pub rounds: Vec<Measured>,
     pub goals: Vec<Goal>,
-}
-
-/// Processor time that this process has used, in seconds; 0 where that cannot be told.
-pub fn processor_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let Some((_, rest)) = stat.rsplit_once(')') else {
-        return 0.0;
-    };
-    let ticks = rest.split_whitespace().skip(11).take(2);
-    // Linux tells hundredths of a second to everybody.
-    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
-}
-
-fn load_average() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
-}
-
-fn machine() -> String {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or("a processor that is not named", |(_, model)| model.trim());
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
-    let gib = memory.and_then(|it| it.parse::<u64>().ok()).unwrap_or_default() / (1 << 20);
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cores} cores ({model}), {gib} GiB, shared by the generator, the program, Redis and Postgres")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below what a double is exact for")]
@@ -239,7 +209,10 @@ impl Report {
             seed,
             is_small,
             began: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-            machine: machine(),
+            machine: format!(
+                "{}, shared by the generator, the program, Redis and Postgres",
+                Machine::look()
+            ),
             load_before: load_average(),
             load_after: String::new(),
             size,

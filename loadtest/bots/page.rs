@@ -1,27 +1,15 @@
 //! The report: one file of HTML with a picture, which loads nothing.
 
 use crate::measure::{Measured, Report};
+use flashsale::bench::page::{STYLE, escape};
 use serde_json::Value;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --text: #1c2430; --soft: #5c6675; --back: #fff; --line: #d5dae1; --people: #2b7fb8;
-  --bots: #d2572b; --good: #1f7a45; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --soft: #9aa4b2; --back: #14181e; --line: #343c47;
-  --people: #4da3dd; --bots: #ee7b4f; --good: #56c58a; --bad: #f2837b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-svg { width: 100%; height: auto; } svg text { fill: var(--text); font: 13px system-ui, sans-serif; }
-.people { fill: var(--people); } .bots { fill: var(--bots); } svg .soft { fill: var(--soft); }
-.even { stroke: var(--text); stroke-dasharray: 4 3; } .soft { color: var(--soft); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; } td, th { padding: .3rem .6rem; text-align: right;
-  border-bottom: 1px solid var(--line); white-space: nowrap; } td:first-child, th:first-child { text-align: left; }
-.reached { color: var(--good); } .missed { color: var(--bad); }
+/// The two parties, beside the colours that all reports have.
+const PARTIES: &str = "
+:root { --people: #2b7fb8; --bots: #d2572b; }
+@media (prefers-color-scheme: dark) { :root { --people: #4da3dd; --bots: #ee7b4f; } }
+.people { fill: var(--people); } .bots { fill: var(--bots); } .even { stroke: var(--text); stroke-dasharray: 4 3; }
 ";
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
 
 /// What came of a run, as a page.
 pub fn page(report: &Report) -> String {
@@ -47,7 +35,7 @@ pub fn page(report: &Report) -> String {
     let size = &report.size;
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>Who gets the units</title>\n<style>{STYLE}</style></head><body>\n\
+         content=\"width=device-width\">\n<title>Who gets the units</title>\n<style>{STYLE}{PARTIES}</style></head><body>\n\
          <h1>Who gets the units</h1>\n<p>{} people with an account each and bots with {} accounts on {} addresses want \
          {} units. Each row has one guard more. Of all accounts, {:.1} % are the bots' (the broken line).</p>\n{}\n\
          <h2>Goals</h2>\n<ul>\n{goals}</ul>\n{}<h2>Figures</h2>\n{}\n\

@@ -3,10 +3,10 @@
 use crate::crowd::EARLY;
 use crate::plan::ROUND_MAX;
 use crate::scene::{Scene, lock, path, purchase};
-use crate::wire::{Answer, Request, Said};
 use altcha::{SolveChallengeOptions, solve_challenge};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flashsale::bench::wire::{Answer, Request, Said};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

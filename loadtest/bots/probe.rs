@@ -1,11 +1,11 @@
 //! Bursts at the boundary of the window, in a sale whose window is short enough to see many of them.
 
 use crate::crowd::Crowd;
-use crate::operator::Operator;
 use crate::scene::{path, purchase};
-use crate::wire::{Request, Wire};
 use anyhow::Result;
 use chrono::{SecondsFormat, TimeDelta, Utc};
+use flashsale::bench::operator::Operator;
+use flashsale::bench::wire::{Request, Wire};
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use crate::crowd::Crowd;
 use crate::plan::{Round, Size};
-use crate::wire::{Answer, Request, Wire};
+use flashsale::bench::wire::{Answer, Request, Wire};
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

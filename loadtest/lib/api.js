@@ -9,7 +9,7 @@ import { ADMIN_KEY, BASE_URLS, DURABILITY } from './config.js';
 
 const REQUEST_TIMEOUT = '10s';
 const RETRY_WAIT_SECONDS_MAX = 5;
-const HOUR_MS = 3600 * 1000;
+const OPEN_SECONDS = 2 * 3600;
 
 export const SKU = 'LOAD-1';
 export const PRICE_MINOR = 1990;
@@ -79,35 +79,41 @@ function admin(name, method, path, body, headers) {
   return send(request(name, method, `/v1/admin${path}`, { bearer: ADMIN_KEY, body: text, headers }));
 }
 
-// Creates, preloads and opens a sale of one item, and returns what the shoppers need of it.
-export function openSale(scenario, { stock, shards, perUserLimit, purchaseRate, paymentWindowSeconds = 900 }) {
+// Creates, preloads and opens a sale, and returns what the shoppers need of it. It has one item with `stock` units,
+// or the `items`, each {sku, stock}.
+export function openSale(
+  scenario,
+  { stock, items = [{ sku: SKU, stock }], shards, perUserLimit, purchaseRate, paymentWindowSeconds = 900, openSeconds },
+) {
   const run = Date.now().toString(36);
   const { id } = demand(
     admin('create_sale', 'POST', '/sales', {
       name: `Load test ${scenario} ${run}`,
       starts_at: new Date(Date.now() - 1000).toISOString(),
-      ends_at: new Date(Date.now() + 2 * HOUR_MS).toISOString(),
+      ends_at: new Date(Date.now() + (openSeconds || OPEN_SECONDS) * 1000).toISOString(),
       shards,
       payment_window_seconds: paymentWindowSeconds,
       purchase_rate: purchaseRate,
       durability: DURABILITY,
-      items: [
-        {
-          sku: SKU,
-          name: 'Load test item',
-          price_minor: PRICE_MINOR,
-          currency: CURRENCY,
-          stock,
-          per_user_limit: perUserLimit,
-        },
-      ],
+      items: items.map((item) => ({
+        sku: item.sku,
+        name: `Load test item ${item.sku}`,
+        price_minor: PRICE_MINOR,
+        currency: CURRENCY,
+        stock: item.stock,
+        per_user_limit: perUserLimit,
+      })),
     }),
     'creating the sale',
   );
   const preloaded = demand(admin('preload_sale', 'POST', `/sales/${id}/preload`), 'preloading the sale');
-  const loaded = preloaded.shards.reduce((units, shard) => units + (shard.available[SKU] || 0), 0);
-  if (loaded !== stock || preloaded.shards.length !== shards) {
-    throw new Error(`preloading: ${loaded} of ${stock} units on ${preloaded.shards.length} of ${shards} shards`);
+  for (const item of items) {
+    const loaded = preloaded.shards.reduce((units, shard) => units + (shard.available[item.sku] || 0), 0);
+    if (loaded !== item.stock || preloaded.shards.length !== shards) {
+      throw new Error(
+        `preloading: ${loaded} of ${item.stock} units of ${item.sku} on ${preloaded.shards.length} of ${shards} shards`,
+      );
+    }
   }
   if (saleState(id) !== 'open') {
     demand(admin('open_sale', 'POST', `/sales/${id}/open`), 'opening the sale');
@@ -118,7 +124,7 @@ export function openSale(scenario, { stock, shards, perUserLimit, purchaseRate, 
     }
     sleep(0.5);
   }
-  return { id, run, scenario, stock, shards, durability: DURABILITY };
+  return { id, run, scenario, items, shards, durability: DURABILITY };
 }
 
 function saleState(id) {
@@ -228,8 +234,28 @@ export function pay(order, paymentId, { forged = false, expected } = {}) {
   return send(request('pay', 'POST', '/v1/webhooks/payments', { body, headers, expected }));
 }
 
+// As a payment provider does it: the same payment again until it is answered. True when the money was taken.
+export function payPatiently(order, paymentId, triesMax = 5) {
+  let answer = pay(order, paymentId);
+  for (let tries = 1; tries < triesMax && isWorthRetrying(answer); tries += 1) {
+    waitAsTold(answer);
+    answer = pay(order, paymentId);
+  }
+  const body = answer.status === 200 ? json(answer) : null;
+  const isTaken = body !== null && ['applied', 'pending', 'duplicate'].includes(body.outcome);
+  if (!isTaken) {
+    console.error(`a payment in time: ${answer.status} ${answer.body || answer.error}`);
+  }
+  return isTaken;
+}
+
 // Machines
 
-export function readProbe(path) {
-  return send(request('probe', 'GET', path));
+export function readProbe(path, instance) {
+  return send(request('probe', 'GET', path, { instance }));
+}
+
+// What an instance counts of itself, in the Prometheus text format.
+export function readMetrics(instance) {
+  return send(request('metrics', 'GET', '/metrics', { instance }));
 }

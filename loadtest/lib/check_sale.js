@@ -60,9 +60,10 @@ export const CHECK_THRESHOLDS = {
 //
 // shoppers  how many there were
 // user(n)   the name of the n-th
-// keys(n)   every idempotency key that the n-th may have bought under, one unit each
-// soldOut   true when demand was certainly above the stock: then nothing may be left
-export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
+// keys(n)   every idempotency key that the n-th may have bought under, one unit each: a key for one of the item SKU, or
+//           {key, sku}
+// soldOut   the SKUs of the items for which demand was certainly above the stock: nothing of them may be left
+export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
   waitUntilSettled(sale.id);
   const before = stats(sale.id);
 
@@ -71,6 +72,9 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
   const orders = ordersOfShoppers(sale.id, asked, user);
   ordersFound.add(orders.size);
   checkCounts(before, orders, complete);
+  if (complete) {
+    checkItems(before, orders);
+  }
 
   // Once the sale is closed a key that has an order still answers with it, and a key that has none can no longer get
   // one. So asking every key again is a census that changes nothing.
@@ -79,21 +83,39 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = false }) {
   const found = checkKeys(sale.id, orders, asked, user, keys);
   acknowledgedNotFound.add(-(complete ? found : orderTotal(before)));
 
-  checkUnits([itemOf(before), itemOf(stats(sale.id))], soldOut);
+  checkUnits(before, stats(sale.id), soldOut);
   checkAudit(sale.id);
   checked.add(1);
 }
 
-function itemOf(sheet) {
-  const item = sheet.items.find(({ sku }) => sku === SKU);
-  if (item === undefined) {
-    throw new Error(`the stats know no item ${SKU}: ${JSON.stringify(sheet)}`);
+// The units of all items together.
+export function unitsOf(sheet) {
+  if (sheet.items.length === 0) {
+    throw new Error(`the stats know no item: ${JSON.stringify(sheet)}`);
   }
-  return item;
+  const sum = { total: 0, available: 0, held: 0, sold: 0, in_transit: 0 };
+  for (const item of sheet.items) {
+    for (const place of Object.keys(sum)) {
+      sum[place] += item[place];
+    }
+  }
+  return sum;
 }
 
 function orderTotal(sheet) {
   return Object.values(sheet.orders).reduce((sum, count) => sum + count, 0);
+}
+
+// Waits until no order is open any more and every unit that was not paid for is free; returns the last reading.
+export function waitUntilDecided(saleId, secondsMax) {
+  const deadline = Date.now() + secondsMax * 1000;
+  let sheet = stats(saleId);
+  const isOver = () => sheet.orders.reserved === 0 && sheet.undrained_events === 0 && unitsOf(sheet).held === 0;
+  while (!isOver() && Date.now() < deadline) {
+    sleep(POLL_SECONDS);
+    sheet = stats(saleId);
+  }
+  return sheet;
 }
 
 // Waits until the ledger has taken in every event and the stock has heard of every decision of the ledger.
@@ -114,12 +136,12 @@ function waitUntilSettled(saleId) {
 
 // One unit an order, so units held are orders reserved and units sold are orders paid.
 function isSettled(sheet) {
-  const item = itemOf(sheet);
+  const units = unitsOf(sheet);
   return (
     sheet.undrained_events === 0 &&
-    item.in_transit === 0 &&
-    item.held === sheet.orders.reserved &&
-    item.sold === sheet.orders.paid
+    units.in_transit === 0 &&
+    units.held === sheet.orders.reserved &&
+    units.sold === sheet.orders.paid
   );
 }
 
@@ -177,10 +199,25 @@ function checkCounts(sheet, orders, complete) {
       miscounted.add(difference || 1);
     }
   }
-  const item = itemOf(sheet);
-  if (item.held !== sheet.orders.reserved || item.sold !== sheet.orders.paid) {
-    console.error(`check: the units do not fit the orders: ${JSON.stringify(item)} ${JSON.stringify(sheet.orders)}`);
+  const units = unitsOf(sheet);
+  if (units.held !== sheet.orders.reserved || units.sold !== sheet.orders.paid) {
+    console.error(`check: the units do not fit the orders: ${JSON.stringify(units)} ${JSON.stringify(sheet.orders)}`);
     unbalanced.add(1);
+  }
+}
+
+// Each item's units against the shoppers' orders for it.
+function checkItems(sheet, orders) {
+  const listed = {};
+  for (const { sku, state } of orders.values()) {
+    listed[`${sku} ${state}`] = (listed[`${sku} ${state}`] || 0) + 1;
+  }
+  for (const { sku, held, sold } of sheet.items) {
+    const ordered = { held: listed[`${sku} reserved`] || 0, sold: listed[`${sku} paid`] || 0 };
+    if (held !== ordered.held || sold !== ordered.sold) {
+      console.error(`check: of ${sku} ${held} are held and ${sold} sold, the orders say ${JSON.stringify(ordered)}`);
+      unbalanced.add(1);
+    }
   }
 }
 
@@ -190,19 +227,28 @@ function unitDifferences({ total, available, held, sold, in_transit: inTransit }
   return { over: Math.max(0, held + sold - total, sum - total), gone: Math.max(0, total - sum) };
 }
 
-// The worst of the readings before and after the sale was closed.
-function checkUnits(items, soldOut) {
-  const over = Math.max(...items.map((item) => unitDifferences(item).over));
-  const gone = Math.max(...items.map((item) => unitDifferences(item).gone));
-  const left = soldOut ? Math.max(0, ...items.map((item) => item.available + item.in_transit)) : 0;
-  if (over > 0 || gone > 0 || left > 0) {
-    console.error(`check: ${over} units too many, ${gone} missing, ${left} unsold: ${JSON.stringify(items)}`);
+// Of each item, the worst of the readings before and after the sale was closed.
+function checkUnits(before, after, soldOut) {
+  for (const sku of soldOut) {
+    if (!after.items.some((item) => item.sku === sku)) {
+      throw new Error(`the stats know no item ${sku}: ${JSON.stringify(after)}`);
+    }
   }
-  oversold.add(over);
-  leaked.add(gone);
-  unsold.add(left);
+  for (const last of after.items) {
+    const readings = [...before.items.filter(({ sku }) => sku === last.sku), last];
+    const over = Math.max(...readings.map((item) => unitDifferences(item).over));
+    const gone = Math.max(...readings.map((item) => unitDifferences(item).gone));
+    const isOut = soldOut.includes(last.sku);
+    const left = isOut ? Math.max(0, ...readings.map((item) => item.available + item.in_transit)) : 0;
+    if (over > 0 || gone > 0 || left > 0) {
+      console.error(`check: ${over} units too many, ${gone} missing, ${left} unsold: ${JSON.stringify(readings)}`);
+    }
+    oversold.add(over);
+    leaked.add(gone);
+    unsold.add(left);
+  }
 
-  const { total, available, held, sold } = items[items.length - 1];
+  const { total, available, held, sold } = unitsOf(after);
   unitsTotal.add(total);
   unitsAvailable.add(available);
   unitsHeld.add(held);
@@ -218,10 +264,11 @@ export function keysByTurn(n, shoppers, requests, key) {
   return keys;
 }
 
-// A reading of the stock while the sale runs: never more promised than there is.
+// Reads the stock while the sale runs: never more promised than there is. Returns what it read.
 export function watchStock(saleId) {
-  const { held, sold, total } = itemOf(stats(saleId));
-  readingsOversold.add(held + sold > total ? 1 : 0);
+  const sheet = stats(saleId);
+  readingsOversold.add(sheet.items.some(({ held, sold, total }) => held + sold > total) ? 1 : 0);
+  return sheet;
 }
 
 // Every key of every shopper who has an order is asked again. Each order has to come back under exactly one key.
@@ -232,14 +279,15 @@ function checkKeys(saleId, orders, shoppers, user, keys) {
   }
   const asks = [];
   for (const n of [...owners].sort((a, b) => a - b)) {
-    for (const key of keys(n)) {
-      asks.push({ n, key });
+    for (const entry of keys(n)) {
+      asks.push({ n, ...(typeof entry === 'string' ? { key: entry, sku: SKU } : entry) });
     }
   }
   const keyOf = new Map();
   for (let first = 0; first < asks.length; first += BATCH) {
     const some = asks.slice(first, first + BATCH);
-    const answers = askAll(some.map(({ n, key }) => purchaseRequest(saleId, user(n), key, { name: 'replay' })));
+    const requests = some.map(({ n, key, sku }) => purchaseRequest(saleId, user(n), key, { name: 'replay', sku }));
+    const answers = askAll(requests);
     answers.forEach((answer, position) => checkReplay(answer, some[position], orders, keyOf));
   }
   const keyless = orders.size - keyOf.size;
@@ -250,7 +298,7 @@ function checkKeys(saleId, orders, shoppers, user, keys) {
   return keyOf.size;
 }
 
-function checkReplay(answer, { n, key }, orders, keyOf) {
+function checkReplay(answer, { n, key, sku }, orders, keyOf) {
   const body = json(answer);
   if (answer.status === 409 && body !== null && body.code === 'sale_not_open') {
     return; // The key was refused in its time.
@@ -260,8 +308,8 @@ function checkReplay(answer, { n, key }, orders, keyOf) {
     return;
   }
   const order = orders.get(body.id);
-  if (order === undefined || order.n !== n) {
-    console.error(`check: key ${key} has order ${body.id}, which is not on its shopper's list`);
+  if (order === undefined || order.n !== n || order.sku !== sku) {
+    console.error(`check: key ${key} has order ${body.id}, which is not on its shopper's list, or for another item`);
     miscounted.add(1);
   } else if (keyOf.has(body.id)) {
     console.error(`check: keys ${keyOf.get(body.id)} and ${key} have the same order ${body.id}`);

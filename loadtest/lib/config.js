@@ -39,13 +39,13 @@ function choice(name, fallback, choices) {
   return value;
 }
 
-// A duration as k6 writes it ("90s", "1m30s"), in seconds.
-export function seconds(name, fallback) {
+// A duration as k6 writes it ("90s", "1m30s"), in seconds, within its bounds.
+export function seconds(name, fallback, min = 1, max = 24 * 3600) {
   const text = setting([name], fallback);
   const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text);
   const value = parts === null ? 0 : Number(parts[1] || 0) * 3600 + Number(parts[2] || 0) * 60 + Number(parts[3] || 0);
-  if (value < 1) {
-    throw new Error(`${name} is "${text}": a duration like 15s or 1m30s, a second or longer, is needed`);
+  if (value < min || value > max) {
+    throw new Error(`${name} is "${text}": a duration like 15s or 1m30s, from ${min}s to ${max}s, is needed`);
   }
   return value;
 }

@@ -1,4 +1,7 @@
-// What a run says at its end: a page for people on standard output, the same as JSON in loadtest/results.
+// What a run says at its end: a page for people on standard output, the same with pictures as HTML in
+// loadtest/results, and as JSON beside it.
+
+import { summaryPage } from './summary_page.js';
 
 const RESULTS = `${decodeURIComponent(import.meta.resolve('../results').replace(/^file:\/\//, ''))}`;
 
@@ -22,21 +25,27 @@ const OUTCOMES = [
 ];
 
 const UNITS = [
-  ['stock', 'units_total'],
-  ['available', 'units_available'],
-  ['held', 'units_held'],
-  ['sold', 'units_sold'],
-  ['orders found', 'orders_found'],
-  ['seconds until drained', 'drain_seconds'],
+  ['stock', 'units_total', 'value'],
+  ['available', 'units_available', 'value'],
+  ['held', 'units_held', 'value'],
+  ['sold', 'units_sold', 'value'],
+  ['orders found', 'orders_found', 'value'],
+  ['seconds until drained', 'drain_seconds', 'value'],
 ];
 
 // The handleSummary of a scenario; `settings` is what the run was made with, nothing secret.
-export function summaryOf(scenario, settings) {
+//
+// latencies  further ones to show, [label, metric] each
+// figures    what the scenario measured beyond the others, [label, metric, value] each
+export function summaryOf(scenario, settings, { latencies = [], figures = [] } = {}) {
   return (data) => {
     const report = reportOf(scenario, settings, data);
+    const view = viewOf(report, data.metrics, [...LATENCIES, ...latencies], figures);
+    const file = `${__ENV.RESULTS_DIR || RESULTS}/${scenario}`;
     return {
-      stdout: pageOf(report, data.metrics),
-      [`${__ENV.RESULTS_DIR || RESULTS}/${scenario}.json`]: `${JSON.stringify(report, null, 2)}\n`,
+      stdout: pageOf(view),
+      [`${file}.html`]: summaryPage(view),
+      [`${file}.json`]: `${JSON.stringify(report, null, 2)}\n`,
     };
   };
 }
@@ -57,49 +66,89 @@ function reportOf(scenario, settings, data) {
     passed: Object.values(thresholds).every((ok) => ok),
     finished_at: new Date().toISOString(),
     seconds: data.state.testRunDurationMs / 1000,
-    sale: data.setup_data === undefined ? null : data.setup_data,
+    sale: saleOf(data.setup_data),
     settings,
     thresholds,
     metrics,
   };
 }
 
-function pageOf(report, metrics) {
-  const failed = Object.keys(report.thresholds).filter((rule) => !report.thresholds[rule]);
+// Which sale it was; what a scenario's shoppers need to know besides is no result.
+function saleOf(setup) {
+  if (setup === undefined || setup === null) {
+    return null;
+  }
+  const { id, run, scenario, items, shards, durability } = setup;
+  return { id, run, scenario, items, shards, durability };
+}
+
+// What both pages show, in words and numbers:
+//
+// outcomes    [label, count]
+// latencies   [label, {percentile: milliseconds}]
+// run, after  [label, text], before and after the shoppers
+// thresholds  {metric, rule, ok, found}
+function viewOf(report, metrics, latencies, figures) {
   const value = (name, field) => (metrics[name] === undefined ? undefined : metrics[name].values[field]);
-  const lines = ['', `${report.scenario}: ${report.passed ? 'PASSED' : 'FAILED'}`];
-  for (const rule of failed) {
-    const name = rule.slice(0, rule.lastIndexOf(' '));
-    lines.push(`  failed  ${rule}  (${JSON.stringify(metrics[name].values)})`);
-  }
-  lines.push('', 'Run');
-  lines.push(row('sale', report.sale === null ? 'none' : report.sale.id));
-  for (const [name, setting] of Object.entries(report.settings)) {
-    lines.push(row(name, setting));
-  }
-  lines.push(row('seconds, check included', report.seconds.toFixed(1)));
-  lines.push(row('iterations', value('iterations', 'count') || 0));
-  lines.push(row('iterations dropped', value('dropped_iterations', 'count') || 0));
-  lines.push('', 'Answers');
-  for (const [label, name] of OUTCOMES) {
-    lines.push(row(label, value(name, 'count') || 0));
-  }
-  lines.push('', `${'Latency in ms'.padEnd(26)}${PERCENTILES.map((name) => name.padStart(11)).join('')}`);
-  for (const [label, name] of LATENCIES) {
-    if (value(name, 'count') > 0) {
-      lines.push(row(label, PERCENTILES.map((field) => value(name, field).toFixed(2).padStart(11)).join('')));
+  const thresholds = [];
+  for (const [metric, { thresholds: rules, values }] of Object.entries(metrics)) {
+    for (const [rule, { ok }] of Object.entries(rules || {})) {
+      thresholds.push({ metric, rule, ok, found: foundOf(rule, values) });
     }
   }
-  lines.push('', 'After the run');
-  for (const [label, name] of UNITS) {
-    const counted = value(name, 'value');
-    lines.push(row(label, counted === undefined ? 'not counted' : counted));
+  return {
+    scenario: report.scenario,
+    passed: report.passed,
+    finishedAt: report.finished_at,
+    thresholds,
+    run: [
+      ['sale', report.sale === null ? 'none' : report.sale.id],
+      ...Object.entries(report.settings).map(([name, setting]) => [name, String(setting)]),
+      ['seconds, check included', report.seconds.toFixed(1)],
+      ['iterations', number(value('iterations', 'count') || 0)],
+      ['iterations dropped', number(value('dropped_iterations', 'count') || 0)],
+    ],
+    outcomes: OUTCOMES.map(([label, name]) => [label, value(name, 'count') || 0]),
+    percentiles: PERCENTILES,
+    latencies: latencies
+      .filter(([, name]) => value(name, 'count') > 0)
+      .map(([label, name]) => [label, Object.fromEntries(PERCENTILES.map((field) => [field, value(name, field)]))]),
+    after: [...UNITS, ...figures].map(([label, name, field]) => [label, number(value(name, field))]),
+  };
+}
+
+// The value that a rule is about, of all that its metric has.
+function foundOf(rule, values) {
+  const field = /^\s*([a-z]+(?:\([\d.]+\))?)/.exec(rule);
+  const found = field === null ? undefined : values[field[1]];
+  return found === undefined ? JSON.stringify(values) : number(found);
+}
+
+function number(value) {
+  if (value === undefined) {
+    return 'not counted';
   }
-  const rules = Object.keys(report.thresholds).length;
+  return Number.isInteger(value) ? String(value) : value.toFixed(Math.abs(value) < 10 ? 3 : 1);
+}
+
+function pageOf(view) {
+  const failed = view.thresholds.filter(({ ok }) => !ok);
+  const lines = ['', `${view.scenario}: ${view.passed ? 'PASSED' : 'FAILED'}`];
+  for (const { metric, rule, found } of failed) {
+    lines.push(`  failed  ${metric} ${rule}  (${found})`);
+  }
+  lines.push('', 'Run', ...view.run.map(row));
+  lines.push('', 'Answers', ...view.outcomes.map(row));
+  lines.push('', `${'Latency in ms'.padEnd(32)}${view.percentiles.map((name) => name.padStart(11)).join('')}`);
+  for (const [label, times] of view.latencies) {
+    lines.push(row([label, view.percentiles.map((field) => times[field].toFixed(2).padStart(11)).join('')]));
+  }
+  lines.push('', 'After the run', ...view.after.map(row));
+  const rules = view.thresholds.length;
   lines.push('', `${rules - failed.length} of ${rules} thresholds hold`, '');
   return lines.join('\n');
 }
 
-function row(label, text) {
-  return `  ${label.padEnd(24)}${text}`;
+function row([label, text]) {
+  return `  ${label.padEnd(30)}${text}`;
 }

@@ -194,6 +194,11 @@ impl Server {
                 thread::sleep(POLL);
             }
         }
+        self.kill();
+    }
+
+    /// Ends the server as `kill -9` does, and waits for its end.
+    pub fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing more can be done about an error here: the process is ours, killed, and waited for.
         let _ended = child.kill().and_then(|()| child.wait());

@@ -122,9 +122,20 @@ impl RedisServer {
         self.server.ended()
     }
 
+    /// Where its socket is.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Stops the server and waits for its end.
     pub fn stop(&self) {
         self.server.stop();
+    }
+
+    /// Ends the server as `kill -9` does, and waits for its end.
+    pub fn kill(&self) {
+        self.server.kill();
     }
 
     /// One inline command and the first line of its answer: all that a start needs, without a client.

@@ -93,15 +93,6 @@ fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
     }
 }
 
-/// Whether the shards account for every unit that the sale owns, whatever has become of those that were sold.
-pub(super) fn units_add_up(sale: &Sale, books: &Books, readings: &[ShardReading]) -> bool {
-    let mut differences = Vec::new();
-    for item in &sale.items {
-        compare_item(&item.sku, Expected::default(), books, readings, &mut differences);
-    }
-    differences.is_empty()
-}
-
 /// Events that could not be taken in and do not say of which order they are, so that nobody has decided about it. They
 /// move no units, so a shard that has them is whole.
 fn undecided(books: &Books) -> Vec<String> {

@@ -77,7 +77,7 @@ async fn told(app: &App, settlement: Settlement) -> Option<PaymentOutcome> {
 /// The sale that the payment's order would be in, if it has ever sold.
 async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Fault> {
     let Some(order) = payment.order() else { return Ok(None) };
-    let sale = app.sales.by_number(order.sale_number()).await?;
+    let sale = app.sales.by_number_for_certain(order.sale_number()).await?;
     Ok(sale.filter(|sale| sale.is_in_stock()))
 }
 

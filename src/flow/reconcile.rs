@@ -4,13 +4,15 @@
 //! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
 //! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
 
-use super::audit::{shard_differences, units_add_up};
+use super::audit::shard_differences;
+use super::balance::is_even;
 use super::rebuild::{drain, make_ready, rebuild};
 use super::release::release_of;
 use super::{App, bans};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::audit::ShardBooks;
 use crate::ledger::outbox::Message;
@@ -23,8 +25,8 @@ use std::time::Duration;
 
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
-/// How often while they are being told of decisions, before they are rebuilt without knowing.
-const DOUBTS_MAX: u32 = 24;
+/// Decisions on their way to a shard that are asked for one by one.
+const DECISIONS_MAX: usize = 200;
 
 /// Reconciles shards of a sale, and notes in the ledger on which server that was done.
 ///
@@ -126,52 +128,43 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         return Ok(damaged);
     }
     drain(app, sale, &whole).await?;
-    app.ledger.hasten(sale.id, &whole).await?;
+    release_of(app, sale.id).await?;
     let mut open: BTreeSet<u16> = whole.iter().copied().collect();
-    for look in 1..=DOUBTS_MAX {
-        release_of(app, sale.id).await?;
+    for look in 1..=LOOKS_MAX {
         let readings = read(app, sale, &whole, EVENTS_MAX).await?;
         if readings.iter().any(|it| it.record.permit_until > it.now) {
             return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
         }
-        let books = app.ledger.books(sale.id, sale.shards).await?;
+        let mut books = app.ledger.books(sale.id, sale.shards).await?;
+        let mut unclear = BTreeSet::new();
+        for shard in &open {
+            if let Some(books) = books.shards.get_mut(usize::from(*shard))
+                && !leave_out_told(app, sale, *shard, books).await?
+            {
+                unclear.insert(*shard);
+            }
+        }
+        // Nothing was told between two readings that agree.
         let after = read(app, sale, &whole, 0).await?;
-        let mut moving = BTreeSet::new();
         for (reading, after) in readings.iter().zip(&after) {
-            let Some(books) = books.shards.get(usize::from(reading.shard)) else {
-                continue;
-            };
-            if is_moving(books, reading, after) {
-                moving.insert(reading.shard);
-            } else if shard_differences(sale, books, reading).is_empty() {
+            let books = books.shards.get(usize::from(reading.shard));
+            let stood_still = reading.items == after.items && reading.record.epoch == after.record.epoch;
+            if stood_still
+                && !unclear.contains(&reading.shard)
+                && books.is_some_and(|books| shard_differences(sale, books, reading).is_empty())
+            {
                 open.remove(&reading.shard);
             }
         }
-        // What moved between shards shows only where all of them can be read.
-        let balanced = open.is_empty()
-            && (!damaged.is_empty()
-                || if whole.iter().copied().eq(0..sale.shards) {
-                    units_add_up(sale, &books, &readings)
-                } else {
-                    adds_up(app, sale).await?
-                });
-        if balanced {
+        if open.is_empty() || look == LOOKS_MAX {
             break;
         }
-        let looks_max = if open.is_disjoint(&moving) {
-            LOOKS_MAX
-        } else {
-            DOUBTS_MAX
-        };
-        if look >= looks_max {
-            damaged.extend(if open.is_empty() {
-                whole.iter().copied().collect()
-            } else {
-                open
-            });
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20) * look.min(LOOKS_MAX)).await;
+        tokio::time::sleep(Duration::from_millis(20) * look).await;
+    }
+    damaged.extend(open);
+    // What moved between shards, or was granted, shows only in all of them together; what is rebuilt comes right by it.
+    if damaged.is_empty() && !is_even(app, sale).await? {
+        damaged.extend(whole);
     }
     Ok(damaged)
 }
@@ -183,12 +176,30 @@ async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Resu
     try_join_all(readings).await
 }
 
-/// Whether nobody can tell what a shard should hold, because it is being told of decisions: as long as a message is
-/// waiting, it may have been told or not, so a release that Redis has lost may look like one that it has just been told.
-/// The shard was read before and after the books.
-fn is_moving(books: &ShardBooks, before: &ShardReading, after: &ShardReading) -> bool {
-    let moves_units = |message: &Message| !matches!(message, Message::State | Message::Ban { .. });
-    before.items != after.items || before.record.epoch != after.record.epoch || books.waiting.iter().any(moves_units)
+/// Leaves those decisions out of what a shard has to be told that it knows already, because whoever told it has not struck
+/// them yet: otherwise one that Redis has lost could pass for one that is still to be told. `false` when there are too many
+/// to ask for.
+async fn leave_out_told(app: &App, sale: &Sale, shard: u16, books: &mut ShardBooks) -> Result<bool, Fault> {
+    let is_decision = |message: &&Message| matches!(message, Message::Resolve { .. });
+    if books.waiting.iter().filter(is_decision).count() > DECISIONS_MAX {
+        return Ok(false);
+    }
+    let key = ShardKey { sale: sale.id, shard };
+    let mut untold = Vec::with_capacity(books.waiting.len());
+    for message in books.waiting.drain(..) {
+        if let Message::Resolve { order, user, .. } = &message {
+            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let buyer = app.stock.read_buyer(key, &user).await?;
+            let found = buyer.orders.iter().find(|(id, _)| id.0 == *order);
+            let knows = found.map_or(buyer.elsewhere, |(_, order)| order.state != OrderState::Reserved);
+            if knows {
+                continue;
+            }
+        }
+        untold.push(message);
+    }
+    books.waiting = untold;
+    Ok(true)
 }
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.
@@ -219,17 +230,4 @@ async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTre
         }
     }
     Ok(damaged)
-}
-
-/// Whether all shards together account for what the sale owns. The others sell meanwhile, so what they have drained and
-/// decided is not compared: it moves no units in or out of a shard.
-async fn adds_up(app: &App, sale: &Sale) -> Result<bool, Fault> {
-    let books = app.ledger.books(sale.id, sale.shards).await?;
-    let shards = (0..sale.shards).map(|shard| app.stock.read_shard(sale, shard, 0));
-    match try_join_all(shards).await {
-        Ok(readings) => Ok(units_add_up(sale, &books, &readings)),
-        // Shards that others reconcile.
-        Err(Fault::Incomplete(_)) => Ok(true),
-        Err(fault) => Err(fault),
-    }
 }

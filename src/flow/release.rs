@@ -24,8 +24,6 @@ use tokio::time::{Instant, timeout_at};
 const BATCH_MAX: i64 = 500;
 /// Batches in one run.
 const BATCHES_MAX: usize = 400;
-/// Batches of one sale that somebody waits for.
-const SALE_BATCHES_MAX: usize = 40;
 /// How often a shard may say that it does not know an order before a message about it counts as refused.
 const UNKNOWN_MAX: i32 = 5;
 /// Messages told at once.
@@ -50,17 +48,12 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     trouble.map_or(Ok(delivered), Err)
 }
 
-/// Delivers what is waiting for one sale.
+/// Delivers one batch of what is waiting for one sale.
 ///
 /// # Errors
 /// A fault leaves it to the relay.
 pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
-    for _ in 0..SALE_BATCHES_MAX {
-        let batch = release_batch(app, Some(sale)).await?;
-        if i64::try_from(batch.messages) != Ok(BATCH_MAX) || batch.stuck {
-            break;
-        }
-    }
+    release_batch(app, Some(sale)).await?;
     Ok(())
 }
 

@@ -41,6 +41,17 @@ pub struct SaleBook {
     doubts: DefaultDirectRateLimiter,
 }
 
+/// What is known of a sale's id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// There is such a sale, or nobody has looked yet which there are.
+    Known,
+    /// It may have been created a moment ago.
+    New,
+    /// Nobody has it.
+    Nothing,
+}
+
 /// Every sale that there is, as of the last look; nothing before the first.
 #[derive(Default)]
 struct Known {
@@ -88,25 +99,37 @@ impl SaleBook {
         Ok(())
     }
 
-    /// Whether it is certain that nobody has this id, or not worth a look.
-    fn is_nothing(&self, id: SaleId) -> bool {
+    fn learn_of(&self, sale: &Sale) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.ids.insert(sale.id);
+        known.numbers.insert(sale.number);
+    }
+
+    /// What is known of an id.
+    fn standing(&self, id: SaleId) -> Standing {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.newest.is_none() || known.ids.contains(&id) {
-            return false;
+            return Standing::Known;
         }
         let made = id.0.get_timestamp().map(|at| at.to_unix().0);
         let made = made.and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
         let is_new = made.is_some_and(|made| (Utc::now() - made).abs() < NEW);
-        !is_new || self.doubts.check().is_err()
+        if is_new { Standing::New } else { Standing::Nothing }
     }
 
-    /// The same for a sale's number.
-    fn is_no_number(&self, number: u32) -> bool {
+    /// What is known of a sale's number.
+    fn standing_of_number(&self, number: u32) -> Standing {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(newest) = known.newest.filter(|_| !known.numbers.contains(&number)) else {
-            return false;
-        };
-        newest.abs_diff(number) > NEAR || self.doubts.check().is_err()
+        match known.newest {
+            Some(newest) if !known.numbers.contains(&number) => {
+                if newest.abs_diff(number) > NEAR {
+                    Standing::Nothing
+                } else {
+                    Standing::New
+                }
+            }
+            _ => Standing::Known,
+        }
     }
 
     /// Whether there is a sale of this id, as far as this process knows.
@@ -129,12 +152,22 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        if self.is_nothing(id) {
+        let standing = self.standing(id);
+        if standing == Standing::Nothing {
             return Ok(None);
         }
-        let read = async { self.ledger.sale(id).await.map(|sale| sale.map(Arc::new)) };
+        let read = async {
+            // Many who ask for one that is new at the same moment are one look.
+            if standing == Standing::New && self.doubts.check().is_err() {
+                return Ok(None);
+            }
+            self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
+        };
         let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
         if let Some(sale) = &sale {
+            if standing == Standing::New {
+                self.learn_of(sale);
+            }
             self.remember(sale).await;
         }
         Ok(sale)
@@ -165,36 +198,54 @@ impl SaleBook {
         self.fresh(id).await
     }
 
-    /// The fixed parts of the sale with this number.
+    /// The fixed parts of the sale with this number, as far as this process may look for it.
     ///
     /// # Errors
     /// As [`SaleBook::fixed`].
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
-        if self.is_no_number(number) {
+        let standing = self.standing_of_number(number);
+        if standing == Standing::Nothing {
             return Ok(None);
         }
-        let read = async {
-            self.ledger
-                .sale_by_number(number)
-                .await
-                .map(|sale| sale.map(|sale| sale.id))
-        };
-        let known = self.numbers.get(&number).await.flatten();
-        let id = match known {
-            Some(id) => Some(id),
-            // Numbers that nobody has are believed for a moment only: one may be given out.
-            None => match self.numbers.try_get_with(number, read).await.map_err(shared)? {
-                None => {
-                    self.numbers.invalidate(&number).await;
-                    None
-                }
-                found => found,
-            },
-        };
-        match id {
-            Some(id) => self.fixed(id).await,
-            None => Ok(None),
+        if let Some(id) = self.numbers.get(&number).await.flatten() {
+            return self.fixed(id).await;
         }
+        let read = async {
+            // Many who ask for one that is new at the same moment are one look.
+            if standing == Standing::New && self.doubts.check().is_err() {
+                return Ok(None);
+            }
+            let sale = self.ledger.sale_by_number(number).await?;
+            Ok(sale.map(|sale| {
+                self.learn_of(&sale);
+                sale.id
+            }))
+        };
+        match self.numbers.try_get_with(number, read).await.map_err(shared)? {
+            Some(id) => self.fixed(id).await,
+            None => {
+                // Numbers that nobody has are believed for a moment only: one may be given out.
+                self.numbers.invalidate(&number).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The same for those whose word counts, however many they are: no payment is said to be of no sale unless the ledger
+    /// says so.
+    ///
+    /// # Errors
+    /// As [`SaleBook::fixed`].
+    pub async fn by_number_for_certain(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
+        if let Some(id) = self.numbers.get(&number).await.flatten() {
+            return self.fixed(id).await;
+        }
+        let Some(sale) = self.ledger.sale_by_number(number).await? else {
+            return Ok(None);
+        };
+        self.learn_of(&sale);
+        self.numbers.insert(number, Some(sale.id)).await;
+        self.fixed(sale.id).await
     }
 
     /// Every sale whose keys are in Redis, as of a moment ago.

@@ -108,6 +108,14 @@ pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
     app.ledger.alerts(None).await
 }
 
+/// Bytes of memory that each Redis server with stock uses.
+///
+/// # Errors
+/// `Unavailable` when Redis does not answer.
+pub async fn stock_memory(app: &App) -> Result<Vec<i64>, Fault> {
+    app.stock.memory().await
+}
+
 /// Fills in the units of a sale that only the ledger knows any more.
 fn by_ledger(items: &mut [ItemStats], books: &Books) {
     for item in items {

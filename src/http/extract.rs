@@ -85,7 +85,8 @@ impl Tokens {
     }
 
     /// Whose token this is, and when it was issued.
-    fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
+    #[must_use]
+    pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
         let token = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?;
         #[expect(
             clippy::cast_possible_truncation,
@@ -102,7 +103,9 @@ fn api(request: &HttpRequest) -> Result<&Api, Problem> {
         .ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The bearer that a request names.
+#[must_use]
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

@@ -1,7 +1,7 @@
 //! What the ledger counts, for reports.
 
 use super::outbox::Message;
-use super::{Ledger, begin, fault, unsigned};
+use super::{Ledger, Tx, begin, fault, unsigned};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -34,25 +34,57 @@ pub struct Books {
     pub shards: Vec<ShardBooks>,
 }
 
+/// The units that a sale owns, as of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// How many, by SKU.
+    pub stock: BTreeMap<Sku, i64>,
+    /// What shards have not been told of units that came to the sale or left it, with the shard.
+    pub waiting: Vec<(u16, Message)>,
+}
+
 impl Ledger {
-    /// Reads a sale's books in one snapshot.
+    /// Reads what a sale owns in one snapshot.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
+    pub async fn owned(&self, sale: SaleId) -> Result<Owned, Fault> {
+        let mut tx = self.snapshot().await?;
+        let stock = stock_of(&mut tx, sale).await?;
+        let rows = sqlx::query!(
+            "select shard, message from outbox where sale_id = $1 \
+             and message->>'kind' in ('restock', 'withdrawn') order by outbox_id",
+            sale.0
+        );
+        let mut waiting = Vec::new();
+        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
+            waiting.push((unsigned(i64::from(row.shard))?, message));
+        }
+        Ok(Owned { stock, waiting })
+    }
+
+    /// A transaction in which everything is as of one moment.
+    async fn snapshot(&self) -> Result<Tx, Fault> {
         let mut tx = begin(&self.reports).await?;
         sqlx::query!("set transaction isolation level repeatable read, read only")
             .execute(&mut *tx)
             .await
             .map_err(|error| fault(&error))?;
+        Ok(tx)
+    }
+
+    /// Reads a sale's books in one snapshot.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
+        let mut tx = self.snapshot().await?;
         let mut books = Books {
+            stock: stock_of(&mut tx, sale).await?,
             shards: vec![ShardBooks::default(); usize::from(shards)],
             ..Books::default()
         };
-        let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
-        for item in items.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            books.stock.insert(super::word(&item.sku)?, item.stock);
-        }
         let pending = sqlx::query_scalar!(
             "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
             sale.0
@@ -171,4 +203,14 @@ impl Books {
             .get_mut(index)
             .ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
     }
+}
+
+/// Units that a sale owns, by SKU.
+async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
+    let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
+    let items = items.fetch_all(&mut **tx).await.map_err(|error| fault(&error))?;
+    items
+        .into_iter()
+        .map(|item| Ok((super::word(&item.sku)?, item.stock)))
+        .collect()
 }

@@ -202,25 +202,6 @@ impl Ledger {
         Ok(Batch { tx, messages })
     }
 
-    /// Makes due at once what has to be told to shards and waits for another try.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn hasten(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
-        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
-        sqlx::query!(
-            "update outbox set not_before = now() where outbox_id in \
-             (select outbox_id from outbox where sale_id = $1 and shard = any($2) and failure is null \
-              and not_before > now() for update skip locked)",
-            sale.0,
-            &shards
-        )
-        .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
-        Ok(())
-    }
-
     /// Deletes a message that the server `told` has just applied, unless a relay has taken it, or the shard is another
     /// server's by now, which has to be told, too.
     ///

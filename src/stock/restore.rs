@@ -8,11 +8,12 @@ use super::record::{BuyerRecord, ShardRecord, encode_item};
 use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number, outcome, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{Sku, UserId};
+use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
+use futures_util::future::try_join_all;
 use redis::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 /// A shard's next life.
@@ -191,22 +192,31 @@ impl Stock {
         }
     }
 
-    /// Which of these ids are finished on a shard.
+    /// Which of these ids are finished on the shards that they are named with.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
-    pub async fn applied(&self, shard: ShardKey, ids: &[Uuid]) -> Result<Vec<Uuid>, Fault> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
+    pub async fn applied(&self, sale: SaleId, ids: &[(u16, Uuid)]) -> Result<HashSet<(u16, Uuid)>, Fault> {
+        let mut by_shard: BTreeMap<u16, Vec<Uuid>> = BTreeMap::new();
+        for (shard, id) in ids {
+            by_shard.entry(*shard).or_default().push(*id);
         }
+        let mut asked = Vec::with_capacity(by_shard.len());
+        for (shard, ids) in by_shard {
+            asked.push(self.applied_on(ShardKey { sale, shard }, ids));
+        }
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+
+    async fn applied_on(&self, key: ShardKey, ids: Vec<Uuid>) -> Result<Vec<(u16, Uuid)>, Fault> {
         let mut command = redis::cmd("SMISMEMBER");
-        command.arg(shard.applied());
-        for id in ids {
+        command.arg(key.applied());
+        for id in &ids {
             command.arg(id.to_string());
         }
         let known: Vec<bool> = self.command(&command).await?;
-        let applied = ids.iter().zip(known).filter(|(_, known)| *known);
-        Ok(applied.map(|(id, _)| *id).collect())
+        let applied = ids.into_iter().zip(known).filter(|(_, known)| *known);
+        Ok(applied.map(|(id, _)| (key.shard, id)).collect())
     }
 
     /// Lets nothing into a shard that these shards sent before the epoch they have now.

@@ -448,3 +448,9 @@ async fn what_a_durability_level_costs() {
         level.instance.assert_balanced(&level.sale).await;
     }
 }
+
+#[test]
+#[ignore = "a measurement: ./dev figures"]
+fn a_comparison_with_other_ways_to_sell_finds_nothing_wrong_with_ours() {
+    crate::bench::a_trial_of_the_comparison_finds_nothing_wrong_with_ours();
+}

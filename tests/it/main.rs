@@ -2,6 +2,7 @@
 // A failed step is a failed test, and the compiler takes helpers outside of `#[test]` functions for production code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod bench;
 mod browser;
 mod figures;
 mod http;

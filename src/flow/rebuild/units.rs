@@ -108,21 +108,14 @@ async fn arrived(
     sale: &Sale,
     readings: &[ShardReading],
     epochs: &BTreeMap<u16, i64>,
-) -> Result<HashSet<Uuid>, Fault> {
-    let mut by_borrower: BTreeMap<u16, Vec<Uuid>> = BTreeMap::new();
-    for transfer in readings.iter().flat_map(|reading| &reading.transfers) {
-        if let Destination::Shard(to) = transfer.to
-            && !epochs.contains_key(&to)
-        {
-            by_borrower.entry(to).or_default().push(transfer.id);
-        }
-    }
-    let mut arrived = HashSet::new();
-    for (shard, ids) in by_borrower {
-        let borrower = ShardKey { sale: sale.id, shard };
-        arrived.extend(app.stock.applied(borrower, &ids).await?);
-    }
-    Ok(arrived)
+) -> Result<HashSet<(u16, Uuid)>, Fault> {
+    let sent = readings.iter().flat_map(|reading| &reading.transfers);
+    let between = sent.filter_map(|it| match it.to {
+        Destination::Shard(to) if !epochs.contains_key(&to) => Some((to, it.id)),
+        _ => None,
+    });
+    let between: Vec<(u16, Uuid)> = between.collect();
+    app.stock.applied(sale.id, &between).await
 }
 
 async fn account(
@@ -130,7 +123,7 @@ async fn account(
     sale: &Sale,
     readings: &[ShardReading],
     claim: &RebuildClaim,
-    (epochs, arrived): (&BTreeMap<u16, i64>, &HashSet<Uuid>),
+    (epochs, arrived): (&BTreeMap<u16, i64>, &HashSet<(u16, Uuid)>),
 ) -> Result<Others, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
@@ -142,10 +135,7 @@ async fn account(
         .collect();
     let mut others = Others::default();
     for reading in readings {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: reading.shard,
-        };
+        let here = |id: Uuid| (reading.shard, id);
         for (sku, counters) in &reading.items {
             *others.units.entry(sku.clone()).or_default() +=
                 counters.available + counters.held + counters.sold + counters.revoked;
@@ -153,13 +143,11 @@ async fn account(
         }
         let leaving = reading.transfers.iter().filter(|it| it.to == Destination::Ledger);
         // What has come back, and is not struck yet, is among the shard's units.
-        let back = app
-            .stock
-            .applied(key, &leaving.map(|it| it.id).collect::<Vec<_>>())
-            .await?;
+        let leaving: Vec<(u16, Uuid)> = leaving.map(|it| here(it.id)).collect();
+        let back = app.stock.applied(sale.id, &leaving).await?;
         for transfer in &reading.transfers {
             match transfer.to {
-                Destination::Ledger if back.contains(&transfer.id) => {}
+                Destination::Ledger if back.contains(&here(transfer.id)) => {}
                 Destination::Ledger => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
                     if !withdrawn.contains(&transfer.id) {
@@ -170,7 +158,7 @@ async fn account(
                     others.on_their_way.entry(to).or_default().push(transfer.id);
                 }
                 // Arrived, and not struck yet.
-                Destination::Shard(_) if arrived.contains(&transfer.id) => {}
+                Destination::Shard(to) if arrived.contains(&(to, transfer.id)) => {}
                 // Between two of them.
                 Destination::Shard(_) => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
@@ -184,11 +172,9 @@ async fn account(
             _ => None,
         });
         let due: Vec<(Uuid, &String, i64)> = due.collect();
-        let told = app
-            .stock
-            .applied(key, &due.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
-            .await?;
-        for (_, sku, units) in due.into_iter().filter(|(id, ..)| !told.contains(id)) {
+        let ids: Vec<(u16, Uuid)> = due.iter().map(|(id, ..)| here(*id)).collect();
+        let told = app.stock.applied(sale.id, &ids).await?;
+        for (_, sku, units) in due.into_iter().filter(|(id, ..)| !told.contains(&here(*id))) {
             let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
             *others.untold.entry(sku).or_default() += units;
         }

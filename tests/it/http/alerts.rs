@@ -611,7 +611,8 @@ async fn the_command_lists_alerts_and_follows_them_across_a_restart() {
     .await;
     let seen = lines.lock().unwrap().clone();
     assert!(raised.ends_with(&seen), "{raised:?} {seen:?}");
-    servers::signal("INT", &[following.id()]);
+    // Not INT, which whoever was started in the background ignores.
+    servers::signal("TERM", &[following.id()]);
     following.wait().unwrap();
     reader.join().unwrap();
 }

@@ -101,6 +101,26 @@ async fn migrate_brings_an_empty_database_up_and_again_changes_nothing() {
 }
 
 #[tokio::test]
+async fn metrics_tell_the_memory_of_the_process_and_of_redis() {
+    let app = TestApp::start().await;
+    let value = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
+            .parse::<u64>()
+            .unwrap()
+    };
+    let text = poll::answer("Redis is measured", || async {
+        let text = app.get(Who::Nobody, "/metrics").await.ok(200).text;
+        (value(&text, "flashsale_redis_servers") == 1).then_some(text)
+    })
+    .await;
+    for (name, mebibytes) in [("resident", 5..2_000), ("redis", 0..500)] {
+        let bytes = value(&text, &format!("flashsale_{name}_memory_bytes"));
+        assert!(bytes > 0 && mebibytes.contains(&(bytes >> 20)), "{name}: {bytes}");
+    }
+}
+
+#[tokio::test]
 async fn metrics_are_prometheus_text_that_counts_what_happened() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;

@@ -48,6 +48,11 @@ async fn sales_items_and_orders_that_do_not_exist_are_answered_from_memory() {
     let app = TestApp { instance, environment };
     let client: &Client = &app;
     let id = app.load_sale(&sale()).await;
+    // A crowd comes for what another instance has created this moment: more than are looked for in a second, but one id.
+    let new = app.another("api").create_sale(&sale()).await;
+    for answer in join_all((0..4 * DOUBTS).map(|_| client.buy("ada", &new, "k", 1))).await {
+        answer.no(409, "sale_not_open");
+    }
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     app.order("ada", &order).await.ok(200);
     let raw = Raw::connect(&redis.server.url());
@@ -105,4 +110,25 @@ async fn sales_items_and_orders_that_do_not_exist_are_answered_from_memory() {
     let body = json!({"sku": "phone", "quantity": 1});
     let request = app.buying("bob", &id, "k").json(&body);
     app.send(request).await.ok(201);
+}
+
+/// A sale that another instance has just created sells there, and this one has not heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_of_a_sale_that_another_has_just_created_is_found_by_all_who_ask_at_once() {
+    let redis = fresh_redis();
+    let environment = environment(&redis.server.url(), &database().await);
+    let instance = Instance::start(&environment, "api");
+    let app = TestApp { instance, environment };
+    let other = app.another("all");
+    app.load_sale(&sale()).await;
+    let new = other.load_sale(&sale()).await;
+    let order = poll::answer("the new sale sells", || async {
+        let answer = other.buy("ada", &new, "k", 1).await;
+        (answer.status == 201).then(|| answer.id())
+    })
+    .await;
+    let client: &Client = &app;
+    for answer in join_all((0..4 * DOUBTS).map(|_| client.order("ada", &order))).await {
+        answer.ok(200);
+    }
 }

@@ -1,6 +1,6 @@
 //! Pay or expire, never both: one place decides, and no money is ever lost.
 
-use crate::support::crowd::{PATIENCE, PRICE, Terms, World, bought, cancel, payment};
+use crate::support::crowd::{PATIENCE, PRICE, Terms, World, bought, cancel, payment, shopper_at};
 use crate::support::poll::{Patience, within};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
@@ -182,4 +182,28 @@ async fn a_payment_that_overtakes_its_order_is_recorded_and_settled_by_a_worker_
     assert_eq!(answer.body["state"], "paid", "{answer:?}");
     let answer = client.order("v", wrong.id).await.unwrap();
     assert_eq!(answer.body["state"], "reserved", "{answer:?}");
+}
+
+/// Another process has not heard of the sale, and somebody guesses so many others that it may look for no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_for_a_sale_that_is_new_is_never_said_to_be_for_nothing() {
+    let world = World::new().await;
+    world.sale(&Terms::of(1, 1)).await;
+    let other = world.another().await;
+    other.sales.learn().await.unwrap();
+    let sale = world.sale(&Terms::of(4, 1)).await;
+    let order = bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
+    let flood = async {
+        loop {
+            let guesses = (1..=200).map(|n| other.sales.by_number(sale.number + n));
+            for guess in join_all(guesses).await {
+                assert!(guess.unwrap().is_none());
+            }
+        }
+    };
+    let payment = payment("p", order.id, 1);
+    tokio::select! {
+        () = flood => {}
+        outcome = flow::pay::pay(&other, &payment) => assert_eq!(outcome.unwrap(), PaymentOutcome::Applied),
+    }
 }

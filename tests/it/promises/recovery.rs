@@ -1020,34 +1020,111 @@ async fn a_release_that_was_lost_is_not_taken_for_one_that_was_just_told() {
         .resolve(key(&sale, 1), &user, second.id, &sku(), OrderState::Cancelled, now)
         .await;
     assert_eq!(told.unwrap(), Resolved::Now);
-    let strikes = async {
-        within(
-            PATIENCE,
-            "the shard was found whole, or somebody waits for the relay",
-            async || {
-                let waiting = "select count(*) from pg_locks where not granted and $1::uuid is not null";
-                let waits = world.number(waiting, sale.id).await > 0;
-                let reading = world.app.stock.read_shard(&sale, 1, 0).await.unwrap();
-                waits || reading.record.permit_until > reading.now
-            },
-        )
-        .await;
-        let struck = sqlx::query("delete from outbox where sale_id = $1").bind(sale.id.0);
-        struck.execute(&mut *relay).await.unwrap();
-        relay.commit().await.unwrap();
-    };
-    let suspected = async {
-        world.app.stock.stop(key(&sale, 1)).await.unwrap();
-        world.app.permits.suspect(key(&sale, 1));
-        within(PATIENCE, "the shard is looked at", async || {
-            flow::permit::reconcile_all(&world.app).await.is_ok()
-        })
-        .await;
-    };
-    tokio::join!(strikes, suspected);
+    tokio::join!(
+        strikes_once_judged(&world, &sale, 1, relay),
+        is_looked_at(&world, &sale, 1)
+    );
     sells_again(&world.app, &sale).await;
     assert_eq!(world.settled(&sale).await.stock.available, 8);
     world.sells_out(&sale).await;
+}
+
+/// Redis has lost a unit that a restock granted, and is just being told of one that another granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_was_lost_is_not_taken_for_one_that_was_just_granted() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let before = dump(&world, key(&sale, 0));
+    flow::restock::restock(&world.app, sale.id, &"first".parse().unwrap(), &sku(), 1)
+        .await
+        .unwrap();
+    world.settled(&sale).await;
+    restore(&world, key(&sale, 0), &before);
+    // Granted and told, and whoever told it has not struck it yet.
+    let ledger = &world.app.ledger;
+    let (id, _) = ledger
+        .begin_restock(sale.id, &"second".parse().unwrap(), &sku(), 1)
+        .await
+        .unwrap();
+    let TakenRestock::Pending(pending) = ledger.take_restock(id).await.unwrap() else {
+        panic!("somebody else has it");
+    };
+    assert!(pending.add(&sale).await.unwrap());
+    let mut relay = world.pool.begin().await.unwrap();
+    let held = sqlx::query("select 1 from outbox where sale_id = $1 for update").bind(sale.id.0);
+    assert_eq!(held.fetch_all(&mut *relay).await.unwrap().len(), 1);
+    let stock = &world.app.stock;
+    let epoch = stock.epoch(key(&sale, 0)).await.unwrap();
+    stock.restock(key(&sale, 0), id, &sku(), 1, epoch).await.unwrap();
+    tokio::join!(
+        strikes_once_judged(&world, &sale, 0, relay),
+        is_looked_at(&world, &sale, 0)
+    );
+    sells_again(&world.app, &sale).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 10);
+    world.sells_out(&sale).await;
+}
+
+/// One shard has lost units that came to it, while as many that have come from another to a third are not struck yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_were_lost_are_not_taken_for_those_between_two_others() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 3)).await;
+    let before = dump(&world, key(&sale, 1));
+    let lost = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 2).await;
+    assert!(flow::borrow::finish(&world.app, &sale, 0, &lost).await.unwrap());
+    restore(&world, key(&sale, 1), &before);
+    let arrived = send(&world, &sale, (0, Destination::Shard(2)), Uuid::now_v7(), 2).await;
+    let stock = &world.app.stock;
+    stock.transfer_in(key(&sale, 2), 0, &arrived).await.unwrap();
+    is_looked_at(&world, &sale, 1).await;
+    stock.transfer_done(key(&sale, 0), arrived.id).await.unwrap();
+    sells_again(&world.app, &sale).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 12);
+    world.sells_out(&sale).await;
+}
+
+/// One shard has told another more than it remembers, while as many units are between two others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_are_there_twice_are_not_taken_for_those_between_two_others() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 3)).await;
+    let before = dump(&world, key(&sale, 1));
+    let forgotten = send(&world, &sale, (1, Destination::Shard(0)), Uuid::now_v7(), 2).await;
+    assert!(flow::borrow::finish(&world.app, &sale, 1, &forgotten).await.unwrap());
+    restore(&world, key(&sale, 1), &before);
+    let sent = send(&world, &sale, (0, Destination::Shard(2)), Uuid::now_v7(), 2).await;
+    is_looked_at(&world, &sale, 1).await;
+    flow::borrow::finish(&world.app, &sale, 0, &sent).await.unwrap();
+    sells_again(&world.app, &sale).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 12);
+    world.sells_out(&sale).await;
+}
+
+/// Ends the transaction of one who holds what he told a shard, as told: once somebody waits for it, or the shard sells.
+async fn strikes_once_judged(world: &World, sale: &Sale, shard: u16, mut relay: sqlx::Transaction<'_, sqlx::Postgres>) {
+    let what = "the shard was found whole, or somebody waits for the relay";
+    within(PATIENCE, what, async || {
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                       and datname = current_database() and $1::uuid is not null";
+        let waits = world.number(waiting, sale.id).await > 0;
+        let reading = world.app.stock.read_shard(sale, shard, 0).await.unwrap();
+        waits || reading.record.permit_until > reading.now
+    })
+    .await;
+    let struck = sqlx::query("delete from outbox where sale_id = $1").bind(sale.id.0);
+    struck.execute(&mut *relay).await.unwrap();
+    relay.commit().await.unwrap();
+}
+
+/// A shard has no permit any more, and is looked at before it gets another.
+async fn is_looked_at(world: &World, sale: &Sale, shard: u16) {
+    world.app.stock.stop(key(sale, shard)).await.unwrap();
+    world.app.permits.suspect(key(sale, shard));
+    within(PATIENCE, "the shard is looked at", async || {
+        flow::permit::reconcile_all(&world.app).await.is_ok()
+    })
+    .await;
 }
 
 /// How far a transfer had come when one of its shards was rebuilt.

@@ -1,6 +1,6 @@
 //! What the operators do: sales, guards, and the count afterwards.
 
-use crate::wire::{Request, Wire};
+use super::wire::{Request, Wire};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -21,6 +21,8 @@ pub struct Operator {
 }
 
 impl Operator {
+    /// One who asks this server with this key.
+    #[must_use]
     pub fn of(server: SocketAddr, key: String) -> Self {
         Self {
             wire: Wire::to(server),
@@ -50,7 +52,10 @@ impl Operator {
         serde_json::from_slice(&answer.body).context(path)
     }
 
-    /// Creates and loads a sale.
+    /// Creates and loads a sale; its id.
+    ///
+    /// # Errors
+    /// When it is refused, or not answered for long.
     pub async fn load(&mut self, sale: Value) -> Result<String> {
         let created = self.ask(true, "/v1/admin/sales".to_owned(), Some(sale)).await?;
         let id = created["id"].as_str().context("a sale has an id")?.to_owned();
@@ -58,11 +63,18 @@ impl Operator {
         Ok(id)
     }
 
+    /// Does something to a sale: `preload`, `open`, `close`.
+    ///
+    /// # Errors
+    /// As [`Operator::load`].
     pub async fn operate(&mut self, sale: &str, verb: &str) -> Result<Value> {
         self.ask(true, format!("/v1/admin/sales/{sale}/{verb}"), None).await
     }
 
     /// Sets the limit of each client address.
+    ///
+    /// # Errors
+    /// As [`Operator::load`].
     pub async fn limit_addresses(&mut self, rate: u32) -> Result<()> {
         let body = json!({"address_rate": rate});
         let request = Request {
@@ -80,12 +92,23 @@ impl Operator {
         Ok(())
     }
 
+    /// The sale's stats.
+    ///
+    /// # Errors
+    /// As [`Operator::load`].
+    pub async fn stats(&mut self, sale: &str) -> Result<Value> {
+        self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await
+    }
+
     /// Waits until the ledger has everything; the sale's stats and its audit.
+    ///
+    /// # Errors
+    /// When it does not come to that.
     pub async fn count(&mut self, sale: &str) -> Result<(Value, Value)> {
         sleep(COUNTED_AFTER).await;
         let until = Instant::now() + DRAIN_MAX;
         loop {
-            let stats = self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await?;
+            let stats = self.stats(sale).await?;
             if stats["undrained_events"] == 0 {
                 let audit = self.ask(false, format!("/v1/admin/sales/{sale}/audit"), None).await?;
                 return Ok((stats, audit));

@@ -1,0 +1,125 @@
+// Does a sale hold when its shards lie on several Redis servers? `./dev load cluster` starts a private Redis Cluster for
+// it. Open model; demand above the stock, many shards and few shoppers a shard, so that units are borrowed from one
+// server to another until the last one is sold. Every fourth buyer pays at once. In the end exactly the stock is in orders,
+// every shard had its part, and `sold_out` was never said while a unit was free on any server.
+
+import exec from 'k6/execution';
+import { Counter, Gauge, Trend } from 'k6/metrics';
+
+import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
+import { COMMON_OPTIONS, SKU, buyPatiently, openSale, payPatiently, stats } from './lib/api.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
+import { DURABILITY, seconds, userName, webhookSecret, whole } from './lib/config.js';
+import { waitForServer } from './lib/server.js';
+import { summaryOf } from './lib/summary.js';
+
+const SCENARIO = 'cluster';
+const RATE = whole('RATE', 150, 1, 100000);
+const DURATION = seconds('DURATION', '20s');
+const PLANNED = RATE * DURATION;
+const STOCK = whole('STOCK', Math.ceil((PLANNED * 2) / 3), 1, 1000000000);
+const SHARDS = whole('SHARDS', 12, 2, 256);
+const SHOPPERS = whole('USERS', Math.max(SHARDS * 10, Math.ceil(PLANNED / 10)), 1, 10000000);
+const VUS_MAX = whole('MAX_VUS', Math.max(50, RATE * 3), 1, 100000);
+const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+
+const redisServers = new Gauge('redis_servers');
+const idleShards = new Counter('shards_without_orders');
+const paymentsNotFound = new Trend('payments_not_found');
+
+webhookSecret();
+
+export const options = {
+  ...COMMON_OPTIONS,
+  scenarios: {
+    [SCENARIO]: {
+      executor: 'constant-arrival-rate',
+      rate: RATE,
+      timeUnit: '1s',
+      duration: `${DURATION}s`,
+      preAllocatedVUs: Math.min(VUS_MAX, RATE),
+      maxVUs: VUS_MAX,
+    },
+    watch: {
+      executor: 'constant-arrival-rate',
+      exec: 'watch',
+      rate: 1,
+      timeUnit: '1s',
+      duration: `${DURATION}s`,
+      preAllocatedVUs: 2,
+    },
+  },
+  thresholds: {
+    ...ANSWER_THRESHOLDS,
+    ...CHECK_THRESHOLDS,
+    redis_servers: ['value>=2'],
+    shards_without_orders: ['count==0'],
+    payments_not_found: ['avg==0'],
+    orders_found: [`value==${STOCK}`],
+    refused_sold_out: ['count>=1'],
+    'http_req_failed{name:buy}': ['rate<0.01'],
+    'http_req_duration{name:buy}': ['p(95)<1000', 'p(99)<2000'],
+    'http_req_duration{name:pay}': ['p(95)<3000'],
+    'dropped_iterations{scenario:cluster}': [`count<=${DROPPED_MAX}`],
+  },
+};
+
+export function setup() {
+  const servers = waitForServer().redisServers;
+  if (servers < 2) {
+    throw new Error('all stock is on one Redis server: ./dev load cluster starts a cluster');
+  }
+  redisServers.add(servers);
+  return openSale(SCENARIO, {
+    stock: STOCK,
+    shards: SHARDS,
+    perUserLimit: STOCK,
+    purchaseRate: { limit: 1000, window_ms: 1000 },
+  });
+}
+
+const user = (n) => userName(SCENARIO, n);
+const key = (run, n) => `${SCENARIO}-${run}-${n}`;
+
+export default function cluster({ id: saleId, run }) {
+  const n = exec.scenario.iterationInTest;
+  const answer = buyPatiently(saleId, user(n % SHOPPERS), key(run, n), { instance: n });
+  const { outcome, order } = judgePurchase(answer);
+  noteSoldOut(outcome);
+  if (order === undefined) {
+    return;
+  }
+  acknowledge();
+  if (n % 4 === 0) {
+    paymentsNotFound.add(payPatiently(order, `pay-${run}-${n}`) ? 1 : 0);
+  }
+}
+
+export function watch({ id: saleId }) {
+  watchStock(saleId);
+}
+
+export function teardown(sale) {
+  const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
+  checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: [SKU] });
+  const { orders, shards } = stats(sale.id);
+  paymentsNotFound.add(-orders.paid);
+  expect(shards.length === SHARDS, `${shards.length} of ${SHARDS} shards are in the stats`);
+  idleShards.add(shards.filter(({ held, sold }) => (held[SKU] || 0) + (sold[SKU] || 0) === 0).length);
+}
+
+export const handleSummary = summaryOf(
+  SCENARIO,
+  {
+    rate: RATE,
+    duration: `${DURATION}s`,
+    stock: STOCK,
+    shards: SHARDS,
+    shoppers: SHOPPERS,
+    durability: DURABILITY,
+  },
+  {
+    latencies: [['payments', 'http_req_duration{name:pay}']],
+    figures: [['Redis servers with stock', 'redis_servers', 'value']],
+  },
+);

@@ -1,0 +1,144 @@
+// Is it cheap to say no, and is nobody forgotten meanwhile? Everything is sold before the flood begins: an open model
+// of RATE purchases a second, all of which have to be told `sold_out`. Beside it the buyers repeat their requests with
+// their own keys, as clients do that lost an answer, and each has to get his order. An endpoint that does nothing is
+// asked as well, for comparison.
+
+import http from 'k6/http';
+import exec from 'k6/execution';
+import { Gauge, Rate } from 'k6/metrics';
+
+import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase } from './lib/answers.js';
+import { COMMON_OPTIONS, SKU, buy, isWorthRetrying, openSale, purchaseRequest, readProbe } from './lib/api.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
+import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { meanPurchaseMs, readServer } from './lib/server.js';
+import { summaryOf } from './lib/summary.js';
+
+const SCENARIO = 'sold_out_flood';
+const RATE = whole('RATE', 1000, 1, 1000000);
+const DURATION = seconds('DURATION', '15s');
+const PLANNED = RATE * DURATION;
+const REPLAY_RATE = whole('REPLAY_RATE', Math.max(1, Math.ceil(RATE / 20)), 1, 100000);
+const STOCK = whole('STOCK', 500, 1, 10000);
+const SHARDS = whole('SHARDS', 4, 1, 256);
+const FLOODERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
+const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
+const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
+const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const SETUP_BATCH = 20;
+const PROBE_RATE = 20;
+const SERVER_MS_MAX = 20;
+
+const toldSoldOut = new Rate('told_sold_out');
+const toldOrder = new Rate('told_own_order');
+const serverMean = new Gauge('server_purchase_mean_ms');
+
+const steady = (name, rate, vus, vusMax) => ({
+  executor: 'constant-arrival-rate',
+  exec: name,
+  rate,
+  timeUnit: '1s',
+  duration: `${DURATION}s`,
+  preAllocatedVUs: vus,
+  maxVUs: vusMax,
+});
+
+export const options = {
+  ...COMMON_OPTIONS,
+  scenarios: {
+    [SCENARIO]: steady('flood', RATE, VUS, VUS_MAX),
+    repeat: steady('repeat', REPLAY_RATE, Math.min(20, REPLAY_RATE), Math.min(200, REPLAY_RATE * 2)),
+    probe: steady('probe', PROBE_RATE, 2, 20),
+  },
+  thresholds: {
+    ...ANSWER_THRESHOLDS,
+    ...CHECK_THRESHOLDS,
+    orders_found: [`value==${STOCK}`],
+    // A purchase that is not answered, or with 503, is in here too.
+    told_sold_out: ['rate>0.99'],
+    told_own_order: ['rate>0.99'],
+    server_purchase_mean_ms: [`value<${SERVER_MS_MAX}`],
+    'http_req_duration{name:buy}': ['p(95)<300', 'p(99)<1000'],
+    'http_req_duration{name:buy_again}': ['p(95)<300', 'p(99)<1000'],
+    'http_req_duration{name:probe}': ['p(95)<300'],
+    'dropped_iterations{scenario:sold_out_flood}': [`count<=${DROPPED_MAX}`],
+  },
+};
+
+const user = (n) => userName(SCENARIO, n);
+const key = (run, n) => `${SCENARIO}-${run}-${n}`;
+
+// The first STOCK shoppers are the buyers; those after them come for nothing.
+export function setup() {
+  const sale = openSale(SCENARIO, {
+    stock: STOCK,
+    shards: SHARDS,
+    perUserLimit: 1,
+    purchaseRate: { limit: 1000, window_ms: 1000 },
+  });
+  const orders = [];
+  for (let first = 0; first < STOCK; first += SETUP_BATCH) {
+    const requests = [];
+    for (let n = first; n < Math.min(first + SETUP_BATCH, STOCK); n += 1) {
+      requests.push(purchaseRequest(sale.id, user(n), key(sale.run, n), { name: 'buy_stock', instance: n }));
+    }
+    for (const answer of http.batch(requests)) {
+      const { order } = judgePurchase(answer);
+      if (order === undefined) {
+        throw new Error(`selling the stock before the flood: ${describe(answer)}`);
+      }
+      acknowledge();
+      orders.push(order.id);
+    }
+  }
+  return { ...sale, orders, server: readServer() };
+}
+
+export function flood({ id: saleId, run }) {
+  const n = exec.scenario.iterationInTest;
+  const shopper = user(STOCK + (n % FLOODERS));
+  const answer = buy(saleId, shopper, key(run, STOCK + n), { instance: n });
+  const { outcome } = judgePurchase(answer);
+  toldSoldOut.add(outcome === 'sold_out');
+  expect(outcome === 'sold_out' || isWorthRetrying(answer), `a purchase of nothing: ${describe(answer)}`);
+}
+
+export function repeat({ id: saleId, run, orders }) {
+  const n = exec.scenario.iterationInTest % STOCK;
+  const answer = buy(saleId, user(n), key(run, n), { name: 'buy_again', instance: n });
+  const { outcome, order } = judgePurchase(answer);
+  const isOwn = outcome === 'replayed' && order.id === orders[n];
+  toldOrder.add(isOwn);
+  expect(isOwn || isWorthRetrying(answer), `a buyer's own key, for order ${orders[n]}: ${describe(answer)}`);
+}
+
+export function probe() {
+  expect(readProbe('/healthz').status === 200, 'the process is not healthy');
+}
+
+export function teardown(sale) {
+  serverMean.add(meanPurchaseMs(sale.server, readServer()));
+  const floodKeys = (n) => keysByTurn(n - STOCK, FLOODERS, PLANNED + RATE, (at) => key(sale.run, STOCK + at));
+  const keys = (n) => (n < STOCK ? [key(sale.run, n)] : floodKeys(n));
+  checkSale(sale, { shoppers: STOCK + FLOODERS, user, keys, soldOut: [SKU] });
+}
+
+export const handleSummary = summaryOf(
+  SCENARIO,
+  {
+    rate: RATE,
+    replay_rate: REPLAY_RATE,
+    duration: `${DURATION}s`,
+    stock: STOCK,
+    shards: SHARDS,
+    shoppers: STOCK + FLOODERS,
+    durability: DURABILITY,
+  },
+  {
+    latencies: [
+      ["buyers' own keys", 'http_req_duration{name:buy_again}'],
+      ['an empty endpoint', 'http_req_duration{name:probe}'],
+    ],
+    figures: [['ms a purchase, by the server', 'server_purchase_mean_ms', 'value']],
+  },
+);

@@ -1,0 +1,647 @@
+//! `bench ceiling`: what the parts could do at most, and what share of it the whole reaches.
+
+use super::load::{self, Tally, Window, real};
+use super::machine::sync_micros;
+use super::plot::{Plot, Series};
+use super::report::{Goal, Report, Side, Table, cell, grouped, median, ratio};
+use super::resp::{self, Commands, Reply};
+use super::shoppers::{Question, Shoppers, script_calls, sku};
+use super::world::{OwnRedis, Plan, Terms, Used, World, backlog, fill};
+use super::{Bench, Options, sql};
+use crate::domain::ids::SaleId;
+use crate::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
+use crate::domain::sale_guards::SaleGuards;
+use crate::embedded::Program;
+use crate::flow::drain::BATCH_MAX;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::permit::{Permit, Permitted};
+use anyhow::{Result, bail};
+use chrono::{TimeDelta, Utc};
+use serde::Serialize;
+use serde_json::json;
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// Connections of the two crowds.
+const CROWDS: [usize; 2] = [64, 128];
+/// The share of the peak at which latency is looked at.
+const SHARE_OF_PEAK: f64 = 0.7;
+/// No machine of two cores accepts more a second.
+const RATE_MAX: f64 = 30_000.0;
+/// How long a backlog may take.
+const DRAIN_MAX: Duration = Duration::from_secs(300);
+/// A permit that holds for as long as a part is measured.
+const PERMIT: Duration = Duration::from_secs(60);
+
+/// What one round measured; what it did not is nothing.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Round {
+    set: Option<f64>,
+    script: Option<f64>,
+    set_on_disk: Option<f64>,
+    script_on_disk: Option<f64>,
+    endpoint: Option<f64>,
+    /// For each of [`CROWDS`].
+    accepted: Vec<Option<f64>>,
+    accepted_p50_ms: Vec<Option<f64>>,
+    accepted_p99_ms: Vec<Option<f64>>,
+    sold_out: Option<f64>,
+    at_share_rate: Option<f64>,
+    at_share_p50_ms: Option<f64>,
+    at_share_p99_ms: Option<f64>,
+    drain: Option<f64>,
+    insert: Option<f64>,
+    /// Microseconds of processor time for each accepted purchase: Redis, application, Postgres, generator.
+    micros: [Option<f64>; 4],
+}
+
+impl Round {
+    fn peak(&self) -> Option<f64> {
+        self.accepted.iter().copied().flatten().reduce(f64::max)
+    }
+}
+
+/// Everything that rounds need.
+struct Stage<'a> {
+    bench: &'a Bench,
+    world: &'a World,
+    shoppers: &'a Shoppers,
+    /// Where parts are measured: one that keeps nothing, and one that has everything on disk.
+    parts: [OwnRedis; 2],
+    database: String,
+    all: Plan,
+    api: Plan,
+    worker: Plan,
+    window: Window,
+    salt: std::cell::Cell<u32>,
+    remarks: std::cell::RefCell<Vec<String>>,
+}
+
+/// Measures; the report is not written yet.
+///
+/// # Errors
+/// When something cannot be started or measured at all, or the run is ended.
+pub fn run(options: Options) -> Result<Report> {
+    let rounds = options.rounds(3);
+    let window = options.window(5.0);
+    let crowds: Vec<usize> = options.clients.map_or_else(|| CROWDS.to_vec(), |it| vec![it]);
+    let bench = Bench::new(options, 2 + rounds * (6 + crowds.len()))?;
+    let options = &bench.options;
+    let mut report = Report::begin(
+        "ceiling",
+        "What the parts could do, and what the whole does",
+        options.quick,
+        options.seed,
+    );
+    bench.step("starting Redis and Postgres")?;
+    let world = World::start(&options.data)?;
+    report.sync_micros = sync_micros(world.dir());
+    report.redis = world.redis.connect()?.info("server", "redis_version")?;
+    report.postgres = bench.wait_for(sql::version(&world.first_database()))?;
+    let database = world.database(&bench, "ceiling", true)?;
+    let shoppers = Shoppers::of(options.shoppers(window, RATE_MAX), &world.secrets.jwt)?;
+    let redis = world.redis.url()?;
+    let stage = Stage {
+        bench: &bench,
+        world: &world,
+        shoppers: &shoppers,
+        parts: [
+            world.another_redis("parts-in-memory", false, &[])?,
+            // A rewrite of the file in the middle would be measured with the rest.
+            world.another_redis("parts-on-disk", true, &[("auto-aof-rewrite-percentage", "0")])?,
+        ],
+        all: world.plan("all", &["serve", "--role", "all"], &redis, &database)?,
+        api: world.plan("api", &["serve", "--role", "api"], &redis, &database)?,
+        worker: world.plan("worker", &["serve", "--role", "worker"], &redis, &database)?,
+        database,
+        window,
+        salt: std::cell::Cell::new(options.first_salt()),
+        remarks: std::cell::RefCell::default(),
+    };
+    let mut measured = Vec::with_capacity(rounds);
+    for number in 1..=rounds {
+        let round = stage.round(number, &crowds)?;
+        bench.say(&line(number, &round));
+        measured.push(round);
+    }
+    bench.step("memory of many purchases")?;
+    let orders = options.size(3_000, 1_000_000);
+    let bytes = stage.bytes_a_purchase(orders)?;
+    tell(&mut report, &stage, &crowds, &measured, (orders, bytes));
+    report.end();
+    Ok(report)
+}
+
+fn line(number: usize, round: &Round) -> String {
+    format!(
+        "round {number}: SET {}/s, script {}/s, on disk {}/s; accepted {}/s, sold out {}/s, drain {}/s",
+        cell(round.set, 0),
+        cell(round.script, 0),
+        cell(round.script_on_disk, 0),
+        cell(round.peak(), 0),
+        cell(round.sold_out, 0),
+        cell(round.drain, 0),
+    )
+}
+
+impl Stage<'_> {
+    fn salt(&self) -> u32 {
+        self.salt.replace(self.salt.get() + 1)
+    }
+
+    fn remark(&self, remark: String) {
+        self.bench.say(&remark);
+        self.remarks.borrow_mut().push(remark);
+    }
+
+    fn round(&self, number: usize, crowds: &[usize]) -> Result<Round> {
+        let mut round = Round::default();
+        let title = |what: &str| format!("round {number}: {what}");
+        for (part, name) in self.parts.iter().zip(["in memory", "on disk"]) {
+            self.bench.step(&title(&format!("SET and the script, {name}")))?;
+            let (set, script) = (Some(self.set(part)?), Some(self.script(part)?));
+            if name == "in memory" {
+                (round.set, round.script) = (set, script);
+            } else {
+                (round.set_on_disk, round.script_on_disk) = (set, script);
+            }
+        }
+        let program = self.all.start()?;
+        self.bench.step(&title("the empty endpoint"))?;
+        round.endpoint = self.endpoint(crowds)?;
+        for clients in crowds {
+            self.bench.step(&title(&format!("purchases of {clients} clients")))?;
+            let (tally, micros) = self.purchases(&program, *clients)?;
+            let it = tally.latency.percentiles();
+            round.accepted.push(tally.rate(201, ""));
+            round.accepted_p50_ms.push(it.p50_ms);
+            round.accepted_p99_ms.push(it.p99_ms);
+            round.micros = micros;
+        }
+        self.bench.step(&title("refusals of a sold-out sale"))?;
+        round.sold_out = self.sold_out(crowds)?;
+        self.bench.step(&title("latency below the peak"))?;
+        if let Some(peak) = round.peak() {
+            let tally = self.at_rate(peak * SHARE_OF_PEAK)?;
+            let it = tally.latency.percentiles();
+            round.at_share_rate = tally.rate(201, "");
+            (round.at_share_p50_ms, round.at_share_p99_ms) = (it.p50_ms, it.p99_ms);
+        }
+        program.stop();
+        self.bench.step(&title("the drain, and raw inserts"))?;
+        self.drain(&mut round)?;
+        Ok(round)
+    }
+
+    /// Calls of a part that are counted.
+    fn calls(&self) -> usize {
+        self.bench.options.size(2_000, 100_000)
+    }
+
+    /// Pipelined `SET`s a second, of keys that do not repeat.
+    fn set(&self, part: &OwnRedis) -> Result<f64> {
+        let mut commands = Commands::default();
+        for n in 0..self.calls() * 3 {
+            commands.add(&[b"SET", format!("key:{n:012}").as_bytes(), b"value"]);
+        }
+        let is_ok = |reply: &Reply| matches!(reply, Reply::Status(_));
+        let ran = resp::run(&part.socket()?, &commands, is_ok, &self.bench.stop)?;
+        part.connect()?.call(&["FLUSHALL", "SYNC"])?;
+        if ran.good < ran.all {
+            bail!("SET was refused");
+        }
+        Ok(ran.rate())
+    }
+
+    /// Purchases a second by the script alone, of shoppers who have not bought before.
+    fn script(&self, part: &OwnRedis) -> Result<f64> {
+        let sale = sale();
+        self.permit(part, &sale)?;
+        let calls = script_calls(&sale, 0..self.calls(), self.salt())?;
+        let is_order = |reply: &Reply| matches!(reply, Reply::Bulk(Some(_)));
+        let ran = resp::run(&part.socket()?, &calls, is_order, &self.bench.stop)?;
+        part.connect()?.call(&["FLUSHALL", "SYNC"])?;
+        if ran.good < ran.all {
+            bail!(
+                "{} of {} purchases by the script were refused",
+                ran.all - ran.good,
+                ran.all
+            );
+        }
+        Ok(ran.rate())
+    }
+
+    /// Loads a sale as the application does, and lets its only shard sell.
+    fn permit(&self, part: &OwnRedis, sale: &Sale) -> Result<()> {
+        let url = part.url()?;
+        self.bench.wait_for(async {
+            let stock = Stock::connect(&url).await?;
+            let shard = ShardKey {
+                sale: sale.id,
+                shard: 0,
+            };
+            stock.preload(sale, 0, 1).await?;
+            stock.set_state(sale, 0).await?;
+            stock.admit(shard).await?;
+            let permit = Permit {
+                epoch: 1,
+                run_id: &stock.run_id(shard).await?,
+                holds: PERMIT,
+                events_max: i64::from(u32::MAX),
+                age_max: PERMIT * 10,
+            };
+            match stock.permit(sale, 0, &permit, None).await? {
+                Permitted::Yes { brake: false, .. } => Ok(()),
+                other => bail!("the shard was not permitted to sell: {other:?}"),
+            }
+        })
+    }
+
+    /// Bytes of Redis that a purchase leaves once its event has been taken in.
+    fn bytes_a_purchase(&self, orders: usize) -> Result<f64> {
+        const AT_ONCE: usize = 100_000;
+        let [part, _] = &self.parts;
+        let (sale, salt) = (sale(), self.salt());
+        self.permit(part, &sale)?;
+        let mut redis = part.connect()?;
+        let before = redis.memory()?;
+        for from in (0..orders).step_by(AT_ONCE) {
+            // It may have ended meanwhile; nobody renews it here.
+            self.permit(part, &sale)?;
+            let range: Range<usize> = from..orders.min(from + AT_ONCE);
+            fill(self.bench, &part.socket()?, &sale, range, salt)?;
+        }
+        // As the drain does after its commit.
+        let events = ShardKey {
+            sale: sale.id,
+            shard: 0,
+        }
+        .events();
+        redis.number(&["XTRIM", &events, "MAXLEN", "0"])?;
+        let bytes = (redis.memory()? - before) / real(orders);
+        redis.call(&["FLUSHALL", "SYNC"])?;
+        Ok(bytes)
+    }
+
+    fn closed(&self, question: &Question<'_>, clients: usize) -> Result<Tally> {
+        let asking = load::closed(self.all.address, question, clients, self.window, &self.bench.stop);
+        let tally = self.bench.wait_for(asking)?;
+        self.bench.go_on()?;
+        Ok(tally)
+    }
+
+    /// Answers a second of `GET /healthz`, by as many clients as the larger crowd.
+    fn endpoint(&self, crowds: &[usize]) -> Result<Option<f64>> {
+        let question = Question::get(self.all.address, "/healthz");
+        let tally = self.closed(&question, most(crowds))?;
+        if let Some(others) = tally.others(200, "") {
+            self.remark(format!("the empty endpoint also answered {others}"));
+        }
+        Ok(tally.rate(200, ""))
+    }
+
+    fn sale(&self, terms: &Terms) -> Result<Sale> {
+        self.world.sale(self.bench, self.all.address, &self.database, terms)
+    }
+
+    fn close(&self, sale: Sale) -> Result<()> {
+        self.world.close(self.bench, self.all.address, &[sale])
+    }
+
+    fn purchases(&self, program: &Program, clients: usize) -> Result<(Tally, [Option<f64>; 4])> {
+        let sale = self.sale(&Terms::default())?;
+        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let redis = [self.world.redis.pid()?];
+        let before = self.world.used(&redis, program.pid());
+        let tally = self.closed(&question, clients)?;
+        // What is taken in later belongs to these purchases too.
+        self.world.drained(self.bench, &sale)?;
+        let after = self.world.used(&redis, program.pid());
+        self.note_others(&tally, 201, "", &format!("purchases of {clients} clients"));
+        self.close(sale)?;
+        // Those of the time that is not counted have cost something as well.
+        let micros = after.micros_since(&before, tally.of_all_asked(201, ""));
+        Ok((tally, micros))
+    }
+
+    fn note_others(&self, tally: &Tally, status: u16, code: &str, what: &str) {
+        if let Some(others) = tally.others(status, code) {
+            self.remark(format!("{what}: also {others}"));
+        }
+        if tally.ran_out {
+            self.remark(format!(
+                "{what}: shoppers ran out after {:.1} s, which is what is counted",
+                tally.seconds
+            ));
+        }
+    }
+
+    /// Refusals a second of a sale whose only unit is sold.
+    fn sold_out(&self, crowds: &[usize]) -> Result<Option<f64>> {
+        let terms = Terms {
+            stock: 1,
+            ..Terms::default()
+        };
+        let sale = self.sale(&terms)?;
+        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let tally = self.closed(&question, most(crowds))?;
+        self.note_others(&tally, 409, "sold_out", "a sold-out sale");
+        self.close(sale)?;
+        Ok(tally.rate(409, "sold_out"))
+    }
+
+    fn at_rate(&self, rate: f64) -> Result<Tally> {
+        let sale = self.sale(&Terms::default())?;
+        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let asking = load::open(self.all.address, &question, rate, 256, self.window, &self.bench.stop);
+        let tally = self.bench.wait_for(asking)?;
+        self.bench.go_on()?;
+        self.note_others(&tally, 201, "", &format!("{rate:.0} purchases a second"));
+        self.world.drained(self.bench, &sale)?;
+        self.close(sale)?;
+        Ok(tally)
+    }
+
+    /// Fills a backlog beside an instance that takes nothing in, and measures a worker that does; then the same rows once
+    /// more, inserted by nobody's rules.
+    fn drain(&self, round: &mut Round) -> Result<()> {
+        let program = self.api.start()?;
+        let sale = self
+            .world
+            .sale(self.bench, self.api.address, &self.database, &Terms::default())?;
+        let orders = self.bench.options.size(8_000, 100_000);
+        self.world.fill(self.bench, &sale, 0..orders, self.salt())?;
+        program.stop();
+        let rate = drain(self.bench, self.world, &sale, &self.worker)?;
+        if rate.is_none() {
+            self.remark("the backlog was gone before the drain could be watched".to_owned());
+        }
+        round.drain = rate;
+        let inserting = sql::insert_again(&self.database, sale.id.0, BATCH_MAX);
+        let (rows, seconds) = self.bench.wait_for(inserting)?;
+        if rows != orders {
+            self.remark(format!("of {orders} orders in the backlog, the ledger has {rows}"));
+        }
+        round.insert = ratio(Some(real(rows)), Some(seconds));
+        Ok(())
+    }
+}
+
+/// Starts a worker and has it take in a backlog; orders a second. They count from the first look that finds some taken
+/// in, so neither its start nor a part of a batch is in it; nothing, if all was gone by then.
+///
+/// # Errors
+/// When it does not start, or does not come to an end.
+pub fn drain(bench: &Bench, world: &World, sale: &Sale, worker: &Plan) -> Result<Option<f64>> {
+    let mut redis = world.redis.connect()?;
+    let waiting = backlog(&mut redis, sale)?;
+    let mut first = None;
+    let (started, ended) = thread::scope(|scope| {
+        let starting = scope.spawn(|| worker.start());
+        let ended = bench.poll("the backlog is taken in", DRAIN_MAX, || {
+            let left = backlog(&mut redis, sale)?;
+            if left < waiting && first.is_none() {
+                first = Some((Instant::now(), left));
+            }
+            Ok((left == 0).then(Instant::now))
+        });
+        (starting.join(), ended)
+    });
+    let worker = started.map_err(|_panic| anyhow::anyhow!("the start of a worker panicked"))??;
+    worker.stop();
+    let (ended, first) = (ended?, first);
+    let rate = first.and_then(|(began, left)| {
+        let orders = usize::try_from(left).ok().filter(|left| *left > 0)?;
+        ratio(Some(real(orders)), Some((ended - began).as_secs_f64()))
+    });
+    Ok(rate)
+}
+
+fn most(crowds: &[usize]) -> usize {
+    crowds.iter().copied().max().unwrap_or(1)
+}
+
+/// A sale of one shard that is in no ledger.
+fn sale() -> Sale {
+    let now = Utc::now();
+    // Its own SKU is well formed.
+    let items = sku(0).parse().ok().map(|sku| Item {
+        sku,
+        name: "An item".to_owned(),
+        price_minor: 49_900,
+        currency: "EUR".to_owned(),
+        stock: 100_000_000,
+        per_user_limit: 1,
+    });
+    Sale {
+        id: SaleId(Uuid::new_v4()),
+        number: 1,
+        name: "Benchmark".to_owned(),
+        lifecycle: Lifecycle::Active,
+        state_version: 1,
+        starts_at: now - TimeDelta::seconds(60),
+        ends_at: now + TimeDelta::days(1),
+        shards: 1,
+        payment_window_seconds: 86_400,
+        purchase_rate: PurchaseRate {
+            limit: 5,
+            window_ms: 60_000,
+        },
+        durability: Durability::Redis,
+        guards: SaleGuards::default(),
+        items: items.into_iter().collect(),
+        secret: SaleSecret([7; 32]),
+        created_at: now,
+        retired: false,
+    }
+}
+
+/// The figures of all rounds that have one.
+fn all(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Vec<f64> {
+    rounds.iter().filter_map(of).collect()
+}
+
+fn tell(report: &mut Report, stage: &Stage<'_>, crowds: &[usize], rounds: &[Round], (orders, bytes): (usize, f64)) {
+    report.intro = vec![format!(
+        "Parts by themselves, and the whole of them: {} rounds, in each of which everything is measured once, one after \
+         the other. Redis has everything on disk before it answers (append-only file, fsync always) unless said \
+         otherwise; so has Postgres. Every purchase is of a shopper who has not bought before.",
+        rounds.len()
+    )];
+    report.goals = goals(rounds, bytes, orders);
+    let mut parts = Table::new(
+        "A second",
+        "The median of the rounds. Pipelined: over 16 connections with 32 commands under way on each. By HTTP: as fast as \
+         answers come, with the drain at work beside it.",
+        &["what", "a second", "lowest", "highest"],
+    );
+    let mut row = |what: &str, of: &dyn Fn(&Round) -> Option<f64>| {
+        let figures = all(rounds, of);
+        parts.row([
+            what.to_owned(),
+            cell(median(&figures), 0),
+            cell(figures.iter().copied().reduce(f64::min), 0),
+            cell(figures.iter().copied().reduce(f64::max), 0),
+        ]);
+    };
+    row("SET, pipelined, no append-only file", &|it| it.set);
+    row("purchase script, pipelined, no append-only file", &|it| it.script);
+    row("SET, pipelined", &|it| it.set_on_disk);
+    row("purchase script, pipelined", &|it| it.script_on_disk);
+    row(&format!("GET /healthz, {} clients", most(crowds)), &|it| it.endpoint);
+    for (at, clients) in crowds.iter().enumerate() {
+        row(&format!("accepted purchases, {clients} clients"), &|it| {
+            it.accepted.get(at).copied().flatten()
+        });
+    }
+    row(&format!("sold-out answers, {} clients", most(crowds)), &|it| {
+        it.sold_out
+    });
+    row("orders drained, one worker, four shards", &|it| it.drain);
+    row("the same rows inserted raw, four connections", &|it| it.insert);
+    report.tables.push(parts);
+
+    let mut latency = Table::new(
+        "Latency in milliseconds",
+        "At a rate, counted from when a request was due.",
+        &["how", "p50", "p99"],
+    );
+    for (at, clients) in crowds.iter().enumerate() {
+        let middle = |of: &dyn Fn(&Round) -> &Vec<Option<f64>>| {
+            cell(median(&all(rounds, |it| of(it).get(at).copied().flatten())), 2)
+        };
+        latency.row([
+            format!("{clients} clients as fast as they are answered"),
+            middle(&|it| &it.accepted_p50_ms),
+            middle(&|it| &it.accepted_p99_ms),
+        ]);
+    }
+    latency.row([
+        format!(
+            "at {:.0} % of the peak, {} a second",
+            SHARE_OF_PEAK * 100.0,
+            cell(median(&all(rounds, |it| it.at_share_rate)), 0)
+        ),
+        cell(median(&all(rounds, |it| it.at_share_p50_ms)), 2),
+        cell(median(&all(rounds, |it| it.at_share_p99_ms)), 2),
+    ]);
+    report.tables.push(latency);
+
+    let mut time = Table::new(
+        "Processor time a purchase",
+        &format!(
+            "Microseconds for each accepted purchase of {} clients, its drain included.",
+            crowds.last().copied().unwrap_or_default()
+        ),
+        &["who", "µs"],
+    );
+    for (part, who) in Used::WHO.into_iter().enumerate() {
+        let middle = median(&all(rounds, |it| it.micros.get(part).copied().flatten()));
+        time.row([who.to_owned(), cell(middle, 1)]);
+    }
+    report.tables.push(time);
+    report.plots.push(plot(rounds));
+    report.notes = stage.remarks.borrow().clone();
+    report.notes.push(format!(
+        "Memory was measured with {} purchases by the script on one shard, each of another shopper, after their events \
+         had been trimmed as the drain does.",
+        grouped(real(orders))
+    ));
+    report.figures = json!({
+        "crowds": crowds,
+        "window_seconds": stage.window.measured.as_secs_f64(),
+        "script_calls": stage.calls(),
+        "rounds": rounds,
+        "memory": {"orders": orders, "bytes_a_purchase": bytes},
+    });
+}
+
+fn goals(rounds: &[Round], bytes: f64, orders: usize) -> Vec<Goal> {
+    let shares = |of: &dyn Fn(&Round) -> Option<f64>| all(rounds, of);
+    vec![
+        Goal::of(
+            "purchase script ÷ pipelined SET, no append-only file",
+            Side::AtLeast,
+            0.16,
+            &shares(&|it| ratio(it.script, it.set)),
+        ),
+        Goal::of(
+            "accepted purchases over HTTP ÷ the script's own ceiling",
+            Side::AtLeast,
+            0.65,
+            &shares(&|it| ratio(it.peak(), it.script_on_disk)),
+        )
+        .with_remark("the script alone has both processors and up to 512 calls under way"),
+        Goal::of(
+            "sold-out answers ÷ an empty endpoint (GET /healthz)",
+            Side::AtLeast,
+            0.6,
+            &shares(&|it| ratio(it.sold_out, it.endpoint)),
+        ),
+        Goal::of(
+            "drain ÷ raw batch insert of the same rows",
+            Side::AtLeast,
+            0.6,
+            &shares(&|it| ratio(it.drain, it.insert)),
+        ),
+        Goal::of(
+            "p99 ÷ p50 at 70 % of the peak",
+            Side::AtMost,
+            5.0,
+            &shares(&|it| ratio(it.at_share_p99_ms, it.at_share_p50_ms)),
+        ),
+        Goal::of("Redis bytes a purchase after the drain", Side::AtMost, 350.0, &[bytes])
+            .with_remark(format!("{} purchases", grouped(real(orders)))),
+    ]
+}
+
+/// The shares that have goals, round by round.
+fn plot(rounds: &[Round]) -> Plot {
+    let line = |name: &str, of: fn(&Round) -> Option<f64>| Series {
+        name: name.to_owned(),
+        points: rounds
+            .iter()
+            .enumerate()
+            .filter_map(|(at, it)| Some((real(at + 1), of(it)?)))
+            .collect(),
+        marks: Vec::new(),
+    };
+    Plot {
+        title: "Shares, round by round".to_owned(),
+        x: "rounds".to_owned(),
+        y: "share of the ceiling".to_owned(),
+        series: vec![
+            line("accepted ÷ script", |it| ratio(it.peak(), it.script_on_disk)),
+            line("script ÷ SET", |it| ratio(it.script, it.set)),
+            line("sold out ÷ empty", |it| ratio(it.sold_out, it.endpoint)),
+            line("drain ÷ insert", |it| ratio(it.drain, it.insert)),
+        ],
+        ..Plot::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_same_round_and_what_is_missing_is_not_measured() {
+        let round = |accepted, script_on_disk| Round {
+            accepted: vec![None, accepted],
+            script_on_disk,
+            ..Round::default()
+        };
+        let rounds = [
+            round(Some(70.0), Some(100.0)),
+            round(Some(30.0), Some(50.0)),
+            round(None, Some(9.0)),
+        ];
+        let goals = goals(&rounds, 240.0, 10);
+        assert_eq!(goals[1].rounds, [0.7, 0.6]);
+        assert_eq!(goals[0].measured, None);
+        assert_eq!(goals[5].measured, Some(240.0));
+    }
+}

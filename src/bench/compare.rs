@@ -1,0 +1,622 @@
+//! `bench compare`: one load, four ways to sell. First with more units than anybody buys, to see how fast each is; then
+//! a scarce sale in whose middle the application and Redis are killed, to see what is left of the stock.
+
+use super::load::{self, Percentiles, Window, real};
+use super::machine::sync_micros;
+use super::plot::{Plot, Series};
+use super::report::{Goal, Report, Side, Table, cell, median, ratio};
+use super::rivals::{self, Way};
+use super::rush::{Crowd, Rush, rush};
+use super::shoppers::{Purchase, Question, Shoppers, sku};
+use super::sql::{self, Booked};
+use super::world::{OwnRedis, Plan, Terms, World, drained};
+use super::{Bench, Options};
+use crate::domain::sale::Sale;
+use crate::embedded::Program;
+use anyhow::{Context as _, Result, anyhow};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// Connections, while there is plenty and in the rush.
+const CLIENTS: usize = 64;
+const RUSH_CLIENTS: usize = 128;
+/// No machine of two cores accepts more a second.
+const RATE_MAX: f64 = 30_000.0;
+/// Shoppers for each unit in the rush; and of so many units, one more late shopper.
+const DEMAND: usize = 3;
+const LATE_SHARE: usize = 5;
+/// After so many hundredths of the units, the application is killed, and Redis.
+const KILL_PROGRAM_AT: usize = 30;
+const KILL_REDIS_AT: usize = 60;
+/// The longest that a rush may take.
+const RUSH_MAX: Duration = Duration::from_secs(300);
+/// How often what was sold is looked at.
+const WATCH: Duration = Duration::from_millis(1);
+/// What one point of the picture stands for.
+const STRETCH: Duration = Duration::from_millis(100);
+
+/// A way to sell, ours or another.
+#[derive(Clone, Copy)]
+enum Kind {
+    Rival(Way),
+    /// Ours with this durability.
+    Ours(&'static str),
+}
+
+/// The ways, in the order of the table.
+const WAYS: [(&str, &str, Kind); 4] = [
+    ("database only", "database_only", Kind::Rival(Way::DatabaseOnly)),
+    ("basic script", "basic_script", Kind::Rival(Way::BasicScript)),
+    ("full", "ours", Kind::Ours("redis")),
+    ("full, durability postgres", "ours_postgres", Kind::Ours("postgres")),
+];
+
+/// What a way came to while there were more units than anybody bought.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Steady {
+    a_second: Option<f64>,
+    #[serde(flatten)]
+    latency: Percentiles,
+    /// Answers other than an order.
+    others: Option<String>,
+}
+
+/// What was left of the stock after a rush with kills.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Scarce {
+    stock: usize,
+    shoppers: usize,
+    /// Orders that shoppers were told of, and units that the ledger has sold.
+    acknowledged: usize,
+    booked: usize,
+    oversold: usize,
+    /// Nothing if nobody was left who wanted more.
+    leaked: Option<usize>,
+    duplicates: usize,
+    lost: usize,
+    /// Units that were sold to late shoppers after others had been told that nothing was left.
+    sold_after_sold_out: usize,
+    /// Shoppers who were told nothing until the end.
+    unanswered: usize,
+    /// From the kill of Redis to the answer of the next purchase that was asked for after it.
+    recovery_seconds: Option<f64>,
+    /// The same of the application.
+    program_recovery_seconds: Option<f64>,
+    seconds: f64,
+    answers: String,
+    timeline: Vec<(f64, f64)>,
+    marks: Vec<(f64, String)>,
+}
+
+/// A way on servers of its own choice, ready to be started.
+struct Contender<'a> {
+    kind: Kind,
+    plan: Plan,
+    redis: &'a OwnRedis,
+    database: String,
+}
+
+/// A sale of a contender's: its id, and what ours knows of it.
+struct OnSale {
+    id: Uuid,
+    ours: Option<Sale>,
+}
+
+impl<'a> Contender<'a> {
+    fn new(bench: &Bench, world: &World, redis: &'a OwnRedis, database: &str, kind: Kind) -> Result<Self> {
+        let is_ours = matches!(kind, Kind::Ours(_));
+        let database = world.database(bench, database, is_ours)?;
+        let url = redis.url()?;
+        let plan = match kind {
+            Kind::Ours(_) => world.plan("ours", &["serve", "--role", "all"], &url, &database)?,
+            Kind::Rival(way) => {
+                bench.wait_for(rivals::prepare(&database))?;
+                let way = match way {
+                    Way::DatabaseOnly => "database-only",
+                    Way::BasicScript => "basic-script",
+                };
+                world.plan("rival", &["bench", "serve", way], &url, &database)?
+            }
+        };
+        Ok(Self {
+            kind,
+            plan,
+            redis,
+            database,
+        })
+    }
+
+    /// Puts units of one item on sale, one for each shopper.
+    fn sell(&self, bench: &Bench, world: &World, stock: i64) -> Result<OnSale> {
+        match self.kind {
+            Kind::Ours(durability) => {
+                let terms = Terms {
+                    stock,
+                    durability,
+                    ..Terms::default()
+                };
+                let sale = world.sale(bench, self.plan.address, &self.database, &terms)?;
+                Ok(OnSale {
+                    id: sale.id.0,
+                    ours: Some(sale),
+                })
+            }
+            Kind::Rival(way) => {
+                let (id, item) = (Uuid::new_v4(), sku(0));
+                bench.wait_for(rivals::list(&self.database, id, &item, stock, 1))?;
+                if way == Way::BasicScript {
+                    let key = rivals::stock_key(id, &item);
+                    self.redis.connect()?.call(&["SET", &key, &stock.to_string()])?;
+                }
+                Ok(OnSale { id, ours: None })
+            }
+        }
+    }
+
+    /// Waits until everything is in Postgres that will come there.
+    fn settle(&self, bench: &Bench, sale: &OnSale) -> Result<()> {
+        match &sale.ours {
+            Some(sale) => drained(bench, self.redis, sale),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Measures; the report is not written yet. Whether ours kept its promises is in the second value.
+///
+/// # Errors
+/// When something cannot be started or measured at all, or the run is ended.
+pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
+    let rounds = options.rounds(3);
+    let window = options.window(5.0);
+    let clients = options.clients.unwrap_or(CLIENTS);
+    let bench = Bench::new(options, 1 + WAYS.len() * (rounds + 1))?;
+    let options = &bench.options;
+    let mut report = Report::begin("compare", "Four ways to sell", options.quick, options.seed);
+    bench.step("starting Redis and Postgres")?;
+    let world = World::start(&options.data)?;
+    report.sync_micros = sync_micros(world.dir());
+    report.redis = world.redis.connect()?.info("server", "redis_version")?;
+    report.postgres = bench.wait_for(sql::version(&world.first_database()))?;
+    let stock = options.size(500, 10_000);
+    let wanted = options.shoppers(window, RATE_MAX).max(stock * (DEMAND + 1));
+    let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;
+
+    let mut steady: Vec<Vec<Steady>> = vec![Vec::new(); WAYS.len()];
+    let contenders: Vec<Contender<'_>> = WAYS
+        .iter()
+        .map(|(_, database, kind)| Contender::new(&bench, &world, &world.redis, database, *kind))
+        .collect::<Result<_>>()?;
+    for round in 1..=rounds {
+        for ((name, _, _), (contender, measured)) in WAYS.iter().zip(contenders.iter().zip(&mut steady)) {
+            bench.step(&format!("round {round}: {name}"))?;
+            let it = plenty(&bench, &world, contender, &shoppers, clients, window)?;
+            bench.say(&format!("{name}: {} a second", cell(it.a_second, 0)));
+            measured.push(it);
+        }
+    }
+    let mut scarce = Vec::new();
+    for (name, database, kind) in WAYS {
+        bench.step(&format!("a rush with kills: {name}"))?;
+        // Nobody reads in again what others have written.
+        let redis = world.another_redis(&format!("redis-of-{database}"), true, &[])?;
+        let contender = Contender::new(&bench, &world, &redis, &format!("{database}_scarce"), kind)?;
+        let it = scarcity(&bench, &world, &contender, &shoppers, stock)?;
+        bench.say(&format!(
+            "{name}: {} oversold, {} leaked, {} duplicate, {} lost",
+            it.oversold,
+            it.leaked.map_or_else(|| "?".to_owned(), |it| it.to_string()),
+            it.duplicates,
+            it.lost
+        ));
+        scarce.push(it);
+    }
+    let broken = tell(&mut report, (clients, window), &steady, &scarce);
+    report.end();
+    Ok((report, broken))
+}
+
+/// As many purchases as there can be, with units for all.
+fn plenty(
+    bench: &Bench,
+    world: &World,
+    contender: &Contender<'_>,
+    shoppers: &Shoppers,
+    clients: usize,
+    window: Window,
+) -> Result<Steady> {
+    let program = contender.plan.start()?;
+    let sale = contender.sell(bench, world, 100_000_000)?;
+    let server = contender.plan.address;
+    let question = Question::purchases(server, &sale.id.to_string(), shoppers, bench.options.first_salt());
+    let tally = bench.wait_for(load::closed(server, &question, clients, window, &bench.stop))?;
+    bench.go_on()?;
+    contender.settle(bench, &sale)?;
+    program.stop();
+    Ok(Steady {
+        a_second: tally.rate(201, ""),
+        latency: tally.latency.percentiles(),
+        others: tally.others(201, ""),
+    })
+}
+
+/// When what was killed.
+#[derive(Default)]
+struct Killed {
+    program: Option<Instant>,
+    redis: Option<Instant>,
+}
+
+/// A rush in which application and Redis are killed once each; then late shoppers; then the count.
+fn scarcity(
+    bench: &Bench,
+    world: &World,
+    contender: &Contender<'_>,
+    shoppers: &Shoppers,
+    stock: usize,
+) -> Result<Scarce> {
+    let program = contender.plan.start()?;
+    let sale = contender.sell(bench, world, i64::try_from(stock)?)?;
+    let crowd = |who| Crowd {
+        server: contender.plan.address,
+        purchase: Purchase::of(contender.plan.address, &sale.id.to_string(), 0),
+        shoppers,
+        who,
+        salt: bench.options.first_salt() + 1,
+        connections: bench.options.clients.unwrap_or(RUSH_CLIENTS),
+        limit: RUSH_MAX,
+    };
+    let (sold, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (first, disturbed) = thread::scope(|scope| {
+        let disturbing = scope.spawn(|| disturb(contender, program, stock, &sold, &is_over));
+        let first = bench.wait_for(rush(&crowd(0..stock * DEMAND), &sold, &bench.stop));
+        is_over.store(true, Ordering::Relaxed);
+        (first, disturbing.join())
+    });
+    let (program, killed) = disturbed.map_err(|_panic| anyhow!("who kills panicked"))??;
+    let first = first?;
+    bench.go_on()?;
+    contender.settle(bench, &sale)?;
+    // What came back late is there to be had by those who come late.
+    thread::sleep(Duration::from_millis(if bench.options.quick { 500 } else { 5000 }));
+    let from = stock * DEMAND;
+    let late = crowd(from..from + (stock / LATE_SHARE).max(20));
+    let late = bench.wait_for(rush(&late, &sold, &bench.stop))?;
+    bench.go_on()?;
+    contender.settle(bench, &sale)?;
+    program.stop();
+    let is_ours = sale.ours.is_some();
+    let booked = bench.wait_for(sql::booked(&contender.database, sale.id, is_ours))?;
+    Ok(count(stock, &first, &late, &booked, &killed))
+}
+
+/// Kills the application and then Redis, once so many units are sold, and starts each again at once.
+fn disturb(
+    contender: &Contender<'_>,
+    mut program: Program,
+    stock: usize,
+    sold: &AtomicUsize,
+    is_over: &AtomicBool,
+) -> Result<(Program, Killed)> {
+    let mut killed = Killed::default();
+    let reached = |percent: usize| {
+        while !is_over.load(Ordering::Relaxed) {
+            if sold.load(Ordering::Relaxed) * 100 >= stock * percent {
+                return true;
+            }
+            thread::sleep(WATCH);
+        }
+        false
+    };
+    if reached(KILL_PROGRAM_AT) {
+        killed.program = Some(Instant::now());
+        program.kill();
+        program = contender.plan.start().context("after it was killed")?;
+    }
+    if reached(KILL_REDIS_AT) {
+        killed.redis = Some(Instant::now());
+        contender.redis.kill()?;
+        contender.redis.restart()?;
+    }
+    Ok((program, killed))
+}
+
+/// Compares what shoppers know with what is in the books.
+fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Killed) -> Scarce {
+    let acknowledged: HashSet<&str> = first.orders().chain(late.orders()).collect();
+    let ids: HashSet<&str> = booked.iter().map(|it| it.id.as_str()).collect();
+    let units: i64 = booked.iter().map(|it| it.units).sum();
+    let units = usize::try_from(units).unwrap_or_default();
+    // Everybody asked once, for one unit: whoever has two orders, by whatever key, has one too many.
+    let mut orders: HashMap<&str, usize> = HashMap::new();
+    for it in booked {
+        *orders.entry(it.user.as_str()).or_default() += 1;
+    }
+    let keys: HashSet<(&str, &str)> = booked.iter().map(|it| (it.user.as_str(), it.key.as_str())).collect();
+    let duplicates = booked.len() - orders.len().min(keys.len());
+    let ((refused, nothing), (late_refused, late_nothing)) = (first.others(), late.others());
+    let since = |moment: Instant| moment.saturating_duration_since(first.began).as_secs_f64();
+    let mark = |moment: Option<Instant>, what: &str| moment.map(|moment| (since(moment), what.to_owned()));
+    Scarce {
+        stock,
+        shoppers: first.told.len() + late.told.len(),
+        acknowledged: acknowledged.len(),
+        booked: units,
+        oversold: units.max(acknowledged.len()).saturating_sub(stock),
+        leaked: (late_refused > 0).then(|| stock.saturating_sub(units)),
+        duplicates,
+        lost: acknowledged.difference(&ids).count(),
+        sold_after_sold_out: if refused > 0 { late.orders().count() } else { 0 },
+        unanswered: nothing + late_nothing,
+        recovery_seconds: killed.redis.and_then(|moment| first.next_after(moment)),
+        program_recovery_seconds: killed.program.and_then(|moment| first.next_after(moment)),
+        seconds: first.tally.seconds,
+        answers: first.tally.others(201, "").unwrap_or_default(),
+        timeline: first.timeline(STRETCH),
+        marks: [
+            mark(killed.program, "application killed"),
+            mark(killed.redis, "Redis killed"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+    }
+}
+
+/// The rates of a way, round by round.
+fn rates(steady: &[Steady]) -> Vec<Option<f64>> {
+    steady.iter().map(|it| it.a_second).collect()
+}
+
+/// What ours must not do, as far as it did.
+fn breaches(name: &str, it: &Scarce) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let mut note = |count: usize, what: &str| {
+        if count > 0 {
+            breaches.push(format!("{name}: {count} {what}"));
+        }
+    };
+    note(it.oversold, "units oversold");
+    note(it.leaked.unwrap_or_default(), "units leaked");
+    note(it.duplicates, "duplicate orders");
+    note(it.lost, "acknowledged orders lost");
+    breaches
+}
+
+fn tell(
+    report: &mut Report,
+    (clients, window): (usize, Window),
+    steady: &[Vec<Steady>],
+    scarce: &[Scarce],
+) -> Vec<String> {
+    let first = scarce.first().cloned().unwrap_or_default();
+    report.intro = vec![
+        format!(
+            "The same HTTP server, checks of tokens and bodies, answers, Redis (append-only file, fsync always) and Postgres \
+             for all. Speed: {clients} clients as fast as they are answered, for {:.1} s in each of {} rounds, in which the \
+             ways take turns; every purchase is of a shopper who has not bought before.",
+            window.measured.as_secs_f64(),
+            steady.first().map_or(0, Vec::len),
+        ),
+        format!(
+            "Correctness: {} shoppers want {} units. They wait 2 s for an answer and ask again under the same key. When {} % \
+             of the units are sold, the application is killed (kill -9) and started again; at {} %, Redis. When all have been \
+             told, late shoppers come. Orders are counted in Postgres and compared with what shoppers were told.",
+            first.shoppers, first.stock, KILL_PROGRAM_AT, KILL_REDIS_AT,
+        ),
+    ];
+    let mut table = Table::new(
+        "Four ways to sell",
+        "Latencies in milliseconds. Recovery: seconds from the kill of Redis to the next accepted purchase; the database \
+         alone does not use it.",
+        &[
+            "way",
+            "purchases a second",
+            "p50",
+            "p99",
+            "p99.9",
+            "oversold",
+            "leaked",
+            "duplicate orders",
+            "acknowledged orders lost",
+            "sold after \"sold out\"",
+            "told nothing",
+            "recovery",
+        ],
+    );
+    let mut details = Table::new(
+        "The rush",
+        "All counted in Postgres, and by what shoppers were told.",
+        &[
+            "way",
+            "seconds",
+            "acknowledged",
+            "in Postgres",
+            "recovery of the application",
+            "other answers than 201",
+        ],
+    );
+    for ((name, _, _), (rounds, it)) in WAYS.iter().zip(steady.iter().zip(scarce)) {
+        let middle = |of: fn(&Percentiles) -> Option<f64>| {
+            let figures: Vec<f64> = rounds.iter().filter_map(|round| of(&round.latency)).collect();
+            cell(median(&figures), 2)
+        };
+        let share = |count: usize| match count {
+            0 => "0".to_owned(),
+            count => format!("{count} ({:.2} %)", 100.0 * real(count) / real(it.stock.max(1))),
+        };
+        let flat: Vec<f64> = rates(rounds).into_iter().flatten().collect();
+        table.row([
+            (*name).to_owned(),
+            cell(median(&flat), 0),
+            middle(|it| it.p50_ms),
+            middle(|it| it.p99_ms),
+            middle(|it| it.p999_ms),
+            share(it.oversold),
+            it.leaked.map_or_else(|| cell(None, 0), share),
+            share(it.duplicates),
+            share(it.lost),
+            share(it.sold_after_sold_out),
+            it.unanswered.to_string(),
+            cell(it.recovery_seconds, 2),
+        ]);
+        details.row([
+            (*name).to_owned(),
+            cell(Some(it.seconds), 1),
+            it.acknowledged.to_string(),
+            it.booked.to_string(),
+            cell(it.program_recovery_seconds, 2),
+            it.answers.clone(),
+        ]);
+        for (number, round) in rounds.iter().enumerate() {
+            if let Some(others) = &round.others {
+                report
+                    .notes
+                    .push(format!("{name}, round {}: also {others}", number + 1));
+            }
+        }
+    }
+    report.tables = vec![table, details];
+    let mut broken = Vec::new();
+    report.goals = goals(steady);
+    for ((name, _, kind), it) in WAYS.iter().zip(scarce) {
+        if matches!(kind, Kind::Ours(_)) {
+            for (what, count) in [
+                ("units oversold", Some(it.oversold)),
+                ("units leaked", it.leaked),
+                ("duplicate orders", Some(it.duplicates)),
+                ("acknowledged orders lost", Some(it.lost)),
+                ("units sold after \"sold out\"", Some(it.sold_after_sold_out)),
+            ] {
+                let counted: Vec<f64> = count.map(real).into_iter().collect();
+                let goal = Goal::of(&format!("{name}: {what}"), Side::AtMost, 0.0, &counted);
+                report.goals.push(goal);
+            }
+            broken.extend(breaches(name, it));
+        }
+    }
+    report.plots.push(Plot {
+        title: "Purchases a second in the rush".to_owned(),
+        x: "s".to_owned(),
+        y: "purchases a second".to_owned(),
+        is_stacked: true,
+        series: WAYS
+            .iter()
+            .zip(scarce)
+            .map(|((name, _, _), it)| Series {
+                name: (*name).to_owned(),
+                points: it.timeline.clone(),
+                marks: it.marks.clone(),
+            })
+            .collect(),
+        ..Plot::default()
+    });
+    report.notes.push(
+        "Durability of the orders differs where they are acknowledged: the database and the basic script answer after the \
+         commit of the order, as does \"full, durability postgres\"; \"full\" answers when Redis has the order on disk."
+            .to_owned(),
+    );
+    let ways: Vec<_> = WAYS
+        .iter()
+        .zip(steady.iter().zip(scarce))
+        .map(|((name, _, _), (steady, scarce))| json!({"way": name, "steady": steady, "scarce": scarce}))
+        .collect();
+    report.figures = json!({"clients": clients, "window_seconds": window.measured.as_secs_f64(), "ways": ways});
+    broken
+}
+
+fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
+    let [database, basic, full, _] = steady else {
+        return Vec::new();
+    };
+    let shares = |by: &[Steady]| -> Vec<f64> {
+        let pairs = rates(full).into_iter().zip(rates(by));
+        pairs.filter_map(|(rate, by)| ratio(rate, by)).collect()
+    };
+    vec![
+        Goal::of(
+            "full ÷ database only, purchases a second",
+            Side::AtLeast,
+            20.0,
+            &shares(database),
+        ),
+        Goal::of(
+            "full ÷ basic script, purchases a second",
+            Side::AtLeast,
+            0.8,
+            &shares(basic),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::Tally;
+    use super::super::rush::Told;
+    use super::*;
+
+    fn a_rush(told: Vec<Told>) -> Rush {
+        Rush {
+            told,
+            accepted: Vec::new(),
+            tally: Tally::new().unwrap(),
+            began: Instant::now(),
+        }
+    }
+
+    fn has(id: &str) -> Told {
+        Told::Order(id.to_owned())
+    }
+
+    fn refused() -> Told {
+        Told::Refused("sold_out".to_owned())
+    }
+
+    fn booked(id: &str, user: &str) -> Booked {
+        Booked {
+            id: id.to_owned(),
+            user: user.to_owned(),
+            key: "k".to_owned(),
+            units: 1,
+        }
+    }
+
+    #[test]
+    fn a_clean_sale_has_nothing_to_tell() {
+        let (first, late) = (a_rush(vec![has("a"), has("b"), refused()]), a_rush(vec![refused()]));
+        let it = count(
+            2,
+            &first,
+            &late,
+            &[booked("a", "1"), booked("b", "2")],
+            &Killed::default(),
+        );
+        assert_eq!((it.oversold, it.leaked, it.duplicates, it.lost), (0, Some(0), 0, 0));
+        assert_eq!(it.recovery_seconds, None);
+        assert!(breaches("x", &it).is_empty());
+    }
+
+    #[test]
+    fn what_goes_wrong_is_counted_by_the_books_and_by_what_shoppers_know() {
+        let (first, late) = (
+            a_rush(vec![has("a"), has("b"), has("c"), refused(), Told::Nothing]),
+            a_rush(vec![has("d"), refused()]),
+        );
+        // One user twice, one acknowledged order gone.
+        let books = [booked("a", "1"), booked("x", "1"), booked("b", "2"), booked("c", "3")];
+        let it = count(3, &first, &late, &books, &Killed::default());
+        assert_eq!((it.oversold, it.duplicates, it.lost, it.unanswered), (1, 1, 1, 1));
+        assert_eq!(it.sold_after_sold_out, 1);
+        let it = count(7, &first, &late, &books, &Killed::default());
+        assert_eq!((it.oversold, it.leaked), (0, Some(3)));
+        assert_eq!(breaches("x", &it).len(), 3);
+        // Where everybody who came late could buy, nobody knows how many are left.
+        let it = count(7, &first, &a_rush(vec![has("d")]), &books, &Killed::default());
+        assert_eq!(it.leaked, None);
+    }
+}

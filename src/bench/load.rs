@@ -1,0 +1,376 @@
+//! The generator: clients that ask as fast as they are answered, and requests that come at a given rate whether they
+//! are answered or not. Everything runs on one thread.
+
+use super::shoppers::Question;
+use super::wire::{Seen, Wire};
+use anyhow::{Context as _, Result};
+use futures_util::future::join_all;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// No answer takes longer than a client is patient.
+const LATENCY_MAX_MICROS: u64 = 60_000_000;
+
+/// A count as a number that can be divided.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts far below what a double is exact for")]
+pub const fn real(count: usize) -> f64 {
+    count as f64
+}
+
+/// How long answers took.
+#[derive(Clone)]
+pub struct Latency(Histogram<u64>);
+
+/// The same in milliseconds, for a report.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Percentiles {
+    /// So many answers.
+    pub count: u64,
+    /// Half of them took no longer.
+    pub p50_ms: Option<f64>,
+    /// Of a hundred, ninety-nine did not.
+    pub p99_ms: Option<f64>,
+    /// Of a thousand, all but one.
+    pub p999_ms: Option<f64>,
+    /// The longest.
+    pub max_ms: Option<f64>,
+}
+
+impl Latency {
+    /// Of nothing yet.
+    ///
+    /// # Errors
+    /// Never: the bounds are fixed and good.
+    pub fn new() -> Result<Self> {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_MICROS, 3);
+        Ok(Self(histogram.context("a histogram cannot be made")?))
+    }
+
+    /// Adds an answer.
+    pub fn record(&mut self, took: Duration) {
+        self.0
+            .saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds all of another.
+    ///
+    /// # Errors
+    /// Never: all have the same bounds.
+    pub fn add(&mut self, other: &Self) -> Result<()> {
+        self.0.add(&other.0).context("histograms differ")
+    }
+
+    /// The milliseconds that this share of the answers took at most; nothing without answers.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "microseconds below a minute")]
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / 1000.0)
+    }
+
+    /// What a report shows.
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
+        Percentiles {
+            count: self.0.len(),
+            p50_ms: self.quantile(0.5),
+            p99_ms: self.quantile(0.99),
+            p999_ms: self.quantile(0.999),
+            max_ms: self.quantile(1.0),
+        }
+    }
+}
+
+/// What was answered within the time that counts.
+pub struct Tally {
+    /// How often each status and code came.
+    answers: Vec<(u16, String, usize)>,
+    /// How long answers took that were not errors of the server.
+    pub latency: Latency,
+    /// The time that counts.
+    pub seconds: f64,
+    /// Whether shoppers ran out before its end.
+    pub ran_out: bool,
+    /// How many were asked, also outside of the time that counts.
+    pub asked: usize,
+}
+
+impl Tally {
+    /// Of nothing yet.
+    ///
+    /// # Errors
+    /// Never: see [`Latency::new`].
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            answers: Vec::new(),
+            latency: Latency::new()?,
+            seconds: 0.0,
+            ran_out: false,
+            asked: 0,
+        })
+    }
+
+    /// Adds an answer.
+    pub fn note(&mut self, seen: Seen<'_>, took: Duration) {
+        let code = match seen.status {
+            0 | 200..=299 => "",
+            _ => seen.text("\"code\":").unwrap_or_default(),
+        };
+        match self
+            .answers
+            .iter_mut()
+            .find(|(status, its, _)| *status == seen.status && its == code)
+        {
+            Some((_, _, count)) => *count += 1,
+            None => self.answers.push((seen.status, code.to_owned(), 1)),
+        }
+        if seen.status != 0 {
+            self.latency.record(took);
+        }
+    }
+
+    /// How many had this status and code; none is the empty one.
+    #[must_use]
+    pub fn count(&self, status: u16, code: &str) -> usize {
+        let found = self
+            .answers
+            .iter()
+            .find(|(its, name, _)| *its == status && name == code);
+        found.map_or(0, |(_, _, count)| *count)
+    }
+
+    /// How many had this status and code if those outside of the time that counts were like the others.
+    #[must_use]
+    pub fn of_all_asked(&self, status: u16, code: &str) -> f64 {
+        let counted: usize = self.answers.iter().map(|(_, _, count)| count).sum();
+        real(self.asked) * real(self.count(status, code)) / real(counted.max(1))
+    }
+
+    /// All answers but these, in words; nothing if there are none.
+    #[must_use]
+    pub fn others(&self, status: u16, code: &str) -> Option<String> {
+        let others = self
+            .answers
+            .iter()
+            .filter(|(its, name, _)| *its != status || name != code)
+            .map(|(status, code, count)| match status {
+                0 => format!("{count} without an answer"),
+                _ => format!("{count} × {status} {code}").trim_end().to_owned(),
+            });
+        let others: Vec<String> = others.collect();
+        (!others.is_empty()).then(|| others.join(", "))
+    }
+
+    /// How many a second had this status and code; nothing when the time was none.
+    #[must_use]
+    pub fn rate(&self, status: u16, code: &str) -> Option<f64> {
+        (self.seconds > 0.0).then(|| real(self.count(status, code)) / self.seconds)
+    }
+}
+
+/// How long to ask: first without counting, then counting.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Not counted.
+    pub warm: Duration,
+    /// Counted.
+    pub measured: Duration,
+}
+
+/// So many clients, each on a connection of its own, ask one thing after the other as fast as they are answered.
+///
+/// # Errors
+/// Never but for what the machine itself refuses.
+pub async fn closed(
+    server: SocketAddr,
+    question: &Question<'_>,
+    clients: usize,
+    window: Window,
+    stop: &CancellationToken,
+) -> Result<Tally> {
+    let warm = Instant::now() + window.warm;
+    let end = warm + window.measured;
+    let (next, tally) = (Cell::new(0), RefCell::new(Tally::new()?));
+    let ran_out = Cell::new(None);
+    let crowd = (0..clients).map(|_| async {
+        let mut wire = Wire::to(server);
+        let mut request = Vec::with_capacity(1024);
+        while Instant::now() < end && !stop.is_cancelled() {
+            let n = next.replace(next.get() + 1);
+            if !question.write(n, &mut request) {
+                ran_out.set(ran_out.get().or_else(|| Some(Instant::now())));
+                break;
+            }
+            let asked = Instant::now();
+            let seen = wire.ask_written(&request).await;
+            let now = Instant::now();
+            if now >= warm && now < end {
+                tally.borrow_mut().note(seen, now - asked);
+            }
+        }
+    });
+    join_all(crowd).await;
+    let mut tally = tally.into_inner();
+    let ended = ran_out.get().unwrap_or(end).min(end);
+    tally.seconds = ended.saturating_duration_since(warm).as_secs_f64();
+    tally.ran_out = ran_out.get().is_some();
+    tally.asked = next.get();
+    Ok(tally)
+}
+
+/// Requests come at this rate, evenly, and the first free of so many connections sends them. How long one took counts
+/// from when it was due, so that nobody who had to wait is left out.
+///
+/// # Errors
+/// When the rate is none.
+pub async fn open(
+    server: SocketAddr,
+    question: &Question<'_>,
+    rate: f64,
+    connections: usize,
+    window: Window,
+    stop: &CancellationToken,
+) -> Result<Tally> {
+    anyhow::ensure!(rate.is_finite() && rate >= 1.0, "there is no rate to ask at");
+    let began = Instant::now();
+    let warm = began + window.warm;
+    let end = warm + window.measured;
+    let (due, dues) = mpsc::unbounded_channel();
+    // The runtime's timers tell milliseconds; a thread that sleeps by itself is a tenth of that late.
+    let (pace, stopped) = (Duration::from_secs_f64(1.0 / rate), stop.clone());
+    let clock = thread::spawn(move || {
+        let mut next = began;
+        while next < end && !stopped.is_cancelled() {
+            let now = Instant::now();
+            if next > now {
+                thread::sleep(next - now);
+            }
+            // As many as there are in the time: the channel ends with them.
+            if due.send(next).is_err() {
+                break;
+            }
+            next += pace;
+        }
+    });
+    let dues = Rc::new(Mutex::new(dues));
+    let (next, tally) = (Cell::new(0), RefCell::new(Tally::new()?));
+    let ran_out = Cell::new(false);
+    let crowd = (0..connections).map(|_| async {
+        let mut wire = Wire::to(server);
+        let mut request = Vec::with_capacity(1024);
+        loop {
+            let due = dues.lock().await.recv().await;
+            let Some(due) = due else { break };
+            let n = next.replace(next.get() + 1);
+            if !question.write(n, &mut request) {
+                ran_out.set(true);
+                break;
+            }
+            let seen = wire.ask_written(&request).await;
+            if due >= warm {
+                tally.borrow_mut().note(seen, due.elapsed());
+            }
+        }
+    });
+    join_all(crowd).await;
+    clock.join().map_err(|_panic| anyhow::anyhow!("the clock panicked"))?;
+    let mut tally = tally.into_inner();
+    tally.seconds = Instant::now().min(end).saturating_duration_since(warm).as_secs_f64();
+    tally.ran_out = ran_out.get();
+    tally.asked = next.get();
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_has_percentiles_and_none_without_answers() {
+        let mut latency = Latency::new().unwrap();
+        assert_eq!(latency.percentiles().p99_ms, None);
+        for ms in 1..=1000 {
+            latency.record(Duration::from_millis(ms));
+        }
+        let it = latency.percentiles();
+        assert_eq!(it.count, 1000);
+        let near = |found: Option<f64>, wanted: f64| (found.unwrap() / wanted - 1.0).abs() < 0.002;
+        assert!(
+            near(it.p50_ms, 500.0) && near(it.p99_ms, 990.0) && near(it.p999_ms, 999.0),
+            "{it:?}"
+        );
+        assert!(near(it.max_ms, 1000.0), "{it:?}");
+        latency.record(Duration::from_secs(3600));
+        assert!(near(latency.quantile(1.0), 60_000.0));
+    }
+
+    #[test]
+    fn answers_are_counted_by_status_and_code() {
+        let mut tally = Tally::new().unwrap();
+        let refusal = br#"{"status":409,"code":"sold_out"}"#;
+        for (status, body) in [(201, &b"{}"[..]), (409, refusal), (409, refusal), (0, b"")] {
+            tally.note(Seen { status, body }, Duration::from_millis(1));
+        }
+        assert_eq!(
+            (tally.count(201, ""), tally.count(409, "sold_out"), tally.count(503, "")),
+            (1, 2, 0)
+        );
+        assert_eq!(tally.rate(201, ""), None, "no time has passed");
+        tally.seconds = 2.0;
+        assert_eq!(tally.rate(409, "sold_out"), Some(1.0));
+        assert_eq!(tally.others(409, "sold_out").unwrap(), "1 × 201, 1 without an answer");
+        assert_eq!(
+            tally.latency.percentiles().count,
+            3,
+            "what was not answered took no time"
+        );
+    }
+
+    /// Answers every request in so long, one after the other on each connection.
+    async fn slow_server(took: Duration) -> SocketAddr {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut request = [0; 1024];
+                    while stream.read(&mut request).await.is_ok_and(|length| length > 0) {
+                        tokio::time::sleep(took).await;
+                        stream
+                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+                            .await
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_a_rate_counts_the_time_from_when_it_was_due() {
+        let server = slow_server(Duration::from_millis(50)).await;
+        let window = Window {
+            warm: Duration::ZERO,
+            measured: Duration::from_millis(400),
+        };
+        let (question, stop) = (Question::get(server, "/"), CancellationToken::new());
+        // One connection answers 20 a second, and 100 come: the last waits for more than a second.
+        let tally = open(server, &question, 100.0, 1, window, &stop).await.unwrap();
+        assert!((38..=42).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
+        let it = tally.latency.percentiles();
+        assert!(it.max_ms.unwrap() > 1000.0, "{it:?}");
+        // Whoever waits for answers sees none of that.
+        let tally = closed(server, &question, 1, window, &stop).await.unwrap();
+        assert!(tally.latency.percentiles().max_ms.unwrap() < 300.0);
+        assert!((1..=8).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
+    }
+}

@@ -1,0 +1,158 @@
+//! The machine that figures come from, and what processes use of it.
+
+use serde::Serialize;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+/// Linux tells hundredths of a second to everybody.
+const TICKS_A_SECOND: f64 = 100.0;
+/// Writes of which the median is what a disk takes.
+const SYNCS: usize = 50;
+
+/// What a machine is, as far as its figures depend on it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Machine {
+    /// The processor's model.
+    pub processor: String,
+    /// Processors that we may use.
+    pub cores: usize,
+    /// Memory, in GiB.
+    pub memory_gib: f64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Seconds of the last minute, five and fifteen in which something wanted to run, before the start.
+    pub load_before: String,
+}
+
+impl Machine {
+    /// This one, now.
+    #[must_use]
+    pub fn look() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let processors = read("/proc/cpuinfo");
+        let model = processors
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Self {
+            processor: model
+                .map_or("a processor that is not named", |(_, model)| model.trim())
+                .to_owned(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_gib: memory_kib(&read("/proc/meminfo")).unwrap_or_default() / f64::from(1 << 20),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load_before: load_average(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            processor,
+            cores,
+            memory_gib,
+            kernel,
+            ..
+        } = self;
+        write!(f, "{cores} cores ({processor}), {memory_gib:.0} GiB, Linux {kernel}")
+    }
+}
+
+fn memory_kib(info: &str) -> Option<f64> {
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total.split_whitespace().next()?.parse().ok()
+}
+
+/// The load averages of one, five and fifteen minutes.
+#[must_use]
+pub fn load_average() -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// Processor time that this process has used, in seconds; 0 where that cannot be told.
+#[must_use]
+pub fn processor_seconds() -> f64 {
+    processor_seconds_of(std::process::id()).unwrap_or_default()
+}
+
+/// Processor time that a process has used, with its children that have ended, in seconds.
+#[must_use]
+pub fn processor_seconds_of(pid: u32) -> Option<f64> {
+    Some(stat(pid)?.seconds)
+}
+
+/// Processor time of a process and of the children that it has now, like Postgres and its sessions.
+#[must_use]
+pub fn family_seconds(pid: u32) -> Option<f64> {
+    let mut seconds = stat(pid)?.seconds;
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let child = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(stat) = child.and_then(stat)
+            && stat.parent == pid
+        {
+            seconds += stat.seconds;
+        }
+    }
+    Some(seconds)
+}
+
+struct Stat {
+    parent: u32,
+    seconds: f64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_stat(stat: &str) -> Option<Stat> {
+    // The program's name is in parentheses and may hold anything. After it come its state and its parent; the twelfth
+    // to the fifteenth are the times of itself and of its children.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let times = words.get(11..15)?;
+    let ticks: f64 = times.iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Some(Stat {
+        parent: words.get(1)?.parse().ok()?,
+        seconds: ticks / TICKS_A_SECOND,
+    })
+}
+
+/// How long the disk under a folder takes to have 4 KiB that are appended to a file, in microseconds: every purchase
+/// waits for that. Nothing where it cannot be written.
+#[must_use]
+pub fn sync_micros(folder: &Path) -> Option<f64> {
+    let path = folder.join("sync-trial");
+    let mut file = File::create(&path).ok()?;
+    let mut micros = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let began = Instant::now();
+        file.write_all(&[0; 4096]).and_then(|()| file.sync_data()).ok()?;
+        micros.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    fs::remove_file(&path).ok()?;
+    super::report::median(&micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_a_process_are_found_behind_any_name() {
+        let stat = parse_stat("7 (a) b (c) S 3 7 7 0 -1 4194560 1 2 3 4 150 50 25 25 20 0 9 0 12 1 1").unwrap();
+        assert_eq!(stat.parent, 3);
+        assert!((stat.seconds - 2.5).abs() < 1e-9);
+        assert!(parse_stat("7 (a) S 3").is_none());
+    }
+
+    #[test]
+    fn memory_is_found() {
+        assert_eq!(memory_kib("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2048.0));
+        assert_eq!(memory_kib(""), None);
+    }
+}

@@ -1,0 +1,500 @@
+//! What a run came to: goals, tables, plots and where the figures come from. A figure that was not measured is
+//! written as such, never as zero.
+
+use super::machine::{Machine, load_average};
+use super::page::page;
+use super::plot::Plot;
+use anyhow::Context as _;
+use chrono::{SecondsFormat, Utc};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is written where there is no figure.
+pub const NOT_MEASURED: &str = "not measured";
+
+/// On which side of its bound a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Not below it.
+    AtLeast,
+    /// Not above it.
+    AtMost,
+}
+
+/// A goal and what was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// The figure.
+    pub figure: String,
+    /// Which side of the bound is good.
+    pub side: Side,
+    /// The bound.
+    pub bound: f64,
+    /// The median of the rounds, if there is one.
+    pub measured: Option<f64>,
+    /// Every round's.
+    pub rounds: Vec<f64>,
+    /// What stands in the way where it is missed, or why there is no figure.
+    pub remark: String,
+}
+
+/// What came of a goal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is reached.
+    Reached,
+    /// It is missed by this share of the bound; by the figure itself where the bound is zero.
+    Missed(f64),
+    /// There is no figure.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// The class of its word on a page.
+    #[must_use]
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Reached => "reached",
+            Self::Missed(_) => "missed",
+            Self::NotMeasured => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reached => f.write_str("reached"),
+            Self::Missed(by) => write!(f, "missed by {:.1} %", by * 100.0),
+            Self::NotMeasured => f.write_str(NOT_MEASURED),
+        }
+    }
+}
+
+impl Goal {
+    /// A goal by the figure of each round; none of them makes one that was not measured.
+    #[must_use]
+    pub fn of(figure: &str, side: Side, bound: f64, rounds: &[f64]) -> Self {
+        let rounds: Vec<f64> = rounds.iter().copied().filter(|it| it.is_finite()).collect();
+        Self {
+            figure: figure.to_owned(),
+            side,
+            bound,
+            measured: median(&rounds),
+            rounds,
+            remark: String::new(),
+        }
+    }
+
+    /// With what is to be said of it.
+    #[must_use]
+    pub fn with_remark(mut self, remark: impl Into<String>) -> Self {
+        self.remark = remark.into();
+        self
+    }
+
+    /// Whether it is reached.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let Some(measured) = self.measured else {
+            return Verdict::NotMeasured;
+        };
+        let short = match self.side {
+            Side::AtLeast => self.bound - measured,
+            Side::AtMost => measured - self.bound,
+        };
+        if short <= 0.0 {
+            Verdict::Reached
+        } else if self.bound == 0.0 {
+            Verdict::Missed(short)
+        } else {
+            Verdict::Missed(short / self.bound)
+        }
+    }
+
+    /// The goal in words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let side = match self.side {
+            Side::AtLeast => "at least",
+            Side::AtMost => "at most",
+        };
+        format!("{}, {side} {}", self.figure, plain(self.bound))
+    }
+
+    /// What was measured, in words.
+    #[must_use]
+    pub fn figures(&self) -> String {
+        let Some(measured) = self.measured else {
+            return join(NOT_MEASURED, &self.remark);
+        };
+        let range = match range(&self.rounds) {
+            Some((low, high)) if self.rounds.len() > 1 => format!(
+                "{} (median of {} rounds, {} to {})",
+                plain(measured),
+                self.rounds.len(),
+                plain(low),
+                plain(high)
+            ),
+            _ => plain(measured),
+        };
+        join(&range, &self.remark)
+    }
+}
+
+fn join(text: &str, remark: &str) -> String {
+    if remark.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text}; {remark}")
+    }
+}
+
+/// A number as short as it can be said.
+fn plain(number: f64) -> String {
+    if number.abs() >= 100.0 {
+        grouped(number)
+    } else if number.fract() == 0.0 {
+        format!("{number:.0}")
+    } else if number.abs() >= 10.0 {
+        format!("{number:.1}")
+    } else {
+        format!("{number:.3}").trim_end_matches('0').to_owned()
+    }
+}
+
+/// A whole number with a comma between thousands.
+#[must_use]
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < -0.5 { format!("-{text}") } else { text }
+}
+
+/// A figure with so many digits behind the point, or that there is none.
+#[must_use]
+pub fn cell(figure: Option<f64>, digits: usize) -> String {
+    match figure.filter(|it| it.is_finite()) {
+        None => NOT_MEASURED.to_owned(),
+        Some(number) if digits == 0 => grouped(number),
+        Some(number) => format!("{number:.digits$}"),
+    }
+}
+
+/// The middle of some figures.
+#[must_use]
+pub fn median(figures: &[f64]) -> Option<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (below, above) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some(f64::midpoint(*sorted.get(below)?, *sorted.get(above)?))
+}
+
+/// The lowest and the highest.
+fn range(figures: &[f64]) -> Option<(f64, f64)> {
+    let low = figures.iter().copied().min_by(f64::total_cmp)?;
+    Some((low, figures.iter().copied().max_by(f64::total_cmp)?))
+}
+
+/// One divided by another, where both are there and the other is not zero.
+#[must_use]
+pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
+    Some(figure? / by.filter(|by| *by > 0.0)?)
+}
+
+/// Figures in rows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Table {
+    /// What they are.
+    pub title: String,
+    /// How they came about.
+    pub note: String,
+    /// The heads of the columns.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// One without rows.
+    #[must_use]
+    pub fn new(title: &str, note: &str, columns: &[&str]) -> Self {
+        Self {
+            title: title.to_owned(),
+            note: note.to_owned(),
+            columns: columns.iter().map(|it| (*it).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+}
+
+/// Everything that is said of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `ceiling`, `compare` or `scale`.
+    pub command: String,
+    /// For a page's head.
+    pub title: String,
+    /// What was done.
+    pub intro: Vec<String>,
+    /// Whether it was only a trial of a few seconds, whose figures say nothing.
+    pub is_quick: bool,
+    /// The version of this program.
+    pub version: String,
+    /// When it began.
+    pub began: String,
+    /// What the keys of requests begin with.
+    pub seed: u16,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The load when it had ended.
+    pub load_after: String,
+    /// The servers' versions.
+    pub redis: String,
+    /// See `redis`.
+    pub postgres: String,
+    /// How long the disk takes to have 4 KiB, in microseconds.
+    pub sync_micros: Option<f64>,
+    /// What was to be reached.
+    pub goals: Vec<Goal>,
+    /// Figures.
+    pub tables: Vec<Table>,
+    /// Pictures.
+    pub plots: Vec<Plot>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+    /// Every figure, for programs.
+    pub figures: Value,
+}
+
+impl Report {
+    /// An empty one, of a run that begins now.
+    #[must_use]
+    pub fn begin(command: &str, title: &str, is_quick: bool, seed: u16) -> Self {
+        Self {
+            command: command.to_owned(),
+            title: title.to_owned(),
+            intro: Vec::new(),
+            is_quick,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            began: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
+            seed,
+            machine: Machine::look(),
+            load_after: String::new(),
+            redis: NOT_MEASURED.to_owned(),
+            postgres: NOT_MEASURED.to_owned(),
+            sync_micros: None,
+            goals: Vec::new(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+            notes: Vec::new(),
+            figures: json!({}),
+        }
+    }
+
+    /// Notes the end of the run.
+    pub fn end(&mut self) {
+        self.load_after = load_average();
+        if self.is_quick {
+            self.notes.insert(
+                0,
+                "This was a trial of a few seconds (--quick): its figures say nothing.".to_owned(),
+            );
+        }
+        if cfg!(debug_assertions) {
+            self.notes.insert(
+                0,
+                "This program was built without optimisation: its figures say nothing.".to_owned(),
+            );
+        }
+    }
+
+    /// Where the figures come from.
+    #[must_use]
+    pub fn origin(&self) -> Vec<String> {
+        vec![
+            format!(
+                "flashsale {} bench {}, {}; seed {}. {}; Redis {}, Postgres {}; the disk takes {} µs to have 4 KiB. \
+                 Load average before {}, after {}.",
+                self.version,
+                self.command,
+                self.began,
+                self.seed,
+                self.machine,
+                self.redis,
+                self.postgres,
+                cell(self.sync_micros, 0),
+                self.machine.load_before,
+                self.load_after,
+            ),
+            "Generator, program, Redis and Postgres share the processors. Compare figures of one run only.".to_owned(),
+        ]
+    }
+
+    /// The same in Markdown, for a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("# {}\n\n", self.title);
+        for line in &self.intro {
+            text.push_str(&format!("{line}\n\n"));
+        }
+        for table in &self.tables {
+            text.push_str(&markdown(table));
+        }
+        for goal in &self.goals {
+            text.push_str(&format!("{}: {}: {}\n", goal.verdict(), goal.text(), goal.figures()));
+        }
+        text.push('\n');
+        for note in &self.notes {
+            text.push_str(&format!("- {note}\n"));
+        }
+        for line in self.origin() {
+            text.push_str(&format!("{line}\n"));
+        }
+        text
+    }
+
+    /// Writes `bench-COMMAND.json` and `.html` into a folder; where the page is.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let place = |extension: &str| folder.join(format!("bench-{}.{extension}", self.command));
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text)
+                .with_context(|| format!("cannot write {}; choose another folder with --out", path.display()))
+        };
+        write(&place("json"), &(serde_json::to_string_pretty(&self.json())? + "\n"))?;
+        write(&place("html"), &page(self))?;
+        Ok(place("html"))
+    }
+
+    /// The same for programs: with what came of each goal.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        if let Some(goals) = value["goals"].as_array_mut() {
+            for (written, goal) in goals.iter_mut().zip(&self.goals) {
+                written["verdict"] = goal.verdict().to_string().into();
+                written["is_reached"] = match goal.verdict() {
+                    Verdict::Reached => true.into(),
+                    Verdict::Missed(_) => false.into(),
+                    Verdict::NotMeasured => Value::Null,
+                };
+            }
+        }
+        value
+    }
+}
+
+fn markdown(table: &Table) -> String {
+    let mut text = format!("## {}\n\n", table.title);
+    if !table.note.is_empty() {
+        text.push_str(&format!("{}\n\n", table.note));
+    }
+    let widths: Vec<usize> = (0..table.columns.len())
+        .map(|column| {
+            let cells = table.rows.iter().chain([&table.columns]);
+            let widths = cells.filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            widths.max().unwrap_or(0)
+        })
+        .collect();
+    let line = |cells: &[String]| -> String {
+        let cells = cells.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
+            if at == 0 {
+                format!(" {cell:<width$} |")
+            } else {
+                format!(" {cell:>width$} |")
+            }
+        });
+        format!("|{}\n", cells.collect::<String>())
+    };
+    text.push_str(&line(&table.columns));
+    let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+    text.push_str(&line(&rules));
+    for row in &table.rows {
+        text.push_str(&line(row));
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_reached_missed_by_so_much_or_not_measured() {
+        let least = |rounds: &[f64]| Goal::of("a ÷ b", Side::AtLeast, 0.5, rounds).verdict();
+        assert_eq!(least(&[0.4, 0.5, 0.9]), Verdict::Reached);
+        assert_eq!(least(&[0.25]), Verdict::Missed(0.5));
+        assert_eq!(least(&[]), Verdict::NotMeasured);
+        assert_eq!(least(&[f64::NAN]), Verdict::NotMeasured);
+        let most = |measured| Goal::of("lost", Side::AtMost, 0.0, &[measured]).verdict();
+        assert_eq!((most(0.0), most(2.0)), (Verdict::Reached, Verdict::Missed(2.0)));
+        assert_eq!(Verdict::Missed(0.125).to_string(), "missed by 12.5 %");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_number() {
+        assert_eq!(cell(None, 1), NOT_MEASURED);
+        assert_eq!(cell(Some(f64::INFINITY), 1), NOT_MEASURED);
+        assert_eq!(cell(Some(0.0), 1), "0.0");
+        assert_eq!((ratio(Some(1.0), None), ratio(Some(1.0), Some(0.0))), (None, None));
+        assert_eq!(median(&[]), None);
+        let goal = Goal::of("x", Side::AtLeast, 1.0, &[]).with_remark("there is no cluster");
+        assert_eq!(goal.figures(), "not measured; there is no cluster");
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(grouped(1_234_567.4), "1,234,567");
+        assert_eq!(
+            (grouped(-1234.0), grouped(999.0), grouped(-0.2)),
+            ("-1,234".to_owned(), "999".to_owned(), "0".to_owned())
+        );
+        assert_eq!(
+            (plain(0.65), plain(5.0), plain(350.0)),
+            ("0.65".to_owned(), "5".to_owned(), "350".to_owned())
+        );
+        assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_report_is_one_page_without_addresses_and_json_with_verdicts() {
+        let mut report = Report::begin("ceiling", "<title>", true, 7);
+        report.goals.push(Goal::of("a & b", Side::AtLeast, 0.5, &[0.6]));
+        report.goals.push(Goal::of("c", Side::AtMost, 5.0, &[]));
+        let mut table = Table::new("T", "", &["what", "figure"]);
+        table.row(["x <y>".to_owned(), cell(None, 0)]);
+        report.tables.push(table);
+        report.end();
+        let page = page(&report);
+        assert!(page.contains("&lt;title&gt;") && page.contains("x &lt;y&gt;") && page.contains("a &amp; b"));
+        assert!(!page.contains("://") && !page.contains("<script"), "{page}");
+        assert!(page.contains("class=\"unknown\">not measured"), "{page}");
+        assert!(report.text().contains("its figures say nothing"));
+        let json = report.json();
+        assert_eq!(json["goals"][0]["is_reached"], true);
+        assert_eq!(json["goals"][1]["is_reached"], Value::Null);
+        assert_eq!(json["goals"][1]["measured"], Value::Null);
+        let folder = tempfile::tempdir().unwrap();
+        let path = report.write(folder.path()).unwrap();
+        assert!(path.ends_with("bench-ceiling.html") && folder.path().join("bench-ceiling.json").exists());
+    }
+}

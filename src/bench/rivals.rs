@@ -1,0 +1,390 @@
+//! Other ways to sell, each what articles on this subject propose, written as well as they are commonly written: the
+//! same HTTP server, the same checks of tokens, keys and bodies, the same answers, the same routes for shoppers. They
+//! keep no holds: an order that is written is sold.
+
+mod basic_script;
+mod database_only;
+
+use crate::config::Config;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
+use crate::domain::order::{Order, OrderState};
+use crate::domain::purchase::QUANTITY_MAX;
+use crate::http::extract::{Json, Key, SalePath, Tokens, bearer};
+use crate::http::health::healthz;
+use crate::http::problem::{Code, Problem};
+use crate::http::request_id::request_id;
+use crate::http::survive::survive;
+use actix_web::http::header::LOCATION;
+use actix_web::middleware::from_fn;
+use actix_web::web::{self, Data};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use anyhow::Context as _;
+use basic_script::BasicScript;
+use chrono::{DateTime, TimeDelta, Utc};
+use database_only::DatabaseOnly;
+use serde::Deserialize;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{FromRow, PgPool};
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Connections to Postgres: sixteen for each of two cores, so that many wait for one commit together.
+const CONNECTIONS: u32 = 32;
+/// How long anything behind a request may take: the client waits for two seconds.
+const CALL_MAX: Duration = Duration::from_millis(1500);
+/// How long an order may be paid.
+const PAYMENT_WINDOW: TimeDelta = TimeDelta::days(1);
+
+/// What they store. Both have the same tables; who keeps stock and limits in Redis leaves those of them empty.
+const SCHEMA: &str = "
+create table items (
+    sale_id uuid not null,
+    sku text not null,
+    price_minor bigint not null,
+    currency text not null,
+    per_user_limit integer not null,
+    available bigint not null check (available >= 0),
+    primary key (sale_id, sku)
+);
+create table buyers (
+    sale_id uuid not null,
+    sku text not null,
+    user_id text not null,
+    units integer not null,
+    primary key (sale_id, sku, user_id)
+);
+create table orders (
+    order_id uuid primary key,
+    sale_id uuid not null,
+    sku text not null,
+    user_id text not null,
+    idempotency_key text not null,
+    quantity integer not null,
+    amount_minor bigint not null,
+    currency text not null,
+    created_at timestamptz not null,
+    expires_at timestamptz not null,
+    unique (sale_id, user_id, idempotency_key)
+);
+";
+
+/// A way to sell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// One transaction of Postgres a purchase.
+    DatabaseOnly,
+    /// A script in Redis counts, and the application writes the order afterwards.
+    BasicScript,
+}
+
+/// A purchase that has been checked.
+struct Wanted {
+    sale: SaleId,
+    user: UserId,
+    key: IdempotencyKey,
+    sku: Sku,
+    quantity: i32,
+}
+
+/// An item, as far as it does not change.
+#[derive(Clone, FromRow)]
+struct Listed {
+    price_minor: i64,
+    currency: String,
+    per_user_limit: i32,
+}
+
+/// What a purchase came to.
+enum Sold {
+    /// A new order.
+    New(Order),
+    /// The key's order once more.
+    Again(Order),
+    /// The key's order is for something else.
+    KeyReused,
+    /// There are not that many units.
+    Out,
+    /// The shopper may not have so many.
+    LimitReached,
+}
+
+/// Why nothing came of one, which says nothing about what happened.
+fn no_answer(error: impl std::fmt::Display) -> Fault {
+    Fault::Unavailable(error.to_string())
+}
+
+/// What both keep: orders in Postgres.
+#[derive(Clone)]
+struct Books {
+    pool: PgPool,
+    listed: Arc<RwLock<HashMap<(Uuid, String), Listed>>>,
+}
+
+#[derive(FromRow)]
+struct Row {
+    order_id: Uuid,
+    sku: String,
+    quantity: i32,
+    amount_minor: i64,
+    currency: String,
+    created_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+}
+
+impl Books {
+    async fn connect(url: &str) -> anyhow::Result<Self> {
+        let options = PgConnectOptions::from_str(url)?.options([("statement_timeout", "1500ms")]);
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(CALL_MAX)
+            .connect_with(options);
+        Ok(Self {
+            pool: pool.await.context("Postgres cannot be reached")?,
+            listed: Arc::default(),
+        })
+    }
+
+    /// What is known of an item; read once.
+    async fn listed(&self, wanted: &Wanted) -> Result<Option<Listed>, Fault> {
+        let name = (wanted.sale.0, wanted.sku.to_string());
+        let known = self
+            .listed
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&name)
+            .cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found: Option<Listed> =
+            sqlx::query_as("select price_minor, currency, per_user_limit from items where sale_id = $1 and sku = $2")
+                .bind(name.0)
+                .bind(&name.1)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(no_answer)?;
+        if let Some(found) = &found {
+            let mut listed = self.listed.write().unwrap_or_else(PoisonError::into_inner);
+            listed.insert(name, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// The order that a key has, if it has one.
+    async fn find(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
+        let row: Option<Row> = sqlx::query_as(
+            "select order_id, sku, quantity, amount_minor, currency, created_at, expires_at from orders \
+             where sale_id = $1 and user_id = $2 and idempotency_key = $3",
+        )
+        .bind(wanted.sale.0)
+        .bind(wanted.user.as_str())
+        .bind(wanted.key.as_str())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(no_answer)?;
+        let Some(row) = row else { return Ok(None) };
+        if row.sku != wanted.sku.as_str() || row.quantity != wanted.quantity {
+            return Ok(Some(Sold::KeyReused));
+        }
+        Ok(Some(Sold::Again(Order {
+            id: OrderId(row.order_id),
+            sale_id: wanted.sale,
+            sku: wanted.sku.clone(),
+            quantity: u32::try_from(row.quantity).unwrap_or_default(),
+            amount_minor: row.amount_minor,
+            currency: row.currency,
+            state: OrderState::Reserved,
+            confirmed: true,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            paid_at: None,
+            user: wanted.user.clone(),
+        })))
+    }
+}
+
+/// A new order for what is wanted.
+fn order(wanted: &Wanted, item: &Listed) -> Order {
+    let created_at = Utc::now();
+    Order {
+        id: OrderId(Uuid::new_v4()),
+        sale_id: wanted.sale,
+        sku: wanted.sku.clone(),
+        quantity: u32::try_from(wanted.quantity).unwrap_or_default(),
+        amount_minor: item.price_minor.saturating_mul(i64::from(wanted.quantity)),
+        currency: item.currency.clone(),
+        state: OrderState::Reserved,
+        confirmed: true,
+        created_at,
+        expires_at: created_at + PAYMENT_WINDOW,
+        paid_at: None,
+        user: wanted.user.clone(),
+    }
+}
+
+/// Stores an order unless its key has one; whether it did.
+async fn insert<'a>(to: impl sqlx::PgExecutor<'a>, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query(
+        "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
+         created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing",
+    )
+    .bind(order.id.0)
+    .bind(order.sale_id.0)
+    .bind(order.sku.as_str())
+    .bind(wanted.user.as_str())
+    .bind(wanted.key.as_str())
+    .bind(wanted.quantity)
+    .bind(order.amount_minor)
+    .bind(&order.currency)
+    .bind(order.created_at)
+    .bind(order.expires_at)
+    .execute(to)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// One worker's own.
+enum Till {
+    DatabaseOnly(DatabaseOnly),
+    BasicScript(BasicScript),
+}
+
+/// The body of a purchase, as ours takes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    sku: String,
+    quantity: i32,
+}
+
+async fn purchase(
+    till: Data<Till>,
+    tokens: Data<Tokens>,
+    request: HttpRequest,
+    SalePath(sale): SalePath,
+    Key(key): Key,
+    Json(body): Json<Body>,
+) -> Result<HttpResponse, Problem> {
+    let shopper = bearer(request.headers()).and_then(|token| tokens.user(token));
+    let (user, _) =
+        shopper.ok_or_else(|| Problem::new(Code::Unauthenticated, "the token is missing, wrong or expired"))?;
+    let sku = body.sku.parse();
+    let wanted = Wanted {
+        sale,
+        user,
+        key,
+        sku: sku.map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?,
+        quantity: body.quantity,
+    };
+    if !(1..=i64::from(QUANTITY_MAX)).contains(&i64::from(wanted.quantity)) {
+        return Err(Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")));
+    }
+    // As ours: what was begun is finished, also when the client hangs up.
+    let selling = actix_web::rt::spawn(async move {
+        match till.get_ref() {
+            Till::DatabaseOnly(till) => till.sell(&wanted).await,
+            Till::BasicScript(till) => till.sell(&wanted).await,
+        }
+    });
+    let sold = selling.await.map_err(no_answer).and_then(|sold| sold);
+    let (mut answer, order) = match sold? {
+        None => return Err(Problem::not_found("such sku in this sale")),
+        Some(Sold::New(order)) => (HttpResponse::Created(), order),
+        Some(Sold::Again(order)) => {
+            let mut answer = HttpResponse::Ok();
+            answer.insert_header(("Idempotency-Replayed", "true"));
+            (answer, order)
+        }
+        Some(Sold::KeyReused) => {
+            return Err(Problem::new(
+                Code::IdempotencyKeyReused,
+                "this key belongs to another order",
+            ));
+        }
+        Some(Sold::Out) => return Err(Problem::new(Code::SoldOut, "there are not that many units left")),
+        Some(Sold::LimitReached) => {
+            return Err(Problem::new(
+                Code::PurchaseLimitReached,
+                "one shopper may not have that many units of this item",
+            ));
+        }
+    };
+    answer.insert_header((LOCATION, format!("/v1/orders/{}", order.id)));
+    Ok(answer.json(order))
+}
+
+/// Serves until it is ended.
+///
+/// # Errors
+/// When a server cannot be reached or the address is taken.
+pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let books = Books::connect(config.database_url.expose()).await?;
+        let tokens = Data::new(Tokens::new(config.jwt_secret.expose().as_bytes()));
+        let redis = config.redis_url.expose().clone();
+        let server = HttpServer::new(move || {
+            let (books, redis) = (books.clone(), redis.clone());
+            App::new()
+                .app_data(tokens.clone())
+                // A connection to Redis for each worker, as ours has.
+                .data_factory(move || {
+                    let (books, redis) = (books.clone(), redis.clone());
+                    async move {
+                        Ok::<_, anyhow::Error>(match way {
+                            Way::DatabaseOnly => Till::DatabaseOnly(DatabaseOnly::over(books)),
+                            Way::BasicScript => Till::BasicScript(BasicScript::connect(books, &redis).await?),
+                        })
+                    }
+                })
+                .route("/healthz", web::get().to(healthz))
+                .route("/v1/sales/{id}/orders", web::post().to(purchase))
+                .wrap(from_fn(survive))
+                .wrap(from_fn(request_id))
+        });
+        let server = server.bind(config.listen)?.run();
+        tracing::info!(address = %config.listen, "serving");
+        Ok(server.await?)
+    })
+}
+
+/// Makes the tables.
+///
+/// # Errors
+/// When Postgres refuses.
+pub async fn prepare(database: &str) -> anyhow::Result<()> {
+    let books = Books::connect(database).await?;
+    sqlx::raw_sql(SCHEMA).execute(&books.pool).await?;
+    books.pool.close().await;
+    Ok(())
+}
+
+/// Puts so many units of an item on sale, in Postgres.
+///
+/// # Errors
+/// When Postgres refuses.
+pub async fn list(database: &str, sale: Uuid, sku: &str, stock: i64, per_user_limit: i32) -> anyhow::Result<()> {
+    let books = Books::connect(database).await?;
+    sqlx::query(
+        "insert into items (sale_id, sku, price_minor, currency, per_user_limit, available) \
+         values ($1, $2, 49900, 'EUR', $3, $4)",
+    )
+    .bind(sale)
+    .bind(sku)
+    .bind(per_user_limit)
+    .bind(stock)
+    .execute(&books.pool)
+    .await?;
+    books.pool.close().await;
+    Ok(())
+}
+
+/// Where the basic script has its stock: the key to set.
+#[must_use]
+pub fn stock_key(sale: Uuid, sku: &str) -> String {
+    format!("stock:{{{sale}:{sku}}}")
+}

@@ -1,0 +1,121 @@
+//! A cluster of three primaries on this machine: does a purchase cost there what it costs on one Redis?
+
+use super::{Cost, Stage};
+use crate::bench::load;
+use crate::bench::machine::processor_seconds_of;
+use crate::bench::report::ratio;
+use crate::bench::shoppers::Question;
+use crate::bench::world::{OwnRedis, Terms, free_port};
+use anyhow::{Result, bail};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Slots of the three.
+const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
+/// Shards of the sale: four for each.
+const SHARDS: u16 = 12;
+/// How long the ledger may take to catch up.
+const DRAIN_MAX: Duration = Duration::from_secs(120);
+/// How long they may take to find each other.
+const MEET_MAX: Duration = Duration::from_secs(30);
+
+/// What it came to.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct OnCluster {
+    pub(super) primaries: usize,
+    pub(super) cost: Cost,
+    /// The share of all Redis time that the busiest primary had.
+    pub(super) busiest: Option<f64>,
+}
+
+/// Starts a cluster and an application on it, and measures as on one Redis.
+pub(super) fn measure(stage: &mut Stage<'_>) -> Result<OnCluster> {
+    let bench = stage.bench;
+    let (nodes, url) = start(stage)?;
+    let database = stage.world.database(bench, "on_cluster", true)?;
+    let plan = stage
+        .world
+        .plan("on-cluster", &["serve", "--role", "all"], &url, &database)?;
+    let program = plan.start()?;
+    let terms = Terms {
+        shards: SHARDS,
+        ..Terms::default()
+    };
+    let sale = stage.world.sale(bench, plan.address, &database, &terms)?;
+    let pids = nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
+    let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
+    let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
+    stage.salt += 1;
+    let question = Question::purchases(plan.address, &sale.id.to_string(), stage.shoppers, stage.salt);
+    let asking = load::closed(plan.address, &question, stage.clients, stage.window, &bench.stop);
+    let tally = bench.wait_for(asking)?;
+    bench.go_on()?;
+    let mut operator = stage.world.operator(plan.address);
+    let id = sale.id.to_string();
+    bench.poll("the ledger catches up", DRAIN_MAX, || {
+        let stats = bench.wait_for(operator.stats(&id))?;
+        Ok((stats["undrained_events"] == 0).then_some(()))
+    })?;
+    let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
+    let (_, audit) = bench.wait_for(operator.count(&id))?;
+    if audit["balanced"] != true {
+        bail!("the books of the sale are not even: {audit}");
+    }
+    program.stop();
+    if let Some(others) = tally.others(201, "") {
+        bench.say(&format!("also {others}"));
+    }
+    let purchases = tally.of_all_asked(201, "");
+    let spent: Vec<f64> = after_each
+        .iter()
+        .zip(&before_each)
+        .map(|(now, then)| now - then)
+        .collect();
+    Ok(OnCluster {
+        primaries: nodes.len(),
+        cost: Cost {
+            a_second: tally.rate(201, ""),
+            micros: after.micros_since(&before, purchases),
+        },
+        busiest: ratio(spent.iter().copied().reduce(f64::max), Some(spent.iter().sum())),
+    })
+}
+
+/// The nodes, and the URL of the cluster.
+fn start(stage: &Stage<'_>) -> Result<(Vec<OwnRedis>, String)> {
+    let mut nodes = Vec::new();
+    let mut ports = Vec::new();
+    for (number, slots) in SLOTS.iter().enumerate() {
+        let (port, bus) = (free_port()?.to_string(), free_port()?.to_string());
+        let settings = [
+            ("port", port.as_str()),
+            ("bind", "127.0.0.1"),
+            ("cluster-enabled", "yes"),
+            ("cluster-port", &bus),
+        ];
+        let node = stage.world.another_redis(&format!("node-{number}"), true, &settings)?;
+        node.connect()?.call(&["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1])?;
+        nodes.push(node);
+        ports.push((port, bus));
+    }
+    if let Some(first) = nodes.first() {
+        let mut first = first.connect()?;
+        for (port, bus) in ports.iter().skip(1) {
+            first.call(&["CLUSTER", "MEET", "127.0.0.1", port, bus])?;
+        }
+    }
+    stage.bench.poll("the nodes find each other", MEET_MAX, || {
+        for node in &nodes {
+            let mut connection = node.connect()?;
+            let known = connection.call(&["CLUSTER", "NODES"])?.text()?;
+            let linked = known.lines().filter(|line| line.contains(" connected")).count();
+            let info = connection.call(&["CLUSTER", "INFO"])?.text()?;
+            if linked < nodes.len() || !info.contains("cluster_state:ok") {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    })?;
+    let hosts: Vec<String> = ports.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
+    Ok((nodes, format!("redis+cluster://{}", hosts.join(","))))
+}

@@ -1,0 +1,149 @@
+//! What many more purchases would take, from what one costs: sums, not a measurement.
+
+use super::cluster::OnCluster;
+use super::{Cost, Many};
+use crate::bench::load::real;
+use crate::bench::report::{Table, cell, median, ratio};
+
+/// Purchases a second that the sums are made for.
+const WANTED: f64 = 1_000_000.0;
+/// How long that lasts in a sale, and how long the ledger may take to have all of it.
+const BURST_SECONDS: f64 = 10.0;
+const DRAIN_SECONDS: f64 = 600.0;
+/// No processor is planned to be busier.
+const BUSY_MAX: f64 = 0.7;
+/// Shards of a sale on each Redis, so that they can be moved.
+const SHARDS_A_NODE: f64 = 4.0;
+
+/// The middle of what purchases cost.
+pub(super) fn typical(costs: &[Cost]) -> Cost {
+    let mut micros = [None; 4];
+    for (part, each) in micros.iter_mut().enumerate() {
+        let figures: Vec<f64> = costs
+            .iter()
+            .filter_map(|it| it.micros.get(part).copied().flatten())
+            .collect();
+        *each = median(&figures);
+    }
+    let rates: Vec<f64> = costs.iter().filter_map(|it| it.a_second).collect();
+    Cost {
+        a_second: median(&rates),
+        micros,
+    }
+}
+
+/// The table, and what it assumes.
+pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>) -> (Table, Vec<String>) {
+    let cores = |part: usize| {
+        let micros = one.micros.get(part).copied().flatten()?;
+        Some((WANTED * micros / 1e6 / BUSY_MAX).ceil())
+    };
+    let nodes = cores(0);
+    let orders = WANTED * BURST_SECONDS;
+    let drain_rate = orders / DRAIN_SECONDS;
+    let postgres_micros = one.micros.get(2).copied().flatten();
+    let writers = ratio(Some(drain_rate), many.drain_a_second).map(f64::ceil);
+    let mut table = Table::new(
+        "A million purchases a second",
+        "Sums from the figures above, not a measurement.",
+        &["what", "how many"],
+    );
+    let mut row = |what: &str, figure: String| table.row([what.to_owned(), figure]);
+    row("Redis primaries (one busy core each)", cell(nodes, 0));
+    row("shards", cell(nodes.map(|it| it * SHARDS_A_NODE), 0));
+    row(
+        "sales of at most 256 shards for that",
+        cell(nodes.map(|it| (it * SHARDS_A_NODE / 256.0).ceil()), 0),
+    );
+    row("cores of the application", cell(cores(1), 0));
+    row(
+        "Redis memory for the orders of ten seconds, GiB",
+        cell(many.bytes_a_purchase.map(|it| it * orders / f64::from(1 << 30)), 1),
+    );
+    row(
+        "orders a second that the ledger takes in, in ten minutes",
+        cell(Some(drain_rate), 0),
+    );
+    row(
+        "drain workers for that, each with a Postgres as measured",
+        cell(writers, 0),
+    );
+    row(
+        "cores of Postgres for that",
+        cell(postgres_micros.map(|it| (drain_rate * it / 1e6 / BUSY_MAX).ceil()), 0),
+    );
+    row(
+        "drain workers to keep up all the while",
+        cell(ratio(Some(WANTED), many.drain_a_second).map(f64::ceil), 0),
+    );
+    row(
+        "cores of Postgres to keep up all the while",
+        cell(postgres_micros.map(|it| (WANTED * it / 1e6 / BUSY_MAX).ceil()), 0),
+    );
+    let mut notes = vec![format!(
+        "The sums for a million a second assume: no core is busier than {:.0} %; costs do not depend on how many shards, nodes \
+         and instances there are; a sale's ten seconds are {:.0} orders, which the ledger has within ten minutes; shards are \
+         spread evenly, {SHARDS_A_NODE} on each Redis; networks, TLS, replicas and the cores of the kernel's network are not in \
+         them. Costs were taken where all share two processors and their caches, which makes them higher than on machines of \
+         their own.",
+        BUSY_MAX * 100.0,
+        orders,
+    )];
+    notes.push(match on_cluster {
+        None => "The sums were not checked against a cluster.".to_owned(),
+        Some(it) => {
+            let share = |part: usize| {
+                let of = |cost: &Cost| cost.micros.get(part).copied().flatten();
+                cell(ratio(of(&it.cost), of(one)), 2)
+            };
+            format!(
+                "Checked against {} primaries on this machine, as far as its cores go: a purchase there costs {} times the Redis \
+                 time and {} times the application time of one on a single Redis; {} times the purchases a second with the same \
+                 processors. The busiest primary had {} of what an even spread gives it.",
+                it.primaries,
+                share(0),
+                share(1),
+                cell(ratio(it.cost.a_second, one.a_second), 2),
+                cell(it.busiest.map(|share| share * real(it.primaries)), 2),
+            )
+        }
+    });
+    (table, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_follow_from_what_one_costs() {
+        let cost = |rate, redis| Cost {
+            a_second: Some(rate),
+            micros: [Some(redis), Some(70.0), Some(35.0), None],
+        };
+        let one = typical(&[cost(1.0, 10.0), cost(3.0, 14.0), cost(2.0, 21.0)]);
+        assert_eq!(
+            (one.a_second, one.micros[0], one.micros[3]),
+            (Some(2.0), Some(14.0), None)
+        );
+        let many = Many {
+            bytes_a_purchase: Some(240.0),
+            drain_a_second: Some(10_000.0),
+            ..Many::default()
+        };
+        let (table, notes) = grow(&one, &many, None);
+        let find = |what: &str| table.rows.iter().find(|row| row[0].starts_with(what)).unwrap()[1].clone();
+        assert_eq!(find("Redis primaries"), "20");
+        assert_eq!(find("shards"), "80");
+        assert_eq!(find("cores of the application"), "100");
+        assert_eq!(find("drain workers for that"), "2");
+        assert_eq!(find("drain workers to keep up"), "100");
+        assert_eq!(find("cores of Postgres to keep up"), "50");
+        assert!(notes[1].contains("not checked"));
+        let (table, _) = grow(&Cost::default(), &Many::default(), None);
+        assert!(
+            table.rows.iter().filter(|row| row[1] == "not measured").count() >= 8,
+            "{table:?}"
+        );
+    }
+}

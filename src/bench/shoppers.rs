@@ -1,0 +1,232 @@
+//! Who buys: shoppers with their tokens, keys of their requests, and the requests themselves, as bytes.
+
+use super::resp::Commands;
+use crate::domain::ids::{IdempotencyKey, OrderId, UserId};
+use crate::domain::sale::Sale;
+use crate::domain::shard::home_shard;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::PURCHASE;
+use anyhow::{Context as _, Result};
+use chrono::Utc;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde::Serialize;
+use std::net::SocketAddr;
+
+/// How long tokens last, in seconds: longer than any run.
+const TOKEN_LASTS: i64 = 86_400;
+
+/// The SKU of an item by its position.
+#[must_use]
+pub fn sku(item: usize) -> String {
+    format!("ITEM-{item}")
+}
+
+/// A shopper's id, as long as they mostly are.
+#[must_use]
+pub fn name(n: usize) -> String {
+    format!("shopper-{n:028}")
+}
+
+/// A key as long as they mostly are; another one for each salt.
+#[must_use]
+pub fn key(salt: u32, n: usize) -> String {
+    format!("{salt:08x}-0000-4000-8000-{n:012x}")
+}
+
+/// Shoppers with their tokens, made before the clock starts.
+pub struct Shoppers {
+    tokens: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Claims {
+    sub: String,
+    exp: i64,
+}
+
+impl Shoppers {
+    /// So many, for a server with this secret.
+    ///
+    /// # Errors
+    /// When tokens cannot be signed.
+    pub fn of(count: usize, secret: &str) -> Result<Self> {
+        let signing = EncodingKey::from_secret(secret.as_bytes());
+        let header = Header::new(Algorithm::HS256);
+        let exp = Utc::now().timestamp() + TOKEN_LASTS;
+        let sign = |n| jsonwebtoken::encode(&header, &Claims { sub: name(n), exp }, &signing);
+        let tokens = (0..count).map(sign).collect::<Result<_, _>>();
+        Ok(Self {
+            tokens: tokens.context("tokens cannot be signed")?,
+        })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The token of one of them.
+    #[must_use]
+    pub fn token(&self, n: usize) -> Option<&str> {
+        self.tokens.get(n).map(String::as_str)
+    }
+}
+
+/// A purchase of one unit but for who asks and under which key.
+pub struct Purchase {
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Purchase {
+    /// Of this item of this sale.
+    #[must_use]
+    pub fn of(server: SocketAddr, sale: &str, item: usize) -> Self {
+        let body = format!("{{\"sku\":\"{}\",\"quantity\":1}}", sku(item));
+        let head = format!(
+            "POST /v1/sales/{sale}/orders HTTP/1.1\r\nHost: {server}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nAuthorization: Bearer ",
+            body.len()
+        );
+        Self {
+            head: head.into_bytes(),
+            body: body.into_bytes(),
+        }
+    }
+
+    /// Writes the request of one who has this token.
+    pub fn write(&self, token: &str, key: &str, request: &mut Vec<u8>) {
+        request.clear();
+        request.extend_from_slice(&self.head);
+        request.extend_from_slice(token.as_bytes());
+        request.extend_from_slice(b"\r\nIdempotency-Key: ");
+        request.extend_from_slice(key.as_bytes());
+        request.extend_from_slice(b"\r\n\r\n");
+        request.extend_from_slice(&self.body);
+    }
+}
+
+/// What is asked over and over again.
+pub enum Question<'a> {
+    /// The same each time.
+    Same(Vec<u8>),
+    /// A purchase by one shopper after the other, from this one on; of these in turn.
+    Purchases {
+        /// Sales and items.
+        of: Vec<Purchase>,
+        /// Who asks.
+        shoppers: &'a Shoppers,
+        /// The first of them.
+        from: usize,
+        /// For their keys.
+        salt: u32,
+    },
+}
+
+impl<'a> Question<'a> {
+    /// A `GET` of something that is for everybody.
+    #[must_use]
+    pub fn get(server: SocketAddr, path: &str) -> Self {
+        Self::Same(format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").into_bytes())
+    }
+
+    /// Purchases of the first item of a sale.
+    #[must_use]
+    pub fn purchases(server: SocketAddr, sale: &str, shoppers: &'a Shoppers, salt: u32) -> Self {
+        Self::Purchases {
+            of: vec![Purchase::of(server, sale, 0)],
+            shoppers,
+            from: 0,
+            salt,
+        }
+    }
+
+    /// Writes the `n`th; `false` when nobody is left to ask.
+    pub fn write(&self, n: usize, request: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Same(same) => {
+                request.clone_from(same);
+                true
+            }
+            Self::Purchases {
+                of,
+                shoppers,
+                from,
+                salt,
+            } => {
+                let who = from + n;
+                let (Some(purchase), Some(token)) = (of.get(n % of.len().max(1)), shoppers.token(who)) else {
+                    return false;
+                };
+                purchase.write(token, &key(*salt, who), request);
+                true
+            }
+        }
+    }
+}
+
+/// The purchase script's calls for some shoppers who buy a unit of the sale's first item each, as the application would
+/// make them.
+///
+/// # Errors
+/// When the sale has no item.
+pub fn script_calls(sale: &Sale, shoppers: std::ops::Range<usize>, salt: u32) -> Result<Commands> {
+    let item = sale.items.first().context("the sale has no item")?;
+    let mut commands = Commands::default();
+    for n in shoppers {
+        let (user, key): (UserId, IdempotencyKey) = (name(n).parse()?, self::key(salt, n).parse()?);
+        let shard = ShardKey {
+            sale: sale.id,
+            shard: home_shard(&sale.secret.0, &user, sale.shards),
+        };
+        let order = OrderId::derive(sale.number, &sale.secret.0, &user, &key);
+        let identity = format!("{}\n{}", key.as_str(), user.as_str());
+        commands.add(&[
+            b"EVALSHA",
+            PURCHASE.get_hash().as_bytes(),
+            b"4",
+            shard.shard().as_bytes(),
+            shard.item(&item.sku).as_bytes(),
+            shard.buyer(&user).as_bytes(),
+            shard.events().as_bytes(),
+            order.0.as_bytes(),
+            b"1",
+            identity.as_bytes(),
+        ]);
+    }
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_keys_are_as_long_as_uuids_and_differ() {
+        assert_eq!((name(7).len(), key(1, 7).len()), (36, 36));
+        assert_ne!(key(1, 7), key(2, 7));
+        assert!(sku(3).parse::<crate::domain::ids::Sku>().is_ok());
+    }
+
+    #[test]
+    fn a_purchase_is_one_request_and_ends_with_the_shoppers() {
+        let server = "127.0.0.1:1".parse().unwrap();
+        let shoppers = Shoppers::of(2, "0123456789abcdef0123456789abcdef").unwrap();
+        let question = Question::purchases(server, "SALE", &shoppers, 9);
+        let mut request = Vec::new();
+        assert!(question.write(1, &mut request));
+        let text = String::from_utf8(request.clone()).unwrap();
+        assert!(text.starts_with("POST /v1/sales/SALE/orders HTTP/1.1\r\n"), "{text}");
+        assert!(
+            text.contains(&format!(
+                "\r\nIdempotency-Key: {}\r\n\r\n{{\"sku\":\"ITEM-0\"",
+                key(9, 1)
+            )),
+            "{text}"
+        );
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{text}");
+        assert!(!question.write(2, &mut request));
+    }
+}

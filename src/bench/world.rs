@@ -1,0 +1,491 @@
+//! What is measured: private servers, and this program as a child process on top of them.
+
+use super::Bench;
+use super::machine::{family_seconds, processor_seconds, processor_seconds_of};
+use super::operator::Operator;
+use super::report::ratio;
+use super::resp::Resp;
+use super::shoppers::{script_calls, sku};
+use super::{resp, sql};
+use crate::domain::sale::{Sale, SaleRequest};
+use crate::domain::sale_guards::SaleGuards;
+use crate::embedded::{self, PostgresOptions, PostgresServer, Program, RedisOptions, RedisServer, secrets};
+use crate::ledger::{self, Ledger};
+use crate::stock::keys::ShardKey;
+use anyhow::{Context as _, Result, bail};
+use chrono::{SecondsFormat, TimeDelta, Utc};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long the ledger may take to catch up.
+const DRAIN_MAX: Duration = Duration::from_secs(600);
+/// Calls that are written before they are sent.
+const FILL_AT_ONCE: usize = 20_000;
+/// So many events may wait for the ledger while a sale is filled: below what stops a shard of it.
+const BACKLOG_MAX: i64 = 150_000;
+/// Where programs listen: below what systems give to connections, so that no client's own end has their port.
+const PORTS: Range<u16> = 15_000..32_000;
+
+/// A folder that goes with the run.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Where Postgres may not come in, its files are elsewhere.
+        if let Ok(away) = fs::read_link(self.0.join("postgres")) {
+            let _rest = fs::remove_dir_all(away);
+        }
+        // What cannot be removed stays; there is nobody left to tell.
+        let _rest = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The secrets of a run.
+#[derive(Clone)]
+pub struct Secrets {
+    /// The operators' key.
+    pub admin: String,
+    /// Signs shoppers' tokens.
+    pub jwt: String,
+    webhook: String,
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Self {
+            admin: secrets::random_key(),
+            jwt: secrets::random_key(),
+            webhook: secrets::random_webhook_secret(),
+        }
+    }
+}
+
+/// A Redis of the run that can be killed and started again on its files.
+pub struct OwnRedis {
+    dir: PathBuf,
+    options: RedisOptions,
+    server: Mutex<Option<RedisServer>>,
+}
+
+impl OwnRedis {
+    fn start(dir: PathBuf, options: RedisOptions) -> Result<Self> {
+        let redis = Self {
+            dir,
+            options,
+            server: Mutex::default(),
+        };
+        redis.restart()?;
+        Ok(redis)
+    }
+
+    fn ask<T>(&self, what: impl FnOnce(&RedisServer) -> T) -> Result<T> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(what(server.as_ref().context("Redis does not run")?))
+    }
+
+    /// The URL for clients.
+    ///
+    /// # Errors
+    /// While it does not run.
+    pub fn url(&self) -> Result<String> {
+        self.ask(RedisServer::url)
+    }
+
+    /// Where its socket is.
+    ///
+    /// # Errors
+    /// While it does not run.
+    pub fn socket(&self) -> Result<PathBuf> {
+        self.ask(|server| server.socket().to_owned())
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// While it does not run.
+    pub fn pid(&self) -> Result<u32> {
+        self.ask(RedisServer::pid)
+    }
+
+    /// A connection.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn connect(&self) -> Result<Resp> {
+        Resp::connect(&self.socket()?)
+    }
+
+    /// Ends it as `kill -9` does.
+    ///
+    /// # Errors
+    /// While it does not run.
+    pub fn kill(&self) -> Result<()> {
+        self.ask(RedisServer::kill)
+    }
+
+    /// Starts it on its files.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&self) -> Result<()> {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        // Lets go of the folder first.
+        *server = None;
+        *server = Some(RedisServer::start(&self.dir, &self.options)?);
+        Ok(())
+    }
+}
+
+/// How a program of the run is started, again and again at the same address.
+#[derive(Clone)]
+pub struct Plan {
+    name: &'static str,
+    dir: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    ready: &'static str,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Plan {
+    /// Starts it, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start(&self) -> Result<Program> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        Program::start(self.name, &self.dir, &arguments, &self.environment, self.ready)
+    }
+}
+
+/// The servers of a run.
+pub struct World {
+    // Before the folder, because what is in it must have ended when it goes.
+    /// The Redis that is sold from; everything on disk before it answers.
+    pub redis: OwnRedis,
+    postgres: PostgresServer,
+    /// The run's secrets.
+    pub secrets: Secrets,
+    folder: Folder,
+}
+
+impl World {
+    /// Starts both servers, durable as in production, in a folder of their own under `data`.
+    ///
+    /// # Errors
+    /// When they do not start.
+    pub fn start(data: &Path) -> Result<Self> {
+        let folder = Folder(data.join(format!("flashsale-bench-{}", uuid::Uuid::new_v4().simple())));
+        let dir = embedded::open_folder(&folder.0)?;
+        let postgres = PostgresOptions {
+            durable: true,
+            settings: vec![("max_connections".to_owned(), "300".to_owned())],
+        };
+        Ok(Self {
+            redis: OwnRedis::start(dir.join("sold-from"), RedisOptions::default())?,
+            postgres: PostgresServer::start(&dir, &postgres)?,
+            secrets: Secrets::default(),
+            folder,
+        })
+    }
+
+    /// Where the servers' files are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.folder.0
+    }
+
+    /// One more Redis, for what is measured by itself.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
+        let options = RedisOptions {
+            durable: is_durable,
+            settings: settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..RedisOptions::default()
+        };
+        OwnRedis::start(self.dir().join(name), options)
+    }
+
+    /// The URL of the database that is there from the start.
+    #[must_use]
+    pub fn first_database(&self) -> String {
+        self.postgres.url()
+    }
+
+    /// A database of its own; with the ledger's schema, if it is for us.
+    ///
+    /// # Errors
+    /// When Postgres refuses.
+    pub fn database(&self, bench: &Bench, name: &str, is_ours: bool) -> Result<String> {
+        bench.wait_for(async {
+            let url = sql::create_database(&self.postgres.url(), name).await?;
+            if is_ours {
+                ledger::migrate(&url).await?;
+            }
+            Ok(url)
+        })
+    }
+
+    /// Processor time until now, with these processes of Redis and this one of the application.
+    #[must_use]
+    pub fn used(&self, redis: &[u32], program: u32) -> Used {
+        Used([
+            redis.iter().map(|pid| processor_seconds_of(*pid)).sum(),
+            processor_seconds_of(program),
+            family_seconds(self.postgres.pid()),
+            Some(processor_seconds()),
+        ])
+    }
+
+    /// How to run `serve` in this role on this database, or what stands in for it.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub fn plan(&self, name: &'static str, arguments: &[&str], redis: &str, database: &str) -> Result<Plan> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let environment = [
+            ("FLASHSALE_LISTEN", address.to_string()),
+            ("FLASHSALE_REDIS_URL", redis.to_owned()),
+            ("FLASHSALE_DATABASE_URL", database.to_owned()),
+            ("FLASHSALE_ADMIN_KEY", self.secrets.admin.clone()),
+            ("FLASHSALE_JWT_SECRET", self.secrets.jwt.clone()),
+            ("FLASHSALE_WEBHOOK_SECRET", self.secrets.webhook.clone()),
+            // As much as in production.
+            ("FLASHSALE_LOG", "info".to_owned()),
+        ];
+        let is_worker = arguments.contains(&"worker");
+        Ok(Plan {
+            name,
+            dir: self.dir().to_owned(),
+            arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
+            environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+            ready: if is_worker { "\"working\"" } else { "\"serving\"" },
+            address,
+        })
+    }
+
+    /// An operator of the instance at this address.
+    #[must_use]
+    pub fn operator(&self, address: SocketAddr) -> Operator {
+        Operator::of(address, self.secrets.admin.clone())
+    }
+
+    /// Creates and loads a sale that sells at once; the sale as the ledger has it.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn sale(&self, bench: &Bench, address: SocketAddr, database: &str, terms: &Terms) -> Result<Sale> {
+        let sales = self.sales(bench, address, database, terms, 1)?;
+        sales.into_iter().next().context("no sale was asked for")
+    }
+
+    /// The same for several.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub fn sales(
+        &self,
+        bench: &Bench,
+        address: SocketAddr,
+        database: &str,
+        terms: &Terms,
+        count: usize,
+    ) -> Result<Vec<Sale>> {
+        bench.wait_for(async {
+            let ledger = Ledger::connect(database).await?;
+            let mut operator = self.operator(address);
+            let mut sales = Vec::with_capacity(count);
+            for _ in 0..count {
+                // Not over HTTP: a thousand items are more than a request may have.
+                let request: SaleRequest = serde_json::from_value(terms.json())?;
+                let id = ledger.create_sale(&request.check(SaleGuards::default())?).await?.id;
+                operator.operate(&id.to_string(), "preload").await?;
+                let sale = ledger.sale(id).await?;
+                sales.push(sale.with_context(|| format!("the ledger does not have sale {id}"))?);
+            }
+            ledger.close().await;
+            Ok(sales)
+        })
+    }
+
+    /// Closes sales, so that nobody keeps them selling while something else is measured.
+    ///
+    /// # Errors
+    /// When that is refused.
+    pub fn close(&self, bench: &Bench, address: SocketAddr, sales: &[Sale]) -> Result<()> {
+        bench.wait_for(async {
+            let mut operator = self.operator(address);
+            for sale in sales {
+                operator.operate(&sale.id.to_string(), "close").await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until the ledger has everything of a sale that is sold from the world's own Redis.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn drained(&self, bench: &Bench, sale: &Sale) -> Result<()> {
+        drained(bench, &self.redis, sale)
+    }
+
+    /// Has shoppers buy by the script itself, which is faster than by HTTP: from one number to before another.
+    ///
+    /// # Errors
+    /// When one of them is refused.
+    pub fn fill(&self, bench: &Bench, sale: &Sale, shoppers: Range<usize>, salt: u32) -> Result<()> {
+        let mut redis = self.redis.connect()?;
+        for from in shoppers.clone().step_by(FILL_AT_ONCE) {
+            let some = from..shoppers.end.min(from + FILL_AT_ONCE);
+            fill(bench, &self.redis.socket()?, sale, some, salt)?;
+            // With too much waiting for the ledger, nothing is sold.
+            if backlog(&mut redis, sale)? > BACKLOG_MAX {
+                bench.poll("the ledger catches up", DRAIN_MAX, || {
+                    Ok((backlog(&mut redis, sale)? < BACKLOG_MAX / 2).then_some(()))
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Processor time that was used until a moment, in seconds: by Redis, the application, Postgres and the generator.
+#[derive(Clone, Copy, Debug)]
+pub struct Used([Option<f64>; 4]);
+
+impl Used {
+    /// Whose time it is.
+    pub const WHO: [&'static str; 4] = ["Redis", "application", "Postgres", "generator"];
+
+    /// Microseconds for each of so many purchases since an earlier moment.
+    #[must_use]
+    pub fn micros_since(&self, before: &Self, purchases: f64) -> [Option<f64>; 4] {
+        let mut micros = [None; 4];
+        for (each, (now, then)) in micros.iter_mut().zip(self.0.iter().zip(before.0)) {
+            *each = now
+                .zip(then)
+                .and_then(|(now, then)| ratio(Some((now - then) * 1e6), Some(purchases)));
+        }
+        micros
+    }
+}
+
+/// Events of a sale that wait for the ledger.
+///
+/// # Errors
+/// When Redis does not answer.
+pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
+    let key = |shard| ShardKey { sale: sale.id, shard };
+    (0..sale.shards)
+        .map(|shard| redis.number(&["XLEN", &key(shard).events()]))
+        .sum()
+}
+
+/// Waits until the ledger has everything of a sale.
+///
+/// # Errors
+/// When that takes too long.
+pub fn drained(bench: &Bench, redis: &OwnRedis, sale: &Sale) -> Result<()> {
+    let mut redis = redis.connect()?;
+    bench.poll("the ledger catches up", DRAIN_MAX, || {
+        Ok((backlog(&mut redis, sale)? == 0).then_some(()))
+    })
+}
+
+/// See [`World::fill`].
+///
+/// # Errors
+/// When one of them is refused.
+pub fn fill(bench: &Bench, socket: &Path, sale: &Sale, shoppers: Range<usize>, salt: u32) -> Result<()> {
+    let is_order = |reply: &resp::Reply| matches!(reply, resp::Reply::Bulk(Some(_)));
+    let mut from = shoppers.start;
+    while from < shoppers.end {
+        let to = shoppers.end.min(from + FILL_AT_ONCE);
+        let ran = resp::run(socket, &script_calls(sale, from..to, salt)?, is_order, &bench.stop)?;
+        if ran.good < ran.all {
+            bail!(
+                "{} of {} purchases by the script were refused",
+                ran.all - ran.good,
+                ran.all
+            );
+        }
+        from = to;
+    }
+    Ok(())
+}
+
+/// A port that nobody has.
+///
+/// # Errors
+/// When a thousand are taken.
+pub fn free_port() -> Result<u16> {
+    let mut tries = (0..1000).map(|_| rand::random_range(PORTS));
+    let free = tries.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    free.with_context(|| format!("no port between {} and {} is free", PORTS.start, PORTS.end))
+}
+
+/// What a sale of the run is like.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Units of each item.
+    pub stock: i64,
+    /// How many items.
+    pub items: usize,
+    /// How many shards.
+    pub shards: u16,
+    /// Units of each item that a shopper may have.
+    pub per_user_limit: u32,
+    /// `redis`, `replica` or `postgres`.
+    pub durability: &'static str,
+    /// How long holds last.
+    pub payment_window_seconds: u32,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            stock: 100_000_000,
+            items: 1,
+            shards: 4,
+            per_user_limit: 1,
+            durability: "redis",
+            // Nothing expires while something else is measured.
+            payment_window_seconds: 86_400,
+        }
+    }
+}
+
+impl Terms {
+    /// As an operator asks for it.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let item = |item| {
+            json!({
+                "sku": sku(item), "name": "An item", "price_minor": 49_900, "currency": "EUR",
+                "stock": self.stock, "per_user_limit": self.per_user_limit,
+            })
+        };
+        json!({
+            "name": "Benchmark",
+            "starts_at": write(Utc::now() - TimeDelta::seconds(1)),
+            "ends_at": write(Utc::now() + TimeDelta::days(1)),
+            "shards": self.shards,
+            "payment_window_seconds": self.payment_window_seconds,
+            "durability": self.durability,
+            "items": (0..self.items).map(item).collect::<Vec<_>>(),
+        })
+    }
+}
