@@ -89,7 +89,7 @@ const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
 /// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
-/// Whether anybody may sign in as anybody and pay with nothing.
+/// Whether people may sign in as anybody and pay with nothing.
 pub const DEVELOPMENT: &str = "FLASHSALE_DEVELOPMENT";
 const LOG: &str = "FLASHSALE_LOG";
 /// The operators' bearer key.
@@ -148,7 +148,7 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// What HTTPS is served with; plain HTTP without it.
     pub tls: Option<Tls>,
-    /// Whether anybody may sign in as anybody and pay with nothing, to try the pages; on this machine alone.
+    /// Whether whoever has the key signs in as anybody and pays with nothing, to try the pages; on this machine alone.
     pub development: bool,
     /// The tracing filter.
     pub log: String,
@@ -304,7 +304,9 @@ impl Config {
             }),
             trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
             tls: tls(settings)?,
-            development: parsed(settings, DEVELOPMENT, "false", |value| development(value, listen))?,
+            development: parsed(settings, DEVELOPMENT, "false", |value| {
+                development(value, listen, settings.get(TRUSTED_PROXIES).is_some())
+            })?,
             log: checked(LOG, "info", |value| {
                 EnvFilter::try_new(value)
                     .map(drop)
@@ -333,15 +335,21 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
 }
 
 /// Whether this is development mode, in which nobody from elsewhere may ask.
-fn development(value: &str, listen: SocketAddr) -> Result<bool, String> {
+fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<bool, String> {
+    let is_here_alone = listen.ip().is_loopback() && !has_proxies;
     match value {
         "false" => Ok(false),
-        "true" if listen.ip().is_loopback() => Ok(true),
+        "auto" => Ok(is_here_alone),
+        "true" if is_here_alone => Ok(true),
+        "true" if has_proxies => Err(format!(
+            "is true, which lets people sign in as anybody, and {TRUSTED_PROXIES} says that others ask through a \
+             proxy; set it to false"
+        )),
         "true" => Err(format!(
-            "is true, which lets anybody sign in as anybody, and {listen} can be reached from elsewhere; \
+            "is true, which lets people sign in as anybody, and {listen} can be reached from elsewhere; \
              listen on 127.0.0.1, or set it to false"
         )),
-        _ => Err("is neither true nor false; write one of them".to_owned()),
+        _ => Err("is none of true, false and auto; write one of them".to_owned()),
     }
 }
 
@@ -688,7 +696,21 @@ mod tests {
         for open in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
             let text = complaint(&[(DEVELOPMENT, "true"), (LISTEN, open)], None);
             assert!(text.starts_with(DEVELOPMENT) && text.contains(open), "{text}");
+            assert!(
+                !load(&[(DEVELOPMENT, "auto"), (LISTEN, open)], None)
+                    .unwrap()
+                    .development
+            );
         }
+        let behind = [(DEVELOPMENT, "true"), (TRUSTED_PROXIES, "127.0.0.1")];
+        let text = complaint(&behind, None);
+        assert!(
+            text.starts_with(DEVELOPMENT) && text.contains(TRUSTED_PROXIES),
+            "{text}"
+        );
+        let behind = [(DEVELOPMENT, "auto"), (TRUSTED_PROXIES, "127.0.0.1")];
+        assert!(!load(&behind, None).unwrap().development);
+        assert!(load(&[(DEVELOPMENT, "auto")], None).unwrap().development);
     }
 
     #[test]

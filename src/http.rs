@@ -223,7 +223,7 @@ pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
         if is_development {
             config.service(
                 web::scope("/dev")
-                    .wrap(from_fn(development::only_here))
+                    .wrap(from_fn(development::only_with_key))
                     .service(resource!("/token", post development::token))
                     .service(resource!("/pay", post development::pay))
                     .default_service(nowhere()),

@@ -241,7 +241,9 @@ async fn serve_http(
     });
     let is_development = config.development;
     if is_development {
-        tracing::warn!("development mode: anybody on this machine may sign in as anybody and pay with nothing");
+        tracing::warn!(
+            "development mode: whoever has the link that was printed signs in as anybody and pays with nothing"
+        );
     }
     let redis_url = config.redis_url.clone();
     let server = HttpServer::new(move || {

@@ -17,9 +17,11 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a page may load and do: its own files, its own API, and captchas, which come as `data:`.
+/// What a page may load and do: its own files, its own API, and captchas, which come as `data:`. Its forms are sent by its
+/// scripts alone, and no text becomes markup or code: `proof` is the policy under which it starts its one worker.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types proof";
 
 macro_rules! assets {
     ($($name:literal)*) => {
@@ -35,6 +37,7 @@ assets! {
     "base.css"
     "captcha.js"
     "clock.js"
+    "development.js"
     "dom.js"
     "format.js"
     "icon.svg"

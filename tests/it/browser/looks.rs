@@ -1,7 +1,7 @@
 //! How pages look: names from outside, languages, and what a screen reader is told.
 
 use super::window::{Look, Window, development};
-use crate::support::app::sale_with;
+use crate::support::app::{TestApp, sale, sale_with, token};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,6 +22,45 @@ async fn names_from_outside_are_text() {
     window.sees("#orders h3", hostile).await;
     let hurt = "return window.hurt ?? document.querySelectorAll('main script, main img, #hurt').length";
     assert_eq!(window.run(hurt, &[]).await, json!(0));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["404"]);
+    for path in ["/", &format!("/sales/{id}")] {
+        window.goto(path).await;
+        window.sees("#development", "Development mode").await;
+    }
+    window.sees("#no-link", "open the link that the program printed").await;
+    window.misses("#as-anybody").await;
+    window.run("location.hash = 'development=wrong'", &[]).await;
+    window.sees("#as-anybody", "").await;
+    window.fill("#user", "ada").await;
+    window.click("#as-anybody button").await;
+    window.sees("#sign-in-why", "not of this shop").await;
+    window.sign_in("ada").await;
+    assert_eq!(
+        window.run("return location.hash", &[]).await,
+        "",
+        "the key is not left in the address"
+    );
+    window.close().await;
+
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    for nothing in ["#development", "#no-link", "#as-anybody"] {
+        window.misses(nothing).await;
+    }
+    window.fill("#token", &token("ada")).await;
+    window.click("#by-token button").await;
+    window.click("#items .buy").await;
+    window.sees("#orders .note", "pay in the shop").await;
+    window.misses("#orders button.strong").await;
     window.close().await;
 }
 

@@ -4,4 +4,4 @@ mod guards;
 mod looks;
 mod shopping;
 mod trouble;
-mod window;
+pub mod window;

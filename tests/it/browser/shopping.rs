@@ -54,7 +54,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
     let app = development().await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 2}))).await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 3}))).await;
     let window = Window::open(&app).await;
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
@@ -102,7 +102,7 @@ async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_too_often_sees_how_long_to_wait_and_then_gets_it() {
     let app = development().await;
-    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 4000}});
+    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 8000}});
     let id = app.load_sale(&sale_with(&rate)).await;
     let window = Window::open(&app).await.expect(&["429"]);
     window.goto_sale(&id).await;
@@ -124,7 +124,7 @@ async fn who_asks_too_often_sees_how_long_to_wait_and_then_gets_it() {
 async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_and_closed() {
     let app = development().await;
     let window = Window::open(&app).await;
-    let starts_at = Utc::now() + TimeDelta::seconds(4);
+    let starts_at = Utc::now() + TimeDelta::seconds(8);
     let id = app
         .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
         .await;

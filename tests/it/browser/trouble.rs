@@ -1,8 +1,9 @@
 //! What a page makes of reloads, other tabs, and a server that is gone for a while.
 
 use super::window::{Window, development};
-use crate::support::app::{Instance, TestApp, sale};
+use crate::support::app::{Instance, TestApp, sale, sale_with};
 use crate::support::servers;
+use serde_json::json;
 use thirtyfour::Key;
 
 const BUY: &str = "#items .buy";
@@ -35,6 +36,61 @@ async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
     window.sees("#orders .number", &order).await;
     assert_eq!(window.attempt().await, None);
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_is_asked_for_by_its_key_alone_when_the_sale_is_over() {
+    let app = development().await;
+    let guards = json!({"guards": {"purchase_token": true}});
+    let id = app.load_sale(&sale_with(&guards)).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let attempt = window.attempt().await.unwrap();
+    assert_eq!(attempt["isOpen"], true);
+    // The request has come through, and its answer has not; then the sale ends.
+    let request = app.buying("ada", &id, attempt["key"].as_str().unwrap());
+    let request = request.header("X-Purchase-Token", attempt["purchaseToken"]["token"].as_str().unwrap());
+    let body = json!({"sku": "phone", "quantity": 1});
+    let order = app.send(request.json(&body)).await.ok(201).id();
+    app.operate(&id, "close").await.ok(200);
+    window.driver().refresh().await.unwrap();
+    window.sees(BUY, "Asking").await;
+    window.block(&[]).await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees("#orders .number", &order).await;
+    assert_eq!(window.attempt().await, None);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    window.click("#sign-out").await;
+    window.misses(NOTE).await;
+    window.sign_in("bob").await;
+    window.block(&[]).await;
+    window.sees("#no-orders", "None yet").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(key(&window).await, drawn, "hers waits for her");
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.click("#sign-out").await;
+    window.sign_in("ada").await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [8, 2, 0]);
     window.close().await;
 }
 

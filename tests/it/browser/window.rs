@@ -1,13 +1,13 @@
 //! A browser of a test's own: Chromium without a screen, led by chromedriver. When it is closed, it must not have asked
 //! anybody but the test's instance, and its console must have nothing to complain of.
 
-use crate::support::app::{Client, TestApp};
+use crate::support::app::{Client, JWT_SECRET, TestApp};
 use crate::support::poll;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver};
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Window {
     driver: Option<WebDriver>,
     chromedriver: Child,
+    /// Where it prints; kept open, so that it may.
+    _printed: Option<BufReader<ChildStdout>>,
     home: String,
     /// Problems that the test gives the API reason to answer with; Chromium complains of each.
     expected: Vec<&'static str>,
@@ -52,6 +54,11 @@ impl Default for Look {
     }
 }
 
+/// The key that the instances of tests print in development mode.
+pub fn development_key() -> String {
+    flashsale::domain::development::key(JWT_SECRET)
+}
+
 /// An instance in development mode.
 pub async fn development() -> TestApp {
     TestApp::with("all", &[("FLASHSALE_DEVELOPMENT", "true")]).await
@@ -75,8 +82,8 @@ impl Window {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("chromedriver: {error}; {MISSING}"));
-        let mut lines = BufReader::new(chromedriver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
+        let mut printed = chromedriver.stdout.take().map(BufReader::new);
+        let port = printed.as_mut().unwrap().lines().find_map(|line| {
             let line = line.ok()?;
             let port = line.split("started successfully on port ").nth(1)?;
             Some(port.trim_end_matches('.').to_owned())
@@ -84,6 +91,7 @@ impl Window {
         let mut window = Self {
             driver: None,
             chromedriver,
+            _printed: printed,
             home: app.url.clone(),
             expected: Vec::new(),
             profile,
@@ -154,8 +162,13 @@ impl Window {
         self.sees("#countdown .part", "").await;
     }
 
-    /// Signs in as somebody, in development mode.
+    /// Signs in as somebody, in development mode, with the link that was printed if it was not opened yet.
     pub async fn sign_in(&self, user: &str) {
+        if self.text("#as-anybody").await.is_none() {
+            let link = format!("location.hash = 'development={}'", development_key());
+            self.run(&link, &[]).await;
+            self.sees("#as-anybody", "").await;
+        }
         self.fill("#user", user).await;
         self.click("#as-anybody button").await;
         self.sees("#who", user).await;

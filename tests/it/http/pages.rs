@@ -1,14 +1,18 @@
 //! The shopper's pages as they are served, their words and colours, and development mode.
 
+use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
 use reqwest::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
-    worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+    worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types proof";
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages")
@@ -30,10 +34,6 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 
 fn assets() -> BTreeMap<String, String> {
     files(&folder().join("assets"))
-}
-
-async fn development() -> TestApp {
-    TestApp::with("all", &[("FLASHSALE_DEVELOPMENT", "true")]).await
 }
 
 fn is_guarded(answer: &Answer) {
@@ -282,13 +282,18 @@ fn text_can_be_read_on_every_ground_in_both_schemes() {
     }
 }
 
+/// Where a request shows the key of development mode.
+const KEY: &str = "X-Development-Key";
+
 async fn sign_in(client: &Client, user: &str) -> Answer {
     let request = client.request(Method::POST, Who::Nobody, "/dev/token");
+    let request = request.header(KEY, development_key());
     client.send(request.json(&json!({"user": user}))).await
 }
 
 async fn pay(client: &Client, who: Who<'_>, order: &str) -> Answer {
     let request = client.request(Method::POST, who, "/dev/pay");
+    let request = request.header(KEY, development_key());
     client.send(request.json(&json!({"order_id": order}))).await
 }
 
@@ -317,17 +322,57 @@ async fn development_mode_signs_in_and_pays_through_the_providers_door() {
     for wrong in ["", &"x".repeat(129)] {
         sign_in(&app, wrong).await.no(400, "invalid_request");
     }
-    // A page from elsewhere whose name leads here is not answered.
-    for host in ["flashsale.example.org", "127.0.0.1.example.org"] {
-        let request = app
-            .request(Method::POST, Who::Nobody, "/dev/token")
-            .header("Host", host);
-        app.send(request.json(&json!({"user": "ada"})))
-            .await
-            .no(404, "not_found");
+    for (method, path, status) in [(Method::GET, "/dev/token", 405), (Method::POST, "/dev/nothing", 404)] {
+        let request = app.request(method, Who::Nobody, path).header(KEY, development_key());
+        assert_eq!(app.send(request).await.status, status, "{path}");
     }
-    app.get(Who::Nobody, "/dev/token").await.no(405, "invalid_request");
-    app.get(Who::Nobody, "/dev/nothing").await.no(404, "not_found");
+}
+
+#[tokio::test]
+async fn development_mode_is_for_those_who_have_its_key() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let key = development_key();
+    for wrong in [None, Some(""), Some(&key[1..]), Some(JWT_SECRET), Some("x")] {
+        for (path, body) in [
+            ("/dev/token", json!({"user": "ada"})),
+            ("/dev/pay", json!({"order_id": order})),
+            ("/dev/nothing", json!({})),
+        ] {
+            let request = app.request(Method::POST, Who::Shopper("ada"), path).json(&body);
+            let request = match wrong {
+                Some(wrong) => request.header(KEY, wrong),
+                None => request,
+            };
+            app.send(request).await.no(404, "not_found");
+        }
+    }
+    assert_eq!(app.payments_recorded().await, 0);
+    assert!(!app.log().contains(&key), "the log is for others");
+}
+
+#[tokio::test]
+async fn who_starts_development_mode_is_told_the_link_and_that_it_is_on() {
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
+    let mut serving = program(&environment, &["serve"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut printed = BufReader::new(serving.stdout.take().unwrap());
+    let read = printed.read_line(&mut line);
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    read.unwrap();
+    assert!(line.starts_with("Development mode: http://127.0.0.1:"), "{line}");
+    assert!(
+        line.ends_with(&format!("/#development={}\n", development_key())),
+        "{line}"
+    );
 }
 
 #[tokio::test]

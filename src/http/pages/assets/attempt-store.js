@@ -28,20 +28,24 @@ export function load(sale, user) {
 }
 
 export function begin(sale, user, sku, quantity) {
-    const attempt = { key: draw(), sku, quantity, wasSent: false };
-    touch(sale, user, attempt);
-    return attempt;
+    // `isOpen` says that it was sent and that nobody has heard what became of it; `isParked`, that no page asks any more.
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, isParked: false });
 }
 
-// Keeps it, and shows that this tab goes on with it.
-export function touch(sale, user, attempt) {
-    attempt.tab = tab;
-    attempt.seen = Date.now();
-    lasting.set(name(sale, user), JSON.stringify(attempt));
+// Keeps it, and shows that this tab goes on with it; unless a later one has taken its place.
+export function keep(sale, user, attempt) {
+    const kept = load(sale, user);
+    if (kept === null || kept.key === attempt.key) {
+        attempt.tab = tab;
+        attempt.seen = Date.now();
+        lasting.set(name(sale, user), JSON.stringify(attempt));
+    }
 }
 
-export function forget(sale, user) {
-    lasting.remove(name(sale, user));
+export function forget(sale, user, attempt) {
+    if (load(sale, user)?.key === attempt.key) {
+        lasting.remove(name(sale, user));
+    }
 }
 
 // Whether this tab goes on with it: its own, or one that nobody goes on with any more.

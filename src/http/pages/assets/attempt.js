@@ -11,20 +11,37 @@ const SLOW_MAX = 5;
 const GUARDS_MAX = 5;
 // A longer wait is not ours to sit out.
 const WAIT_MAX_SECONDS = 90;
+// The waiting room is asked more patiently: nobody has bought anything yet, and one's place stays.
+const ROOM_MISSES_MAX = 30;
+const ROOM_LONGEST_SECONDS = 15;
+
+// How long to wait before the next question about an unknown outcome: longer and longer, and not all in one moment.
+const UNKNOWN_FIRST_SECONDS = 2;
+const UNKNOWN_LONGEST_SECONDS = 8;
 
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
 const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
+// Refusals that may come from in front of where the key is looked up: they say nothing of an earlier request with it.
+const BLIND_CODES = ['unauthenticated', 'rate_limited', 'overloaded'];
 
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
-// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `show(phase)`,
-// `pause(ms)` (false when it was stopped), `letters(image, wasWrong)` (what the shopper reads; null when it was stopped).
+// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`,
+// `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, wasWrong)` (what the shopper reads; null when
+// it was stopped).
 // Returns how it ended: `reserved` with the order, `refused` with the code, `slow` with `until`, `signed_out`,
 // `unknown`, `unsolvable` or `stopped`.
 export async function drive(attempt, world) {
+    const end = await tryOn(attempt, world);
+    // A request whose outcome nobody has heard may have come through, whatever was said since.
+    const isHidden = attempt.isOpen && ['refused', 'slow', 'unsolvable'].includes(end.kind);
+    return isHidden ? { kind: 'unknown' } : end;
+}
+
+async function tryOn(attempt, world) {
     const counted = { unknown: 0, slow: 0, guards: 0 };
     for (;;) {
-        const step = await once(attempt, world);
+        const step = world.isStopped() ? { kind: 'stopped' } : await once(attempt, world);
         if (step.kind !== 'again') {
             return step;
         }
@@ -39,40 +56,54 @@ export async function drive(attempt, world) {
             }
             continue;
         }
-        const until = world.now() + step.seconds * 1000;
-        if (step.why === 'slow' && (slow > SLOW_MAX || step.seconds > WAIT_MAX_SECONDS)) {
+        const seconds = step.why === 'unknown' ? backOff(unknown, step.seconds) : step.seconds;
+        const until = world.now() + seconds * 1000;
+        if (step.why === 'slow' && (slow > SLOW_MAX || seconds > WAIT_MAX_SECONDS)) {
             return { kind: 'slow', code: step.code, until };
         }
         world.show({ kind: step.why, code: step.code, until });
-        if (!(await world.pause(step.seconds * 1000))) {
+        if (!(await world.pause(seconds * 1000))) {
             return { kind: 'stopped' };
         }
     }
 }
 
-// A wait that is asked for; of an unknown outcome, longer and longer ones.
+function backOff(misses, asked) {
+    const wait = Math.min(UNKNOWN_FIRST_SECONDS * 1.5 ** (misses - 1), UNKNOWN_LONGEST_SECONDS);
+    return Math.max(asked, wait) * (1 + Math.random() / 4);
+}
+
 const slow = (answer) => ({ kind: 'again', why: 'slow', code: answer.code, seconds: answer.wait });
-const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: Math.max(answer.wait, 2) });
+const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: answer.wait });
 
 async function once(attempt, world) {
-    const { guards } = world.sale();
     const headers = { 'Idempotency-Key': attempt.key };
-    if (guards.waiting_room) {
-        const turn = await admission(world);
-        if (!turn.admission) {
-            return turn;
+    // What may have come through already is asked for as it is: a key that has an order needs nothing else, and
+    // neither does it need that the sale still sells.
+    if (!attempt.isOpen) {
+        const { guards } = world.sale();
+        if (guards.waiting_room) {
+            const turn = await admission(attempt, world);
+            if (!turn.admission) {
+                return turn;
+            }
+            headers['X-Admission'] = turn.admission;
         }
-        headers['X-Admission'] = turn.admission;
-    }
-    if (guards.purchase_token) {
-        const handed = await purchaseToken(attempt, world, guards.challenge);
-        if (!handed.token) {
-            return handed;
+        if (guards.purchase_token) {
+            const handed = await purchaseToken(attempt, world, guards.challenge);
+            if (!handed.token) {
+                return handed;
+            }
+            headers['X-Purchase-Token'] = handed.token;
         }
-        headers['X-Purchase-Token'] = handed.token;
+        if (world.isStopped()) {
+            return { kind: 'stopped' };
+        }
     }
     world.show({ kind: 'sending' });
-    attempt.wasSent = true;
+    const wasOpen = attempt.isOpen;
+    // Before it is sent: the page may be gone when the answer comes.
+    attempt.isOpen = true;
     world.keep();
     const answer = await ask('POST', `/v1/sales/${world.id}/orders`, {
         token: world.token,
@@ -85,6 +116,8 @@ async function once(attempt, world) {
     if (isUnknown(answer)) {
         return unknown(answer);
     }
+    attempt.isOpen = wasOpen && BLIND_CODES.includes(answer.code);
+    world.keep();
     return refusal(answer, attempt, world);
 }
 
@@ -110,7 +143,7 @@ function refusal(answer, attempt, world) {
 }
 
 // Waits for the shopper's turn: `{ admission }`, or what ended the wait.
-async function admission(world) {
+async function admission(attempt, world) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
     for (;;) {
@@ -121,7 +154,7 @@ async function admission(world) {
             token: world.token,
             body: room.ticket ? { ticket: room.ticket } : {},
         });
-        let seconds = 2;
+        let seconds;
         if (answer.isOk && answer.body.state === 'closed') {
             return { kind: 'refused', code: 'sale_not_open', state: 'closed' };
         } else if (answer.isOk) {
@@ -132,17 +165,17 @@ async function admission(world) {
             if (room.admission) {
                 return room;
             }
-            seconds = answer.body.ask_again_seconds ?? seconds;
+            seconds = answer.body.ask_again_seconds ?? 2;
             world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
             // One's place is not lost by that.
             misses += 1;
-            if (misses > UNKNOWN_MAX * 3) {
-                return { kind: 'unknown' };
+            if (misses > ROOM_MISSES_MAX) {
+                return { kind: 'slow', code: 'overloaded', until: world.now() };
             }
-            seconds = Math.min(answer.wait * misses, 15);
+            seconds = Math.min(answer.wait * misses, ROOM_LONGEST_SECONDS);
         } else {
-            return answer.code === 'rate_limited' ? slow(answer) : refusal(answer, {}, world);
+            return refusal(answer, attempt, world);
         }
         if (!(await world.pause(seconds * 1000))) {
             return { kind: 'stopped' };
@@ -201,11 +234,15 @@ async function solution(attempt, world) {
         }
         if (answer === '') {
             // Another picture is wanted.
+            attempt.wasWrong = false;
             return { kind: 'again', why: 'guards', code: 'challenge_required' };
         }
     } else {
         world.show({ kind: 'proving' });
         answer = await solve(posed.body.altcha);
+        if (world.isStopped()) {
+            return { kind: 'stopped' };
+        }
         if (answer === null) {
             return { kind: 'unsolvable' };
         }

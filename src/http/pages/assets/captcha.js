@@ -41,6 +41,10 @@ export function readLetters(place, image, wasWrong, signal) {
         });
         words.other.addEventListener('click', () => end(''));
         signal.addEventListener('abort', () => end(null));
+        if (signal.aborted) {
+            resolve(null);
+            return;
+        }
         place.append(form);
         input.focus();
     });

@@ -28,6 +28,24 @@ export function show(node, isShown) {
     }
 }
 
+export function setTitle(text) {
+    if (document.title !== text) {
+        document.title = text;
+    }
+}
+
+// These in this order. What is there already stays where it is, with the focus that may be in it.
+export function setChildren(parent, wanted) {
+    wanted.forEach((child, at) => {
+        if (parent.children[at] !== child) {
+            parent.insertBefore(child, parent.children[at] ?? null);
+        }
+    });
+    while (parent.children.length > wanted.length) {
+        parent.lastElementChild.remove();
+    }
+}
+
 // A button that cannot be pressed now keeps the focus, which `disabled` would take away.
 export function setPressable(button, isPressable) {
     setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');

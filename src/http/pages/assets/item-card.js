@@ -18,7 +18,9 @@ const REFUSALS = {
     idempotency_key_reused: 'refusedKey',
 };
 const CLOSED_STATES = { draft: 'refusedEarly', scheduled: 'refusedEarly', paused: 'refusedPaused', closed: 'refusedClosed' };
+// What is said while one has to wait, and where one has to decide oneself whether to try again.
 const SLOW = { overloaded: 'slowBusy', cooling_down: 'slowUnpaid', early: 'slowEarly' };
+const SLOW_END = { overloaded: 'slowBusyEnd', cooling_down: 'slowUnpaid', early: 'refusedEarly' };
 
 // The button's text while an attempt is on its way.
 const BUSY = {
@@ -48,7 +50,7 @@ function words(phase) {
         case 'unknown':
             return say(phase.isEnd ? 'unknownEnd' : 'unknownNote');
         case 'slow':
-            return say(phase.isEnd ? 'slowEnd' : (SLOW[phase.code] ?? 'slowNote'));
+            return say(phase.isEnd ? (SLOW_END[phase.code] ?? 'slowEnd') : (SLOW[phase.code] ?? 'slowNote'));
         case 'elsewhere':
             return say('elsewhere');
         case 'reserved':

@@ -6,7 +6,8 @@ import { say } from './language.js';
 
 const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired: '', revoked: 'is-sold_out' };
 
-// `act` has `cancel(id)` and, in development mode, `pay(id)`: promises of a word to say of what went wrong, or nothing.
+// `act` has `cancel(id)` and `pay(id)`, promises of a word to say of what went wrong, or nothing; and `mayPay()`, which is
+// so in development mode.
 export function orderRow(id, act) {
     const name = element('h3');
     const state = element('span', { class: 'pill' });
@@ -22,6 +23,7 @@ export function orderRow(id, act) {
     const actions = element('div', { class: 'actions' }, pay, cancel, sure, keep);
     const head = element('div', { class: 'item-head' }, name, state);
     const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, timer, actions, wrong, number);
+    let seen = null;
     let isAsked = false;
     let isBusy = false;
     let wrongWord = '';
@@ -50,6 +52,7 @@ export function orderRow(id, act) {
         cancel.focus();
     });
 
+    // Returns what has changed, in words, for those who do not see it.
     function update(now, order, itemName) {
         setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
         setAttribute(row, 'data-state', order.state);
@@ -58,12 +61,12 @@ export function orderRow(id, act) {
         setText(amount, money(order.amount_minor, order.currency));
         const isOpen = order.state === 'reserved';
         const left = now === null ? 0 : secondsLeft(Date.parse(order.expires_at), now);
-        setText(note, noteOf(order, isOpen, left, act.pay));
+        setText(note, noteOf(order, isOpen, left, act.mayPay()));
         setText(timer, isOpen && left > 0 ? clockTime(left) : '');
         show(timer, isOpen && left > 0);
         setAttribute(timer, 'class', left <= 60 ? 'timer is-urgent' : 'timer');
         setText(pay, say('pay'));
-        show(pay, isOpen && Boolean(act.pay));
+        show(pay, isOpen && act.mayPay());
         setText(cancel, say('cancel'));
         show(cancel, isOpen && !isAsked);
         setText(sure, say('cancelSure'));
@@ -75,17 +78,20 @@ export function orderRow(id, act) {
         }
         setText(wrong, wrongWord && say(wrongWord));
         setText(number, say('orderNumber', { id: order.id }));
+        const isNews = seen !== null && seen !== order.state;
+        seen = order.state;
+        return isNews ? `${itemName}: ${state.textContent}. ${note.textContent}` : '';
     }
 
     return { row, update };
 }
 
-function noteOf(order, isOpen, left, pay) {
+function noteOf(order, isOpen, left, mayPay) {
     if (!isOpen) {
         return say(`order_${order.state}_note`);
     }
     if (left === 0) {
         return say('payOver');
     }
-    return say(pay ? 'payBy' : 'payInShop');
+    return say(mayPay ? 'payBy' : 'payInShop');
 }

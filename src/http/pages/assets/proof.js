@@ -1,6 +1,11 @@
 // Solves a proof of work on threads of its own, so that the page does not stand still.
 
 const WORKERS_MAX = 4;
+const WORKER = '/assets/proof-worker.js';
+
+// The pages' policy lets no text become code; this alone may name a script, and only this one.
+const named = window.trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
+const script = named ? named.createScriptURL(WORKER) : WORKER;
 
 // What ALTCHA's widget would submit; null when there is no solution here: only a page from a secure origin may digest.
 export async function solve(challenge) {
@@ -10,7 +15,7 @@ export async function solve(challenge) {
     }
     const began = performance.now();
     const count = Math.min(WORKERS_MAX, navigator.hardwareConcurrency || 1);
-    const workers = Array.from({ length: count }, () => new Worker('/assets/proof-worker.js'));
+    const workers = Array.from({ length: count }, () => new Worker(script));
     const found = workers.map(
         (worker, from) =>
             new Promise((resolve, reject) => {

@@ -2,17 +2,18 @@
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
-import { begin, forget, isOurs, load, onOtherTab, touch } from './attempt-store.js';
+import { begin, forget, isOurs, keep, load, onOtherTab } from './attempt-store.js';
 import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
-import { announce, byId, element, setAttribute, setText, show } from './dom.js';
+import { developmentHeaders, hasLink, isDevelopment } from './development.js';
+import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { countdownParts, moment, secondsLeft } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { isDevelopment, shopper, showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
+import { shopper, showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
 
 const TICK_MS = 250;
 // How often the sale is asked for: while it sells or is about to, and while nothing happens.
@@ -23,7 +24,7 @@ const SOON_SECONDS = 90;
 const ORDERS_SOON_MS = 4000;
 const ORDERS_LATER_MS = 60_000;
 // How often this tab shows that it goes on with an attempt.
-const TOUCH_MS = 2000;
+const KEEP_MS = 2000;
 // News stand so long at the least: what is answered meanwhile may be older.
 const NEWS_MS = 2000;
 
@@ -32,11 +33,18 @@ const id = location.pathname.split('/')[2] ?? '';
 let sale = null;
 let isMissing = false;
 let orders = [];
+// Questions about them that were sent, and the latest whose answer counts.
+let ordersAsked = 0;
+let ordersHeard = 0;
 // How the attempt stands, for the shopper's eye: `{ kind, sku, … }`; `isEnd` when nothing goes on by itself any more.
 let phase = null;
 // What stops the attempt that is driven here.
 let driving = null;
+// Whether this page, or this shopper, has only just come.
+let isFresh = true;
+// What was said of it last, and of the sale.
 let said = '';
+let toldState = null;
 
 const cards = new Map();
 const rows = new Map();
@@ -48,7 +56,7 @@ function render() {
     showConnection();
     showSignIn();
     const state = sale && stateAt(sale, now());
-    document.title = sale ? sale.name : say('sale');
+    setTitle(sale ? sale.name : say('sale'));
     renderHead(state);
     if (sale) {
         for (const item of sale.items) {
@@ -68,12 +76,17 @@ function render() {
 }
 
 function renderHead(state) {
+    byId('main').classList.toggle('is-missing', isMissing);
     if (!sale) {
         setText(byId('name'), say(isMissing ? 'noSale' : 'loading'));
         return;
     }
     setText(byId('name'), sale.name);
     setText(byId('state'), say(`state_${state}`));
+    if (toldState !== null && toldState !== state) {
+        announce(say(`state_${state}`));
+    }
+    toldState = state;
     setAttribute(byId('state'), 'class', `pill is-${state}`);
     const { word, until } = timeOf(sale, state);
     setText(byId('until'), say(word));
@@ -100,22 +113,24 @@ function renderCountdown(seconds) {
 }
 
 function renderOrders() {
-    show(byId('orders-section'), Boolean(shopper()));
+    show(byId('orders-section'), Boolean(shopper()) && !isMissing);
     show(byId('no-orders'), orders.length === 0);
     // Newest first.
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
     for (const order of sorted) {
         if (!rows.has(order.id)) {
-            rows.set(order.id, orderRow(order.id, { cancel, pay: isDevelopment ? pay : null }));
+            rows.set(order.id, orderRow(order.id, { cancel, pay, mayPay: hasLink }));
         }
         const item = sale?.items.find(({ sku }) => sku === order.sku);
-        rows.get(order.id).update(now(), order, item?.name ?? order.sku);
+        const change = rows.get(order.id).update(now(), order, item?.name ?? order.sku);
+        if (change) {
+            announce(change);
+        }
     }
-    const wanted = sorted.map((order) => rows.get(order.id).row);
-    const list = byId('orders');
-    if (wanted.length !== list.children.length || wanted.some((row, at) => list.children[at] !== row)) {
-        list.replaceChildren(...wanted);
-    }
+    setChildren(
+        byId('orders'),
+        sorted.map((order) => rows.get(order.id).row),
+    );
 }
 
 // Without the shopper's token: looks that say who looks are counted, and this page looks often.
@@ -129,26 +144,31 @@ async function refreshSale() {
         resumeIfOurs();
     }
     render();
-    return answer.isOk || isMissing;
+    return answer;
 }
 
 async function refreshOrders() {
     const who = shopper();
     if (!who || isMissing) {
         orders = [];
-        return true;
+        return null;
     }
+    ordersAsked += 1;
+    const turn = ordersAsked;
     const answer = await ask('GET', `/v1/orders?sale_id=${encodeURIComponent(id)}`, { token: who.token });
-    if (answer.isOk && shopper()?.user === who.user) {
-        orders = answer.body.data;
-        forgetOldNews();
-    } else if (answer.status === 401) {
-        signOut();
-        wantSignIn('signInAgain');
+    // Somebody else may have signed in since, and news may have overtaken this answer.
+    if (shopper()?.token === who.token && turn > ordersHeard) {
+        ordersHeard = turn;
+        if (answer.isOk) {
+            orders = answer.body.data;
+            forgetOldNews();
+        } else if (answer.status === 401) {
+            signOut();
+            wantSignIn('signInAgain');
+        }
     }
     render();
-    // What is refused was answered all the same.
-    return answer.status !== 0 && answer.status < 500;
+    return answer;
 }
 
 // What was said of an attempt goes when it is not so any more.
@@ -161,12 +181,14 @@ function forgetOldNews() {
     const item = sale?.items.find(({ sku }) => sku === phase.sku);
     const isBack = phase.code === 'sold_out' && phase.quantity === 1 && item && item.availability !== 'sold_out';
     const goesOn = phase.code === 'sale_not_open' && sale?.state === 'open';
-    if (isDecided || isBack || goesOn) {
+    const isWaitedOut = phase.kind === 'slow' && phase.until <= now();
+    if (isDecided || isBack || goesOn || isWaitedOut) {
         phase = null;
     }
 }
 
 function keepOrder(order) {
+    ordersHeard = ordersAsked;
     orders = [order, ...orders.filter((other) => other.id !== order.id)];
     render();
 }
@@ -193,23 +215,27 @@ function resume() {
     }
 }
 
-// Goes on with what was begun if no other tab does; else shows that one does.
+// Goes on with what was begun if no other tab does; else shows that one does. What was given up, the shopper takes up
+// again: by a press, a reload, or by signing in.
 function resumeIfOurs() {
-    const who = shopper();
-    const attempt = who && load(id, who.user);
-    if (driving) {
+    if (!sale || driving) {
         return;
     }
+    const who = shopper();
+    const attempt = who && load(id, who.user);
     if (!attempt) {
-        if (phase?.kind === 'elsewhere') {
+        if (phase?.kind === 'elsewhere' || phase?.kind === 'unknown') {
             phase = null;
             askOrders();
         }
-    } else if (!isOurs(attempt)) {
-        phase = { kind: 'elsewhere', sku: attempt.sku };
-    } else if (phase?.kind !== 'unknown') {
+    } else if (attempt.isParked && !isFresh) {
+        phase = { kind: 'unknown', sku: attempt.sku, quantity: attempt.quantity, isEnd: true };
+    } else if (isOurs(attempt) || attempt.isParked) {
         run(attempt, who);
+    } else {
+        phase = { kind: 'elsewhere', sku: attempt.sku };
     }
+    isFresh = false;
 }
 
 async function run(attempt, who) {
@@ -218,24 +244,29 @@ async function run(attempt, who) {
     }
     if (!sale.items.some(({ sku }) => sku === attempt.sku)) {
         // Kept by somebody else than this page.
-        forget(id, who.user);
+        forget(id, who.user, attempt);
         return;
     }
     const stopping = new AbortController();
     driving = stopping;
-    const keep = () => touch(id, who.user, attempt);
-    const touching = setInterval(keep, TOUCH_MS);
-    keep();
+    attempt.isParked = false;
+    const keepIt = () => keep(id, who.user, attempt);
+    const keeping = setInterval(keepIt, KEEP_MS);
+    keepIt();
     const world = {
         id,
         user: who.user,
         token: who.token,
         sale: () => sale,
         now,
-        keep,
+        keep: keepIt,
+        isStopped: () => stopping.signal.aborted,
         show(next) {
-            phase = { sku: attempt.sku, ...next };
-            render();
+            // Whoever has signed in since sees nothing of it.
+            if (!stopping.signal.aborted) {
+                phase = { sku: attempt.sku, ...next };
+                render();
+            }
         },
         pause: (ms) => pause(ms, stopping.signal),
         letters(image, wasWrong) {
@@ -244,26 +275,45 @@ async function run(attempt, who) {
         },
     };
     world.show({ kind: 'sending' });
-    const end = await drive(attempt, world);
-    clearInterval(touching);
-    driving = null;
-    finish(end, attempt, who);
+    let end;
+    try {
+        end = await drive(attempt, world);
+    } catch (error) {
+        reportError(error);
+        end = { kind: attempt.isOpen ? 'unknown' : 'refused' };
+    }
+    clearInterval(keeping);
+    const isCurrent = driving === stopping;
+    if (isCurrent) {
+        driving = null;
+    }
+    finish(end, attempt, who, isCurrent);
 }
 
-// What became of it. The key is forgotten when that is known, and not before.
-function finish(end, attempt, who) {
-    const isKept = ['unknown', 'signed_out'].includes(end.kind) || (end.kind === 'stopped' && shopper()?.user !== who.user);
-    if (!isKept) {
-        forget(id, who.user);
+// What became of it. The key is forgotten when that is known, and not before. `isCurrent` is not so when another shopper
+// has come since.
+function finish(end, attempt, who, isCurrent) {
+    const isKnown = end.kind === 'reserved' || (!attempt.isOpen && end.kind !== 'signed_out');
+    if (isKnown && (isCurrent || end.kind !== 'stopped')) {
+        forget(id, who.user, attempt);
     }
-    phase = { ...end, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, at: performance.now() };
-    if (end.kind === 'stopped') {
-        phase = null;
-    } else if (end.kind === 'signed_out') {
-        phase = null;
+    if (!isCurrent) {
+        askOrders();
+        return;
+    }
+    const isHidden = end.kind === 'unknown' || (end.kind === 'stopped' && attempt.isOpen);
+    if (isHidden) {
+        attempt.isParked = true;
+        keep(id, who.user, attempt);
+    }
+    const kind = isHidden ? 'unknown' : end.kind;
+    const isNews = kind !== 'stopped' && kind !== 'signed_out';
+    const news = { ...end, kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, at: performance.now() };
+    phase = isNews ? news : null;
+    if (kind === 'signed_out') {
         signOut();
         wantSignIn('signInAgain');
-    } else if (end.kind === 'reserved') {
+    } else if (kind === 'reserved') {
         keepOrder(end.order);
     }
     render();
@@ -290,25 +340,31 @@ function pause(ms, signal) {
     });
 }
 
-// Asks for what happens to an order; the word for what went wrong, or nothing.
-async function change(path, body) {
+// Asks for what happens to an order; the word for what went wrong, or nothing. `missing` is that for what is not there.
+async function change(path, more, missing) {
     const who = shopper();
     if (!who) {
         return 'signInAgain';
     }
-    const answer = await ask('POST', path, { token: who.token, body });
+    const answer = await ask('POST', path, { token: who.token, ...more });
     await refreshOrders();
     askSale();
-    return answer.isOk || answer.code === 'order_not_cancellable' ? '' : 'tryAgain';
+    if (answer.isOk || answer.code === 'order_not_cancellable') {
+        return '';
+    }
+    return { rate_limited: 'tryLater', overloaded: 'tryLater', not_found: missing }[answer.code] ?? 'tryAgain';
 }
 
 const cancel = (order) => change(`/v1/orders/${order}/cancel`);
-const pay = (order) => change('/dev/pay', { order_id: order });
+const pay = (order) => change('/dev/pay', { headers: developmentHeaders(), body: { order_id: order } }, 'wrongLink');
 
 function changedShopper() {
     stop();
+    // What is stopped ends by itself, behind the next shopper's back.
+    driving = null;
     orders = [];
     phase = null;
+    isFresh = true;
     askOrders();
     resumeIfOurs();
     render();
@@ -325,6 +381,7 @@ function salePause() {
     return state === 'open' || state === 'paused' || left < SOON_SECONDS ? SOON_MS : LATER_MS;
 }
 
+show(byId('development'), isDevelopment);
 startLanguage(render);
 startSignIn(changedShopper);
 document.addEventListener('visibilitychange', distrust);

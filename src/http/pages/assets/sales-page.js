@@ -2,7 +2,8 @@
 
 import { ask } from './api.js';
 import { distrust, hear, now } from './clock.js';
-import { byId, element, setAttribute, setText, show } from './dom.js';
+import { isDevelopment } from './development.js';
+import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, moment, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
 import { poll, showConnection } from './poll.js';
@@ -40,7 +41,7 @@ function card(id) {
 
 function render() {
     showConnection();
-    document.title = say('sales');
+    setTitle(say('sales'));
     if (sales === null || now() === null) {
         return;
     }
@@ -52,11 +53,10 @@ function render() {
         }
         cards.get(sale.id).update(sale);
     }
-    const rows = sales.map((sale) => cards.get(sale.id).row);
-    const list = byId('sales');
-    if (rows.length !== list.children.length || rows.some((row, at) => list.children[at] !== row)) {
-        list.replaceChildren(...rows);
-    }
+    setChildren(
+        byId('sales'),
+        sales.map((sale) => cards.get(sale.id).row),
+    );
 }
 
 function sorted(all) {
@@ -68,12 +68,13 @@ function sorted(all) {
 async function refresh() {
     const found = [];
     let more = true;
+    let answer;
     for (let page = 0; page < pages && more; page += 1) {
         const after = found.at(-1)?.id;
         // Without the shopper's token: looks that say who looks are counted, and a page that is left open looks often.
-        const answer = await ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`);
+        answer = await ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`);
         if (!answer.isOk) {
-            return false;
+            return answer;
         }
         found.push(...answer.body.data);
         more = answer.body.has_more;
@@ -87,9 +88,10 @@ async function refresh() {
         show(byId('empty'), true);
     }
     render();
-    return true;
+    return answer;
 }
 
+show(byId('development'), isDevelopment);
 startLanguage(render);
 document.addEventListener('visibilitychange', distrust);
 const again = poll(refresh, () => EVERY_MS, true);

@@ -1,12 +1,12 @@
 // Who the shopper is: whoever the token says that the shop's own sign-in has handed out. It is kept as long as the tab.
 
 import { ask } from './api.js';
+import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './development.js';
 import { byId, setText, show } from './dom.js';
 import { say } from './language.js';
 import { ofTab } from './storage.js';
 
 const KEPT = 'flashsale.token';
-const isDevelopment = document.documentElement.dataset.development === 'yes';
 
 let why = '';
 
@@ -32,6 +32,8 @@ export function shopper() {
 export function showSignIn() {
     const who = shopper();
     show(byId('sign-in'), !who);
+    show(byId('as-anybody'), hasLink());
+    show(byId('no-link'), isDevelopment && !hasLink());
     show(byId('who'), Boolean(who));
     show(byId('sign-out'), Boolean(who));
     setText(byId('who'), who?.user ?? '');
@@ -43,7 +45,7 @@ export function wantSignIn(reason) {
     why = reason;
     showSignIn();
     byId('sign-in').scrollIntoView({ block: 'center' });
-    (isDevelopment ? byId('user') : byId('token')).focus();
+    (hasLink() ? byId('user') : byId('token')).focus();
 }
 
 export function signOut() {
@@ -69,16 +71,19 @@ export function startSignIn(changed) {
         event.preventDefault();
         signIn(byId('token').value.trim());
     });
-    show(byId('as-anybody'), isDevelopment);
     byId('as-anybody').addEventListener('submit', async (event) => {
         event.preventDefault();
-        const answer = await ask('POST', '/dev/token', { body: { user: byId('user').value.trim() } });
+        const body = { user: byId('user').value.trim() };
+        const answer = await ask('POST', '/dev/token', { headers: developmentHeaders(), body });
         if (answer.isOk) {
             signIn(answer.body.token);
-        } else {
-            why = 'notSignedIn';
-            showSignIn();
+            return;
         }
+        why = { invalid_request: 'notSignedIn', not_found: 'wrongLink' }[answer.code] ?? 'noAnswer';
+        if (why === 'wrongLink') {
+            forgetLink();
+        }
+        showSignIn();
     });
     byId('sign-out').addEventListener('click', () => {
         signOut();
@@ -86,5 +91,3 @@ export function startSignIn(changed) {
     });
     showSignIn();
 }
-
-export { isDevelopment };
