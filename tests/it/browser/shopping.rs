@@ -14,8 +14,20 @@ const ORDER: &str = "#orders .order .pill";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     let app = development().await;
-    let id = app.load_sale(&sale_with(&json!({"name": "Autumn launch"}))).await;
-    let window = Window::open(&app).await;
+    let items = json!([
+        {"sku": "phone", "name": "Aurora headphones, midnight blue", "price_minor": 49_900, "currency": "EUR",
+         "stock": 10, "per_user_limit": 5},
+        {"sku": "camera", "name": "Field camera, 35 mm", "price_minor": 89_000, "currency": "EUR", "stock": 1,
+         "per_user_limit": 1},
+    ]);
+    let id = app
+        .load_sale(&sale_with(&json!({"name": "Autumn launch", "items": items})))
+        .await;
+    let tall = Look {
+        height: 1110,
+        ..Look::default()
+    };
+    let window = Window::with(&app, tall).await;
     window.goto("/").await;
     window.sees("#sales", "Autumn launch").await;
     window.click("#sales a").await;
@@ -102,7 +114,7 @@ async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_too_often_sees_how_long_to_wait_and_then_gets_it() {
     let app = development().await;
-    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 8000}});
+    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 6000}});
     let id = app.load_sale(&sale_with(&rate)).await;
     let window = Window::open(&app).await.expect(&["429"]);
     window.goto_sale(&id).await;
@@ -164,6 +176,7 @@ async fn a_telephone_and_a_keyboard_are_enough() {
     };
     let window = Window::with(&app, telephone).await;
     window.goto_sale(&id).await;
+    window.open_link().await;
     // Tab by tab: past the link to the content, the heading and the languages.
     window.fill("#user", "ada").await;
     window.press(Key::Enter).await;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Browsers at once; each of them wants a processor.
-static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(2)));
+/// Browsers at once. Each wants a processor while it starts, and mostly waits after that.
+static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(3)));
 
 const MISSING: &str = "the browser tests need Chromium and its driver: \
     apt-get install --no-install-recommends chromium chromium-driver";
@@ -162,12 +162,17 @@ impl Window {
         self.sees("#countdown .part", "").await;
     }
 
+    /// Opens the link of development mode, on the page that is open.
+    pub async fn open_link(&self) {
+        let link = format!("location.hash = 'development={}'", development_key());
+        self.run(&link, &[]).await;
+        self.sees("#as-anybody", "").await;
+    }
+
     /// Signs in as somebody, in development mode, with the link that was printed if it was not opened yet.
     pub async fn sign_in(&self, user: &str) {
         if self.text("#as-anybody").await.is_none() {
-            let link = format!("location.hash = 'development={}'", development_key());
-            self.run(&link, &[]).await;
-            self.sees("#as-anybody", "").await;
+            self.open_link().await;
         }
         self.fill("#user", user).await;
         self.click("#as-anybody button").await;
@@ -250,7 +255,8 @@ impl Window {
         kept.as_str().map(|kept| serde_json::from_str(kept).unwrap())
     }
 
-    /// Writes what is seen into `docs/screenshots`, where `SCREENSHOTS` asks for it.
+    /// Writes what is seen into `docs/screenshots`, where `SCREENSHOTS` asks for it; the other language's name wants a
+    /// Chinese font, such as that of Debian's `fonts-wqy-microhei`.
     pub async fn picture(&self, name: &str) {
         if std::env::var_os("SCREENSHOTS").is_none() {
             return;

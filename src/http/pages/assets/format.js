@@ -12,9 +12,11 @@ export function money(minor, currency) {
     }
 }
 
-export function moment(time) {
-    return new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(time));
-}
+const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'short' });
+
+export const moment = (time) => moments().format(new Date(time));
+
+export const span = (from, to) => moments().formatRange(new Date(from), new Date(to));
 
 const two = (number) => String(number).padStart(2, '0');
 

@@ -7,7 +7,7 @@ import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { countdownParts, moment, secondsLeft } from './format.js';
+import { countdownParts, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
@@ -94,7 +94,7 @@ function renderHead(state) {
     if (until !== null && now() !== null) {
         renderCountdown(secondsLeft(until, now()));
     }
-    setText(byId('when'), `${moment(sale.starts_at)} – ${moment(sale.ends_at)}`);
+    setText(byId('when'), span(sale.starts_at, sale.ends_at));
 }
 
 function renderCountdown(seconds) {
