@@ -124,6 +124,7 @@ impl Window {
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--no-first-run",
+            "--hide-scrollbars",
             "--no-proxy-server",
             // Whatever asks for another host is told that there is none.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -196,8 +197,20 @@ impl Window {
 
     /// Waits until that text is shown there.
     pub async fn sees(&self, selector: &str, text: &str) {
+        self.waits_to_see(selector, text, async || {}).await;
+    }
+
+    /// The same for what the page finds out when it looks again, which it is told to do all the time.
+    pub async fn finds(&self, selector: &str, text: &str) {
+        let look_again = "document.dispatchEvent(new Event('visibilitychange'))";
+        self.waits_to_see(selector, text, async || _ = self.run(look_again, &[]).await)
+            .await;
+    }
+
+    async fn waits_to_see(&self, selector: &str, text: &str, meanwhile: impl AsyncFn()) {
         let seen = tokio::time::timeout(PATIENCE, async {
             while !self.text(selector).await.is_some_and(|found| found.contains(text)) {
+                meanwhile().await;
                 poll::pass(Duration::from_millis(20)).await;
             }
         });
@@ -229,12 +242,6 @@ impl Window {
         element.send_keys(text).await.unwrap();
     }
 
-    /// Has the page look at once whether something has changed, as it does when somebody comes back to it.
-    pub async fn look_again(&self) {
-        self.run("document.dispatchEvent(new Event('visibilitychange'))", &[])
-            .await;
-    }
-
     /// Presses a key, wherever the focus is.
     pub async fn press(&self, key: Key) {
         let chain = self.driver().action_chain().send_keys(key);
@@ -261,6 +268,7 @@ impl Window {
         if std::env::var_os("SCREENSHOTS").is_none() {
             return;
         }
+        self.run("scrollTo(0, 0)", &[]).await;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/screenshots");
         std::fs::create_dir_all(&folder).unwrap();
         self.driver().screenshot(&folder.join(name)).await.unwrap();
