@@ -60,11 +60,13 @@ async fn posed(window: &Window) -> Value {
         let answered = events
             .iter()
             .filter(|event| event["method"] == "Network.responseReceived");
-        let of_challenge = answered.filter(|event| {
+        let mut of_challenge = answered.filter(|event| {
             let url = event["params"]["response"]["url"].as_str().unwrap_or_default();
             url.ends_with("/v1/challenges")
         });
-        request = of_challenge.last().map(|event| event["params"]["requestId"].clone());
+        request = of_challenge
+            .next_back()
+            .map(|event| event["params"]["requestId"].clone());
         request.is_some()
     })
     .await;
