@@ -10,6 +10,8 @@
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
 -- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
 -- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[5] {sale:shard}:transfers   hash    transfers on their way by id; only for units that come back to the shard
+--                                          that sent them: what is not written down there has never left
 -- ARGV[1] id         the transfer's id, 36 bytes
 -- ARGV[2] units      1..1000000000
 -- ARGV[3] lender     the number of the shard that sent them
@@ -22,7 +24,7 @@
 -- ARGV[7] now_ms     absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
---         {'FENCED'}   the lender has been rebuilt since; the units are its own
+--         {'FENCED'}   the lender has been rebuilt since, or has forgotten that they left; the units are its own
 --         {'STALE'}    this shard has been rebuilt since; look at the lender again
 --         {'MOVED'}    this is not that server; look at the lender again
 --         {'STOPPED'}  this shard has no permit
@@ -30,7 +32,7 @@
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
-local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local item_key, shard_key, fences_key, applied_key, transfers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, added, lender = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local epoch, own_epoch, server, now = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0
@@ -49,6 +51,8 @@ elseif fence and epoch < tonumber(fence) then
   return { 'FENCED' }
 elseif unpack('>I6', shard, 37) ~= own_epoch then
   return { 'STALE' }
+elseif transfers_key and redis.call('HEXISTS', transfers_key, id) == 0 then
+  return { 'FENCED' }
 end
 if server ~= '' then
   local info = redis.call('INFO', 'replication')

@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod alerts;
 pub mod challenges;
+pub mod development;
 pub mod docs;
 pub mod extract;
 pub mod file;
@@ -11,6 +12,7 @@ pub mod gateway;
 pub mod health;
 pub mod openapi;
 pub mod orders;
+pub mod pages;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
@@ -28,6 +30,7 @@ use crate::flow::App;
 use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
+use actix_web::Route;
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use extract::Tokens;
@@ -79,6 +82,8 @@ pub struct Shared {
     pub followers: Arc<waiting_room::Followers>,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
+    /// What development mode needs, where it is on.
+    pub development: Option<development::Development>,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
 }
@@ -225,12 +230,34 @@ macro_rules! resource {
     }};
 }
 
-/// The table of routes: under a scope, each path with its methods and what answers them. HEAD goes with GET, but not with a
-/// stream.
+/// Why a route is not in the document, if it is not.
+macro_rules! left_out {
+    (documented) => { None };
+    ($reason:literal) => { Some($reason) };
+}
+
+/// A route as the table has it.
+pub struct Served {
+    /// Its path.
+    pub path: &'static str,
+    /// The method that it is asked by.
+    pub method: &'static str,
+    /// Why it is not in the document, if it is not.
+    pub left_out: Option<&'static str>,
+}
+
+/// The table of routes: under a scope, whether they are documented or why they are not, and each path with its methods and
+/// what answers them. HEAD goes with GET, but not with a stream.
 macro_rules! routes {
-    ($($scope:ident $prefix:literal { $($path:literal: $($method:ident $handler:path),+;)+ })+) => {
-        /// Every route: its path, and the method that it is asked by.
-        pub const ROUTES: &[(&str, &str)] = &[$($($((concat!($prefix, $path), method!(name $method)),)+)+)+];
+    ($($scope:ident $prefix:literal $documented:tt { $($path:literal: $($method:ident $handler:path),+;)+ })+) => {
+        /// Every route.
+        pub const ROUTES: &[Served] = &[$($($(
+            Served {
+                path: concat!($prefix, $path),
+                method: method!(name $method),
+                left_out: left_out!($documented),
+            },
+        )+)+)+];
 
         $(fn $scope(config: &mut ServiceConfig) {
             config$(.service(resource!($path, $($method $handler),+)))+;
@@ -239,7 +266,16 @@ macro_rules! routes {
 }
 
 routes! {
-    for_machines "" {
+    for_people "" "pages, and what they are made of: no API" {
+        "/": get pages::sales;
+        "/sales/{id}": get pages::sale;
+        "/assets/{name}": get pages::asset;
+    }
+    for_development "/dev" "only in development mode: the shop's login and its payment provider, played" {
+        "/token": post development::token;
+        "/pay": post development::pay;
+    }
+    for_machines "" documented {
         "/healthz": get health::healthz;
         "/readyz": get health::readyz;
         "/metrics": get health::metrics;
@@ -248,7 +284,7 @@ routes! {
         "/docs/reference.css": get docs::style;
         "/v1/webhooks/payments": post webhooks::payments;
     }
-    for_operators "/v1/admin" {
+    for_operators "/v1/admin" documented {
         "/sales": get admin::list_sales, post admin::create_sale;
         "/sales/{id}": get admin::show_sale;
         "/sales/{id}/preload": post admin::preload;
@@ -268,7 +304,7 @@ routes! {
         "/bans/lift": post admin::lift_ban;
         "/guards": get admin::show_guards, patch admin::change_guards;
     }
-    for_shoppers "/v1" {
+    for_shoppers "/v1" documented {
         "/sales": get sales::list;
         "/sales/{id}": get sales::show;
         "/sales/{id}/orders": post orders::purchase;
@@ -282,14 +318,28 @@ routes! {
     }
 }
 
-/// Registers every route.
-pub fn configure(config: &mut ServiceConfig) {
-    let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
+/// Every route; those of development mode only where that is on.
+pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
+    move |config| {
+        if is_development {
+            let scope = web::scope("/dev").wrap(from_fn(development::only_with_key));
+            config.service(scope.configure(for_development).default_service(nowhere()));
+        }
+        configure(config);
+    }
+}
+
+fn nowhere() -> Route {
+    web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })
+}
+
+fn configure(config: &mut ServiceConfig) {
     let operators = web::scope("/v1/admin").configure(for_operators);
     let shoppers = web::scope("/v1")
         .wrap(from_fn(gateway::gateway))
         .configure(for_shoppers);
     config
+        .configure(for_people)
         .configure(for_machines)
         .service(operators.default_service(nowhere()))
         .service(shoppers.default_service(nowhere()))

@@ -8,10 +8,11 @@ use crate::flow::inspect::Inspection;
 use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
+use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, Shared, Weather, configure};
+use crate::http::{Api, Shared, Weather, routes};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::scheduler::{Keeper, Scheduler};
@@ -235,8 +236,15 @@ async fn serve_http(
         trusted_proxies: config.trusted_proxies.clone(),
         followers: Arc::default(),
         ending: stop.clone(),
+        development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         weather: Weather::default(),
     });
+    let is_development = config.development;
+    if is_development {
+        tracing::warn!(
+            "development mode: whoever has the link that was printed signs in as anybody and pays with nothing"
+        );
+    }
     let redis_url = config.redis_url.clone();
     let server = HttpServer::new(move || {
         let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
@@ -252,7 +260,7 @@ async fn serve_http(
                     })
                 }
             })
-            .configure(configure)
+            .configure(routes(is_development))
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })

@@ -10,9 +10,16 @@ use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 use std::sync::LazyLock;
 
-static PAGE: LazyLock<File> = LazyLock::new(|| File::new(render(&REFERENCE).into_string(), "text/html; charset=utf-8"));
+/// What the page may load and do: show itself in its own style.
+const POLICY: &str =
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+static PAGE: LazyLock<File> = LazyLock::new(|| {
+    let text = render(&REFERENCE).into_string();
+    File::new(text, "text/html; charset=utf-8", POLICY)
+});
 static STYLE: LazyLock<File> =
-    LazyLock::new(|| File::new(include_str!("docs/reference.css"), "text/css; charset=utf-8"));
+    LazyLock::new(|| File::new(include_str!("docs/reference.css"), "text/css; charset=utf-8", POLICY));
 
 /// How deep members of members are told.
 const DEPTH_MAX: usize = 4;

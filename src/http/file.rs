@@ -1,5 +1,5 @@
-//! Files that are part of the program and the same for everybody: each has a tag, by which a client asks whether its copy
-//! is still good.
+//! Files that are part of the program and the same for everybody: what browsers are given. Each has a tag, by which a client
+//! asks whether its copy is still good, and says what a browser may do with it.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
@@ -7,32 +7,30 @@ use actix_web::http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
-
-/// What a page may load and do: show itself in its own style.
-const POLICY: &str =
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file as it is served.
 pub struct File {
     text: Bytes,
     kind: &'static str,
+    policy: &'static str,
     tag: EntityTag,
 }
 
 impl File {
-    /// A file with this content and content type.
+    /// A file with this content and content type, and what a page of it may load and do.
     #[must_use]
-    pub fn new(text: impl Into<Bytes>, kind: &'static str) -> Self {
+    pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: &'static str) -> Self {
         let text = text.into();
         // Half of the digest tells versions apart.
         let tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(&text)[..16]);
         Self {
             text,
             kind,
+            policy,
             tag: EntityTag::new_strong(tag),
         }
     }
@@ -45,22 +43,29 @@ impl File {
             Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
             Err(_) => false,
         };
-        let mut answer = HttpResponse::build(if is_known {
-            StatusCode::NOT_MODIFIED
+        if is_known {
+            self.head(StatusCode::NOT_MODIFIED).finish()
         } else {
-            StatusCode::OK
-        });
+            self.answer_as(StatusCode::OK)
+        }
+    }
+
+    /// Answers with it and this status, whatever the client has.
+    #[must_use]
+    pub fn answer_as(&self, status: StatusCode) -> HttpResponse {
+        self.head(status).content_type(self.kind).body(self.text.clone())
+    }
+
+    fn head(&self, status: StatusCode) -> HttpResponseBuilder {
+        let mut answer = HttpResponse::build(status);
         answer
             .insert_header(ETag(self.tag.clone()))
-            // Kept, but asked about each time: another version of the program has another one.
+            // Kept, but asked about each time: files of two versions do not work together.
             .insert_header((CACHE_CONTROL, "no-cache"))
-            .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+            .insert_header((CONTENT_SECURITY_POLICY, self.policy))
             .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            // A sale's address is nobody's business; those of orders are in no address.
             .insert_header((REFERRER_POLICY, "no-referrer"));
-        if is_known {
-            answer.finish()
-        } else {
-            answer.content_type(self.kind).body(self.text.clone())
-        }
+        answer
     }
 }

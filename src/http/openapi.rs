@@ -38,7 +38,11 @@ pub static REFERENCE: LazyLock<Reference> = LazyLock::new(|| {
     }
 });
 
-static FILE: LazyLock<File> = LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json"));
+/// It is no page: who opens it sees its text.
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+static FILE: LazyLock<File> =
+    LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json", POLICY));
 
 /// `GET /openapi.json`
 pub async fn document(request: HttpRequest) -> HttpResponse {

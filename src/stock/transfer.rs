@@ -61,6 +61,15 @@ impl Transfer {
             server: None,
         })
     }
+
+    /// The shard of the sale that gets these units, if they arrive: what the ledger gives back, its lender.
+    #[must_use]
+    pub const fn arrives_at(&self, lender: u16) -> u16 {
+        match self.to {
+            Destination::Shard(to) => to,
+            Destination::Ledger => lender,
+        }
+    }
 }
 
 /// What a lender says.
@@ -145,6 +154,9 @@ impl Stock {
             .key(to.shard())
             .key(to.fences())
             .key(to.applied());
+        if lender == to.shard {
+            call.key(to.transfers());
+        }
         call.arg(transfer.id.to_string())
             .arg(transfer.units)
             .arg(lender)
@@ -152,7 +164,7 @@ impl Stock {
             .arg(transfer.to_epoch)
             .arg(transfer.server.as_deref().unwrap_or_default());
         match outcome(self.run(&call).await?)?.0.as_str() {
-            // What is fenced off is the lender's own again, which has forgotten the transfer.
+            // What is fenced off is the lender's own, which has forgotten the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "MOVED" => Err(Fault::Unavailable(

@@ -14,6 +14,7 @@ mod hostile;
 mod nothing;
 mod openapi;
 mod orders;
+mod pages;
 mod payments;
 mod purchase;
 mod sales;

@@ -1,0 +1,111 @@
+//! The shopper's pages: files that are part of the program and the same for everybody. What is on a page, its scripts
+//! ask of the API, so a page costs neither Redis nor Postgres anything.
+
+use super::Api;
+use super::file::File;
+use super::problem::Problem;
+use crate::domain::ids::SaleId;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// What a page may load and do: its own files, its own API, and captchas, which come as `data:`. Its forms are sent by its
+/// scripts alone, and no text becomes markup or code: `proof` is the policy under which it starts its one worker.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types proof";
+
+macro_rules! assets {
+    ($($name:literal)*) => {
+        /// The files of `pages/assets`, by name.
+        const ASSETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("pages/assets/", $name)))),*];
+    };
+}
+
+assets! {
+    "api.js"
+    "attempt-store.js"
+    "attempt.js"
+    "base.css"
+    "captcha.js"
+    "clock.js"
+    "development.js"
+    "dom.js"
+    "format.js"
+    "icon.svg"
+    "item-card.js"
+    "language.js"
+    "order-row.js"
+    "poll.js"
+    "proof-worker.js"
+    "proof.js"
+    "sale-page.js"
+    "sale-state.js"
+    "sales-page.js"
+    "shop.css"
+    "sign-in.js"
+    "storage.js"
+    "words.js"
+}
+
+/// The pages, as they are without development mode.
+const SALES_PAGE: &str = include_str!("pages/sales.html");
+const SALE_PAGE: &str = include_str!("pages/sale.html");
+/// Where a page says whether development mode is on, and what it says then.
+const PRODUCTION: &str = "data-development=\"no\"";
+const DEVELOPMENT: &str = "data-development=\"yes\"";
+
+fn page(text: &str, is_development: bool) -> File {
+    let text = if is_development {
+        text.replacen(PRODUCTION, DEVELOPMENT, 1)
+    } else {
+        text.to_owned()
+    };
+    File::new(text, "text/html; charset=utf-8", POLICY)
+}
+
+static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+    let file = |(name, text): &(&'static str, &'static str)| {
+        let kind = match name.rsplit('.').next() {
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "application/octet-stream",
+        };
+        (*name, File::new(*text, kind, POLICY))
+    };
+    ASSETS.iter().map(file).collect()
+});
+
+/// The two pages, without development mode and with it.
+static PAGES: LazyLock<[[File; 2]; 2]> = LazyLock::new(|| {
+    [SALES_PAGE, SALE_PAGE].map(|text| [false, true].map(|is_development| page(text, is_development)))
+});
+
+/// `GET /`
+pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+    PAGES[0][usize::from(api.development.is_some())].answer(&request)
+}
+
+/// `GET /sales/{id}`: the page is the same for every sale, and says itself when there is no such one. What cannot be a
+/// sale's id is none.
+pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+    let page = &PAGES[1][usize::from(api.development.is_some())];
+    if request.match_info().query("id").parse::<SaleId>().is_ok() {
+        page.answer(&request)
+    } else {
+        page.answer_as(StatusCode::NOT_FOUND)
+    }
+}
+
+/// `GET /assets/{name}`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let file = FILES.get(request.match_info().query("name"));
+    let file = file.ok_or_else(|| Problem::not_found("such file"))?;
+    Ok(file.answer(&request))
+}
