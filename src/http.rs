@@ -6,6 +6,7 @@ pub mod alerts;
 pub mod challenges;
 pub mod development;
 pub mod docs;
+mod explain;
 pub mod extract;
 pub mod file;
 pub mod gateway;
@@ -232,8 +233,12 @@ macro_rules! resource {
 
 /// Why a route is not in the document, if it is not.
 macro_rules! left_out {
-    (documented) => { None };
-    ($reason:literal) => { Some($reason) };
+    (documented) => {
+        None
+    };
+    ($reason:literal) => {
+        Some($reason)
+    };
 }
 
 /// A route as the table has it.

@@ -97,6 +97,14 @@ impl SaleGuards {
             _ => Map::new(),
         };
         for (name, value) in said {
+            let range = self.ranges().into_iter().find(|(ranged, ..)| *ranged == name);
+            if let Some((_, _, low, high)) = range
+                && !value
+                    .as_u64()
+                    .is_some_and(|value| (u64::from(low)..=u64::from(high)).contains(&value))
+            {
+                return Err(WrongGuards(format!("{name} must be {low} to {high}, not {value}")));
+            }
             // By itself, so that what is wrong has a name.
             let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
             serde_json::from_value::<Self>(alone).map_err(|error| WrongGuards(format!("{name}: {error}")))?;
@@ -108,15 +116,20 @@ impl SaleGuards {
         Ok(guards)
     }
 
-    fn check(&self) -> Result<(), WrongGuards> {
-        let ranges = [
+    /// Each number with its name and its bounds.
+    const fn ranges(&self) -> [(&'static str, u32, u32, u32); 5] {
+        [
             ("proof_cost", self.proof_cost, 1, PROOF_COST_MAX),
             ("holds_max", self.holds_max, 0, HOLDS_MAX),
             ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
             ("admissions_per_second", self.admissions_per_second, 1, ADMISSIONS_MAX),
             ("admission_seconds", self.admission_seconds, ADMISSION_SECONDS_MIN, DAY),
-        ];
-        if let Some((name, value, low, high)) = ranges
+        ]
+    }
+
+    fn check(&self) -> Result<(), WrongGuards> {
+        if let Some((name, value, low, high)) = self
+            .ranges()
             .into_iter()
             .find(|(_, value, low, high)| value < low || value > high)
         {

@@ -1,9 +1,10 @@
 //! What operators do.
 
 use super::Api;
-use super::extract::{Json, Key, Operator, OrderPath, SalePath};
+use super::explain::parse_value;
+use super::extract::{Json, Key, Operator, OrderPath, Query, SalePath};
 use super::problem::{Code, Problem};
-use super::views::{AdminSale, Page, PageQuery};
+use super::views::{AdminSale, Page, PageQuery, PageSize};
 use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
 use crate::domain::ids::{SaleId, Sku, UserId};
@@ -16,11 +17,11 @@ use crate::flow::restock::RestockOutcome;
 use crate::flow::transition::TransitionOutcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
-use actix_web::web::{Data, Query};
+use actix_web::web::Data;
 use chrono::{DateTime, Datelike as _, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 async fn view(api: &Api, sale: Sale) -> AdminSale {
@@ -55,13 +56,8 @@ pub async fn create_sale(
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn list_sales(
-    api: Data<Api>,
-    _: Operator,
-    page: Result<Query<PageQuery>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
-    let limit = page.limit();
+pub async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
+    let limit = page.limit.get();
     let after = page.starting_after;
     let sales = api
         .for_others(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await })
@@ -327,6 +323,12 @@ pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Pr
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
 
+/// The body of a change of the guards, as it came: what is null in it is there, too.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(with = "GuardChanges")]
+pub struct GuardPatch(Map<String, Value>);
+
 /// `PATCH /v1/admin/guards`: sets what the body has, and unsets what is null there (RFC 7396).
 ///
 /// # Errors
@@ -334,11 +336,11 @@ pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Pr
 pub async fn change_guards(
     api: Data<Api>,
     _: Operator,
-    Json(changes): Json<serde_json::Map<String, serde_json::Value>>,
+    Json(GuardPatch(changes)): Json<GuardPatch>,
 ) -> Result<HttpResponse, Problem> {
     let configured = api.guards;
     let is_right = move |settings| {
-        let changes: GuardChanges = serde_json::from_value(settings).map_err(|wrong| wrong.to_string())?;
+        let changes: GuardChanges = parse_value(settings)?;
         configured.with(&changes).check().map_err(|wrong| wrong.to_string())?;
         Ok(changes)
     };
@@ -351,10 +353,11 @@ pub async fn change_guards(
 
 /// Which alerts are asked for.
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AlertsQuery {
-    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
-    #[schemars(range(max = u32::MAX))]
-    limit: Option<u32>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
     /// Only those before the one with this id: the list begins with the newest.
     #[schemars(range(min = i64::MIN, max = i64::MAX))]
     starting_after: Option<i64>,
@@ -367,10 +370,9 @@ pub struct AlertsQuery {
 pub async fn list_alerts(
     api: Data<Api>,
     _: Operator,
-    query: Result<Query<AlertsQuery>, actix_web::Error>,
+    Query(query): Query<AlertsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
-    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let limit = query.limit.get();
     let before = query.starting_after;
     let alerts = api
         .for_others(move |app| async move {
@@ -472,10 +474,11 @@ pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -
 
 /// Which bans are asked for.
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BansQuery {
-    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
-    #[schemars(range(max = u32::MAX))]
-    limit: Option<u32>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
     /// Only those after this account.
     #[schemars(with = "Option<UserId>")]
     starting_after: Option<String>,
@@ -485,13 +488,8 @@ pub struct BansQuery {
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn list_bans(
-    api: Data<Api>,
-    _: Operator,
-    query: Result<Query<BansQuery>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
-    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
+    let limit = query.limit.get();
     let after = query.starting_after.as_deref().map(user).transpose()?;
     let bans = api
         .for_others(move |app| async move {
@@ -512,13 +510,14 @@ const LISTED: [PaymentOutcome; 4] = [
 
 /// Which payments are asked for.
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PaymentsQuery {
     /// What became of them; `refund_due` if it is left out.
     #[schemars(extend("enum" = LISTED))]
     outcome: Option<String>,
-    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
-    #[schemars(range(max = u32::MAX))]
-    limit: Option<u32>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
 }
 
 /// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
@@ -528,14 +527,13 @@ pub struct PaymentsQuery {
 pub async fn list_payments(
     api: Data<Api>,
     _: Operator,
-    query: Result<Query<PaymentsQuery>, actix_web::Error>,
+    Query(query): Query<PaymentsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
     let wanted = query.outcome.as_deref().unwrap_or("refund_due");
     let outcome = LISTED.into_iter().find(|outcome| outcome.as_str() == wanted);
     let outcome = outcome
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
-    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let limit = query.limit.get();
     let payments = api
         .for_others(move |app| async move { flow::pay::list(&app, outcome, limit + 1).await })
         .await?;

@@ -19,6 +19,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse, ResponseError};
 use chrono::Utc;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
@@ -70,9 +71,10 @@ pub async fn only_with_key<B: MessageBody + 'static>(
 }
 
 /// Who wants to be whom.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
+    #[schemars(with = "UserId")]
     user: String,
 }
 
@@ -99,9 +101,10 @@ fn of(api: &Api) -> Result<&Development, Problem> {
 }
 
 /// What is paid for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PayBody {
+    #[schemars(with = "OrderId")]
     order_id: String,
 }
 

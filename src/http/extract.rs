@@ -1,6 +1,7 @@
 //! What requests carry, parsed before anything is done: who asks, under which key, with which body.
 
 use super::Api;
+use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use actix_web::dev::Payload;
@@ -12,6 +13,7 @@ use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use moka::sync::Cache;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
@@ -66,6 +68,9 @@ pub struct Body(pub Bytes);
 
 /// A JSON body.
 pub struct Json<T>(pub T);
+
+/// The query.
+pub struct Query<T>(pub T);
 
 /// How shoppers' tokens are checked: HS256 and nothing else, not expired, with a subject. Whoever buys sends his token with
 /// each request, so those that were found good are remembered, as long as they last.
@@ -301,7 +306,7 @@ async fn read(mut payload: Payload) -> Result<Bytes, Problem> {
     Ok(body.freeze())
 }
 
-impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Json<T> {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
@@ -318,12 +323,12 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     }
 }
 
-/// A JSON text as a value; the detail says what is wrong where.
-///
-/// # Errors
-/// `invalid_request`.
-pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("the body: {error}")))
+impl<T: DeserializeOwned + JsonSchema> FromRequest for Query<T> {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(parse_query(request.query_string()).map(Self))
+    }
 }
 
 #[cfg(test)]

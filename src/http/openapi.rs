@@ -7,7 +7,7 @@ mod guide;
 mod machines;
 mod operation;
 mod operators;
-mod schemas;
+pub(super) mod schemas;
 mod shoppers;
 
 use super::file::File;
@@ -41,8 +41,7 @@ pub static REFERENCE: LazyLock<Reference> = LazyLock::new(|| {
 /// It is no page: who opens it sees its text.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-static FILE: LazyLock<File> =
-    LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json", POLICY));
+static FILE: LazyLock<File> = LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json", POLICY));
 
 /// `GET /openapi.json`
 pub async fn document(request: HttpRequest) -> HttpResponse {

@@ -1,7 +1,7 @@
 //! Orders, as their owners see them.
 
 use super::Api;
-use super::extract::{Json, Key, OrderPath, SalePath, Shopper, Shown};
+use super::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
 use super::gateway;
 use super::problem::{Code, Problem};
 use super::views::Page;
@@ -19,7 +19,7 @@ use crate::guard::challenge;
 use crate::metrics::Outcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
-use actix_web::web::{Data, Query};
+use actix_web::web::Data;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -286,10 +286,11 @@ pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPa
 
 /// Which orders are asked for.
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ListQuery {
     /// Which sale's orders.
-    #[schemars(with = "SaleId", required)]
-    sale_id: Option<String>,
+    #[schemars(with = "SaleId")]
+    sale_id: String,
 }
 
 /// `GET /v1/orders?sale_id=…`
@@ -299,17 +300,10 @@ pub struct ListQuery {
 pub async fn list(
     api: Data<Api>,
     Shopper(user): Shopper,
-    query: Result<Query<ListQuery>, actix_web::Error>,
+    Query(query): Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let query = query
-        .map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?
-        .into_inner();
-    let sale = query
-        .sale_id
-        .ok_or_else(|| Problem::invalid("sale_id: say which sale's orders"))?;
-    let sale: SaleId = sale
-        .parse()
-        .map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+    let sale = query.sale_id.parse::<SaleId>();
+    let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
     let orders = api
         .for_shopper(|app| async move { flow::order::list_orders(&app, sale, &user).await })
         .await?;

@@ -1,27 +1,22 @@
 //! Sales, as shoppers see them. No token is needed.
 
 use super::Api;
-use super::extract::{Browser, SalePath, Shopper};
+use super::extract::{Browser, Query, SalePath, Shopper};
 use super::problem::Problem;
 use super::views::{Page, PageQuery, PublicSale};
 use crate::flow::browse::looked;
 use crate::flow::stats::{glance, glances};
 use actix_web::HttpResponse;
-use actix_web::web::{Data, Query};
+use actix_web::web::Data;
 use std::sync::Arc;
 
 /// `GET /v1/sales`
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn list(
-    api: Data<Api>,
-    looks: Browser,
-    page: Result<Query<PageQuery>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
+pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     counted(&api, looks);
-    let page = page.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
-    let limit = page.limit();
+    let limit = page.limit.get();
     let after = page.starting_after;
     let found = api
         .for_shopper(move |app| async move { glances(&app, limit + 1, after).await })

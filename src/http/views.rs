@@ -6,8 +6,9 @@ use crate::domain::sale_guards::ChallengeKind;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::stats::Glance;
 use chrono::{DateTime, Utc};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A page of a list.
@@ -20,22 +21,60 @@ pub struct Page<T> {
     pub has_more: bool,
 }
 
-/// Which page is asked for.
-#[derive(Deserialize, JsonSchema)]
-pub struct PageQuery {
-    /// At most so many; what is beyond 1 to 100 is taken as the nearest of these.
-    #[schemars(range(max = u32::MAX))]
-    pub limit: Option<u32>,
-    /// Only those after the one with this id.
-    pub starting_after: Option<SaleId>,
+/// The most that a page has, and what it has if nothing is said.
+const PAGE_MAX: u32 = 100;
+
+/// How many are asked for on a page.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(try_from = "u32")]
+pub struct PageSize(u32);
+
+impl PageSize {
+    /// How many that is.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
 }
 
-impl PageQuery {
-    /// How many to return.
-    #[must_use]
-    pub fn limit(&self) -> usize {
-        self.limit.map_or(100, |limit| limit.clamp(1, 100) as usize)
+impl Default for PageSize {
+    fn default() -> Self {
+        Self(PAGE_MAX)
     }
+}
+
+impl TryFrom<u32> for PageSize {
+    type Error = String;
+    fn try_from(size: u32) -> Result<Self, String> {
+        if (1..=PAGE_MAX).contains(&size) {
+            Ok(Self(size))
+        } else {
+            Err(format!("a page has 1 to {PAGE_MAX}"))
+        }
+    }
+}
+
+impl JsonSchema for PageSize {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "PageSize".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
+    }
+}
+
+/// Which page is asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PageQuery {
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    pub limit: PageSize,
+    /// Only those after the one with this id.
+    pub starting_after: Option<SaleId>,
 }
 
 impl<T> Page<T> {

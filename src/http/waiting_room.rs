@@ -1,7 +1,7 @@
 //! The waiting room: a shopper asks how he stands, or is told whenever that changes.
 
 use super::Api;
-use super::extract::{Json, SalePath, Shopper};
+use super::extract::{Json, Query, SalePath, Shopper};
 use super::gateway;
 use super::problem::{Code, Problem};
 use crate::domain::guard::Layer;
@@ -13,7 +13,7 @@ use crate::flow::stats::glance;
 use crate::flow::waiting_room::{WaitOutcome, wait};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CacheControl, CacheDirective};
-use actix_web::web::{Bytes, Data, Query};
+use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, Utc};
 use futures_util::stream::unfold;
 use schemars::JsonSchema;
@@ -125,10 +125,9 @@ pub async fn follow(
     api: Data<Api>,
     Shopper(user): Shopper,
     SalePath(sale): SalePath,
-    asking: Result<Query<Asking>, actix_web::Error>,
+    Query(asking): Query<Asking>,
 ) -> Result<HttpResponse, Problem> {
-    let asking = asking.map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?;
-    let ticket = asking.into_inner().ticket;
+    let ticket = asking.ticket;
     let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
     let Some(seat) = api.followers.take(sale, &user) else {
         return Err(Problem::wait(

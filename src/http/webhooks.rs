@@ -1,7 +1,8 @@
 //! The payment provider's webhook, signed as in Standard Webhooks.
 
 use super::Api;
-use super::extract::{Body, parse_json};
+use super::explain::parse_json;
+use super::extract::Body;
 use super::problem::{Code, Problem};
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;

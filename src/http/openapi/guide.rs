@@ -49,7 +49,7 @@ pub fn chapters() -> Vec<Chapter> {
             "Pages of lists",
             texts(&[
                 "A list has `data` and `has_more`. For what follows, ask again with `starting_after` and the id of the \
-                 last one.",
+                 last one. A parameter that a route does not name here, where it takes any, is refused.",
             ]),
         ),
         (

@@ -132,7 +132,7 @@ async fn a_ban_that_cannot_be_is_refused() {
             json!({"user": "u", "reason": "r", "until": "+10000-01-01T00:00:00Z"}),
             "until",
         ),
-        (json!({"user": "u", "reason": "r", "until": "tomorrow"}), "body"),
+        (json!({"user": "u", "reason": "r", "until": "tomorrow"}), "until"),
         (json!({"user": "u", "reason": "r", "ends": 1}), "ends"),
     ] {
         let answer = ban(&app, &body).await.no(400, "invalid_request");

@@ -3,6 +3,7 @@
 
 use crate::support::app::{self, ADMIN_KEY, Client, Instance, JWT_SECRET, TestApp, Who, environment, sale, sale_with};
 use crate::support::crowd::World;
+use crate::support::document::{DOCUMENT, operations};
 use crate::support::{poll, servers};
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data};
@@ -113,6 +114,198 @@ async fn a_problem_says_what_is_wrong_for_people_and_for_programs() {
     let nobody = app.send(nobody).await.no(401, "unauthenticated");
     assert_eq!(nobody.header("www-authenticate"), Some("Bearer"));
     app.buy_sku("ada", &id, "k", "nothing", 1).await.no(404, "not_found");
+}
+
+/// Words that say something only to whoever knows what this program is made of.
+const OF_RUST: [&str; 8] = ["struct", "enum", "variant", "i64", "u32", "usize", "Body", "line 1"];
+
+#[tokio::test]
+async fn what_is_wrong_with_a_body_is_said_in_words_of_the_api() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let said = async |method: Method, who: Who<'_>, path: &str, body: &serde_json::Value| {
+        let request = app.request(method, who, path).header("Idempotency-Key", "k");
+        let answer = app.send(request.json(body)).await.no(400, "invalid_request");
+        let detail = answer.text("detail").to_owned();
+        assert!(
+            !OF_RUST.iter().any(|word| detail.contains(word)),
+            "{path} {body}: {detail}"
+        );
+        detail
+    };
+    let buying = format!("/v1/sales/{id}/orders");
+    for (body, expected) in [
+        (json!([]), "the body must be JSON: an object with sku and quantity"),
+        (
+            json!(["phone", 1]),
+            "the body must be JSON: an object with sku and quantity",
+        ),
+        (json!("phone"), "the body must be JSON: an object with sku and quantity"),
+        (json!({"sku": "phone"}), "quantity is missing"),
+        (
+            json!({"sku": "phone", "quantity": "1"}),
+            "quantity must be an integer from 1 to 100000",
+        ),
+        (json!({"sku": "phone", "quantity": 0}), "quantity must be 1 to 100000"),
+        (
+            json!({"sku": 7, "quantity": 1}),
+            "sku must be a string of 1 to 64 characters",
+        ),
+        (
+            json!({"sku": "phone", "quantity": 1, "colour": 1}),
+            "colour is unknown; known are ",
+        ),
+    ] {
+        let detail = said(Method::POST, Who::Shopper("ada"), &buying, &body).await;
+        assert!(detail.starts_with(expected), "{detail}");
+    }
+    // Each route that reads a body, with something that is none, and with members of the wrong kinds.
+    for (method, path, operation) in operations() {
+        let Some(schema) = operation.pointer("/requestBody/content/application~1json/schema") else {
+            continue;
+        };
+        let who = match path {
+            "/v1/webhooks/payments" => continue,
+            _ if path.starts_with("/v1/admin") => Who::Operator,
+            _ => Who::Shopper("ada"),
+        };
+        let path = path.replace("{id}", &id);
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let detail = said(method.clone(), who, &path, &json!([])).await;
+        assert!(detail.starts_with("the body must be JSON: an object "), "{detail}");
+        let schema = schema["$ref"]
+            .as_str()
+            .map_or(schema, |at| DOCUMENT.pointer(&at[1..]).unwrap());
+        for name in schema["properties"].as_object().unwrap().keys() {
+            let mut body = operation["requestBody"]["content"]["application/json"]["example"].clone();
+            body[name] = json!([[]]);
+            let detail = said(method.clone(), who, &path, &body).await;
+            assert!(
+                detail.starts_with(&format!("{name} must be ")) || detail.starts_with(&format!("{name}[0] must be ")),
+                "{detail}"
+            );
+        }
+    }
+    let request = app
+        .buying("ada", &id, "k")
+        .body("{\"sku\":}")
+        .header("Content-Type", "application/json");
+    let broken = app.send(request).await.no(400, "invalid_request");
+    assert!(
+        broken.text("detail").starts_with("the body is not JSON: "),
+        "{broken:?}"
+    );
+    assert!(
+        app.webhook("msg_1", "[]")
+            .await
+            .no(400, "invalid_request")
+            .text("detail")
+            .contains("an object with type")
+    );
+}
+
+#[tokio::test]
+async fn a_query_is_taken_within_its_bounds_and_by_its_names() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    for (who, path, query, expected) in [
+        (
+            Who::Nobody,
+            "/v1/sales",
+            "limit=0",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Nobody,
+            "/v1/sales",
+            "limit=101",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Nobody,
+            "/v1/sales",
+            "limit=some",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Nobody,
+            "/v1/sales",
+            "starting_after=x",
+            "starting_after must be a UUID",
+        ),
+        (
+            Who::Nobody,
+            "/v1/sales",
+            "offset=3",
+            "offset is unknown; known are limit and starting_after",
+        ),
+        (
+            Who::Operator,
+            "/v1/admin/sales",
+            "limit=0",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Operator,
+            "/v1/admin/alerts",
+            "limit=101",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Operator,
+            "/v1/admin/bans",
+            "limit=101",
+            "limit must be an integer from 1 to 100",
+        ),
+        (
+            Who::Operator,
+            "/v1/admin/bans",
+            "user=ada",
+            "user is unknown; known are limit and starting_after",
+        ),
+        (
+            Who::Operator,
+            "/v1/admin/payments",
+            "limit=0",
+            "limit must be an integer from 1 to 100",
+        ),
+        (Who::Shopper("ada"), "/v1/orders", "", "sale_id is missing"),
+        (Who::Shopper("ada"), "/v1/orders", "sale_id=x", "sale_id: not a UUID"),
+        (
+            Who::Shopper("ada"),
+            "/v1/orders",
+            &format!("sale_id={id}&state=paid"),
+            "state is unknown; known are sale_id",
+        ),
+    ] {
+        let answer = app
+            .get(who, &format!("{path}?{query}"))
+            .await
+            .no(400, "invalid_request");
+        assert_eq!(answer.text("detail"), expected, "{path}?{query}");
+    }
+    for query in ["limit=1", "limit=100", ""] {
+        app.get(Who::Nobody, &format!("/v1/sales?{query}")).await.ok(200);
+    }
+}
+
+#[tokio::test]
+async fn another_method_is_told_which_there_are() {
+    let app = TestApp::start_api_only().await;
+    for (method, path, allowed) in [
+        (Method::DELETE, "/v1/sales", "GET, HEAD"),
+        (Method::GET, "/v1/challenges", "POST"),
+        (Method::PUT, "/v1/admin/sales", "GET, HEAD, POST"),
+        (Method::POST, "/v1/admin/guards", "GET, HEAD, PATCH"),
+        (Method::POST, "/v1/admin/alerts/stream", "GET"),
+        (Method::POST, "/docs", "GET, HEAD"),
+        (Method::POST, "/", "GET, HEAD"),
+    ] {
+        let answer = app.send(app.request(method.clone(), Who::Operator, path)).await;
+        let answer = answer.no(405, "invalid_request");
+        assert_eq!(answer.header("allow"), Some(allowed), "{method} {path}");
+        assert!(answer.text("detail").ends_with(allowed), "{method} {path}: {answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -6,17 +6,17 @@ use crate::support::document::{DOCUMENT, operations, validator};
 use flashsale::http::ROUTES;
 use flashsale::http::openapi::REFERENCE;
 use flashsale::http::problem::Code;
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_the_other_way_round() {
-    let routes: BTreeSet<_> = ROUTES
-        .iter()
-        .map(|(path, method)| (*path, method.to_lowercase()))
-        .collect();
-    assert_eq!(routes.len(), ROUTES.len(), "a route is there twice");
+    let all: BTreeSet<_> = ROUTES.iter().map(|it| (it.path, it.method)).collect();
+    assert_eq!(all.len(), ROUTES.len(), "a route is there twice");
+    let documented = ROUTES.iter().filter(|it| it.left_out.is_none());
+    let routes: BTreeSet<_> = documented.map(|it| (it.path, it.method.to_lowercase())).collect();
     let described: BTreeSet<_> = operations()
         .map(|(method, path, _)| (path, method.to_owned()))
         .collect();
@@ -27,6 +27,34 @@ async fn every_route_is_in_the_document_and_the_other_way_round() {
     let app = TestApp::start_api_only().await;
     let served = app.get(Who::Nobody, "/openapi.json").await.ok(200);
     assert_eq!(served.body, *DOCUMENT);
+}
+
+#[tokio::test]
+async fn what_the_document_leaves_out_is_for_browsers_or_for_development() {
+    let left_out: Vec<_> = ROUTES.iter().filter(|it| it.left_out.is_some()).collect();
+    let paths: BTreeSet<_> = left_out.iter().map(|it| it.path).collect();
+    let expected = ["/", "/sales/{id}", "/assets/{name}", "/dev/token", "/dev/pay"];
+    assert_eq!(paths, expected.into());
+    let app = TestApp::start_api_only().await;
+    for route in left_out {
+        let path = route
+            .path
+            .replace("{id}", "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10")
+            .replace("{name}", "icon.svg");
+        let method = Method::from_bytes(route.method.as_bytes()).unwrap();
+        let answer = app.send(app.request(method, Who::Nobody, &path)).await;
+        if path.starts_with("/dev/") {
+            // Development mode is not on.
+            answer.no(404, "not_found");
+        } else {
+            let kind = answer.header("content-type").unwrap();
+            assert!(
+                ["text/html; charset=utf-8", "image/svg+xml"].contains(&kind),
+                "{path}: {kind}"
+            );
+            answer.ok(200);
+        }
+    }
 }
 
 #[test]
@@ -276,10 +304,7 @@ async fn a_copy_that_is_still_good_is_not_sent_again() {
     for path in ["/docs", "/docs/reference.css", "/openapi.json"] {
         let first = app.get(Who::Nobody, path).await.ok(200);
         let tag = first.header("etag").unwrap();
-        let ask = |tag: &str| {
-            app.request(reqwest::Method::GET, Who::Nobody, path)
-                .header("If-None-Match", tag)
-        };
+        let ask = |tag: &str| app.request(Method::GET, Who::Nobody, path).header("If-None-Match", tag);
         let again = app.send(ask(tag)).await.ok(304);
         assert_eq!((again.header("etag"), again.text.as_str()), (Some(tag), ""));
         app.send(ask("\"another\"")).await.ok(200);

@@ -294,7 +294,7 @@ impl Answer {
     async fn of(request: RequestBuilder) -> Self {
         let (client, request) = request.build_split();
         let request = request.unwrap();
-        let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let (method, url) = (request.method().clone(), request.url().clone());
         let sent = request.body().and_then(|body| body.as_bytes()).map(<[u8]>::to_vec);
         let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
@@ -307,7 +307,7 @@ impl Answer {
         };
         answer.keeps_the_rules(status);
         let said = (answer.status, &answer.headers, answer.text.as_str());
-        document::check(method.as_str(), &path, sent.as_deref(), said);
+        document::check(method.as_str(), &url, sent.as_deref(), said);
         answer
     }
 

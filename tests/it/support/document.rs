@@ -1,11 +1,12 @@
 //! The document that describes the API, and every answer that a test gets held against it: its status, its headers, its
-//! body, and that what was taken of a request is what the document lets through.
+//! body, and that what was taken of a request, its body and its query, is what the document lets through.
 
 use flashsale::http::openapi::REFERENCE;
 use jsonschema::Validator;
+use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// Headers that say something only where the document has them.
@@ -23,6 +24,7 @@ static RULES: LazyLock<BTreeMap<(String, String), Rules>> = LazyLock::new(|| {
 });
 
 struct Rules {
+    parameters: BTreeSet<String>,
     body: Option<Validator>,
     answers: BTreeMap<u16, Expected>,
 }
@@ -77,7 +79,10 @@ impl Rules {
     fn of(operation: &Value) -> Self {
         let body = operation.pointer("/requestBody/content/application~1json/schema");
         let answers = operation["responses"].as_object().unwrap().iter();
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let in_query = parameters.filter(|it| it["in"] == "query");
         Self {
+            parameters: in_query.map(|it| it["name"].as_str().unwrap().to_owned()).collect(),
             body: body.map(|schema| validator(schema, false)),
             answers: answers
                 .map(|(status, answer)| (status.parse().unwrap(), Expected::of(answer)))
@@ -127,8 +132,8 @@ fn events(text: &str) -> Vec<Value> {
 /// Holds an answer against the document. What asks for a path or a method that it does not have, is passed over: that is
 /// checked where it is asked.
 #[track_caller]
-pub fn check(method: &str, path: &str, sent: Option<&[u8]>, (status, headers, text): (u16, &HeaderMap, &str)) {
-    let asked = if method == "HEAD" { "GET" } else { method };
+pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, text): (u16, &HeaderMap, &str)) {
+    let (asked, path) = (if method == "HEAD" { "GET" } else { method }, url.path());
     // A path by name before one with an id in its place.
     let found = RULES
         .iter()
@@ -154,6 +159,15 @@ pub fn check(method: &str, path: &str, sent: Option<&[u8]>, (status, headers, te
             "{name}, which the document has not: {}",
             what()
         );
+    }
+    if status < 300 {
+        for (name, _) in url.query_pairs() {
+            assert!(
+                rules.parameters.contains(&*name),
+                "taken, but not in the document: {name}: {}",
+                what()
+            );
+        }
     }
     if let (Some(body), Some(sent)) = (&rules.body, sent.filter(|_| (200..300).contains(&status))) {
         let sent = serde_json::from_slice(sent).unwrap();

@@ -1,0 +1,335 @@
+//! Reads what was sent, and says what is wrong with it to whoever knows the API and not this program: which member or
+//! parameter, and what it must be, as the document has it.
+
+use super::openapi::schemas::Schemas;
+use super::problem::Problem;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Error, Segment};
+use std::fmt::Display;
+
+/// A JSON object as a value.
+///
+/// # Errors
+/// `invalid_request`.
+pub fn parse_json<T: DeserializeOwned + JsonSchema>(body: &[u8]) -> Result<T, Problem> {
+    // What is derived for an object would take a list of its members as well.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        let object = described(&Schemas::alone::<T>());
+        return Err(Problem::invalid(format!("the body must be JSON: {object}")));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        if !error.is_data() {
+            return Problem::invalid(format!("the body is not JSON: {error}"));
+        }
+        // Once more, now noting where one is: what is right does not pay for that.
+        let mut again = serde_json::Deserializer::from_slice(body);
+        refusal("the body", serde_path_to_error::deserialize::<_, T>(&mut again))
+    })
+}
+
+/// A JSON value as one of this type.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_value<T: DeserializeOwned + JsonSchema>(value: Value) -> Result<T, String> {
+    let parsed = serde_path_to_error::deserialize::<_, T>(value);
+    parsed.map_err(|error| wrong::<T>("the body", &error))
+}
+
+/// A query as a value.
+///
+/// # Errors
+/// `invalid_request`.
+pub fn parse_query<T: DeserializeOwned + JsonSchema>(query: &str) -> Result<T, Problem> {
+    serde_urlencoded::from_str(query).map_err(|_| {
+        let again = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
+        refusal("the query", serde_path_to_error::deserialize::<_, T>(again))
+    })
+}
+
+fn refusal<T: JsonSchema, E: Display>(whole: &str, parsed: Result<T, Error<E>>) -> Problem {
+    Problem::invalid(match parsed {
+        Err(error) => wrong::<T>(whole, &error),
+        Ok(_) => format!("{whole} is not valid"),
+    })
+}
+
+fn wrong<T: JsonSchema>(whole: &str, error: &Error<impl Display>) -> String {
+    let said = error.inner().to_string();
+    // The path is that of the object which lacks a member, or has it twice.
+    for (start, end) in [
+        ("missing field `", "is missing"),
+        ("duplicate field `", "is there twice"),
+    ] {
+        if let Some(name) = said.strip_prefix(start).and_then(|rest| rest.split('`').next()) {
+            let (at, dot) = match error.path() {
+                path if path.iter().len() == 0 => (String::new(), ""),
+                path => (path.to_string(), "."),
+            };
+            return format!("{at}{dot}{name} {end}");
+        }
+    }
+    let schema = Schemas::alone::<T>();
+    let (mut schema, mut at) = (&schema, String::new());
+    for segment in error.path() {
+        match segment {
+            Segment::Map { key } => {
+                let object = with(schema, "properties");
+                at += if at.is_empty() { "" } else { "." };
+                at += key;
+                match object["properties"].get(key) {
+                    Some(member) => schema = member,
+                    None => return format!("{at} is unknown; known are {}", listed(&names(object), "and")),
+                }
+            }
+            Segment::Seq { index } => match with(schema, "items").get("items") {
+                Some(element) => {
+                    schema = element;
+                    at += &format!("[{index}]");
+                }
+                // A list where an object belongs.
+                None => break,
+            },
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    let what = if at.is_empty() { whole } else { &at };
+    format!("{what} must be {}", described(schema))
+}
+
+/// The schema, or that of its alternatives, which has this part.
+fn with<'a>(schema: &'a Value, part: &str) -> &'a Value {
+    if schema.get(part).is_some() {
+        return schema;
+    }
+    alternatives(schema).find(|it| it.get(part).is_some()).unwrap_or(schema)
+}
+
+fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
+    let kinds = ["anyOf", "oneOf"].into_iter();
+    kinds.flat_map(|kind| schema[kind].as_array().into_iter().flatten())
+}
+
+fn names(object: &Value) -> Vec<&str> {
+    let members = object["properties"].as_object().into_iter().flatten();
+    members.map(|(name, _)| name.as_str()).collect()
+}
+
+/// What a value must be.
+fn described(schema: &Value) -> String {
+    let consts = alternatives(schema).filter_map(|it| it.get("const"));
+    let choices: Vec<&str> = schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .chain(consts)
+        .chain(schema.get("const"))
+        .filter_map(Value::as_str)
+        .collect();
+    if !choices.is_empty() {
+        return listed(&choices, "or");
+    }
+    let kinds = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect::<Vec<_>>(),
+    };
+    match kinds.into_iter().find(|kind| *kind != "null") {
+        Some("object") => object(schema),
+        Some("array") => format!("a list{}", range(schema, "Items", "of", "")),
+        Some("integer" | "number") => format!("an integer{}", range(schema, "imum", "from", "")),
+        Some("boolean") => "true or false".to_owned(),
+        Some("string") => match schema["format"].as_str() {
+            Some("uuid") => "a UUID".to_owned(),
+            Some("date-time") => "a time as in RFC 3339, like 2026-11-22T09:00:00Z".to_owned(),
+            _ => format!("a string{}", range(schema, "Length", "of", " characters")),
+        },
+        _ => alternatives(schema)
+            .find(|it| it["type"] != "null")
+            .map_or_else(|| "another value".to_owned(), described),
+    }
+}
+
+fn object(schema: &Value) -> String {
+    let required = schema["required"].as_array().into_iter().flatten();
+    let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+    let all = names(schema);
+    let optional: Vec<&str> = all.into_iter().filter(|name| !required.contains(name)).collect();
+    match (required.is_empty(), optional.is_empty()) {
+        (true, true) => "an object".to_owned(),
+        (false, true) => format!("an object with {}", listed(&required, "and")),
+        (true, false) => format!("an object that may have {}", listed(&optional, "and")),
+        (false, false) => format!(
+            "an object with {}, which may have {}",
+            listed(&required, "and"),
+            listed(&optional, "and")
+        ),
+    }
+}
+
+/// The bounds that a schema sets by `min…` and `max…`, with the word before both and what is counted.
+fn range(schema: &Value, of: &str, before: &str, unit: &str) -> String {
+    let bound = |end: &str| schema.get(format!("{end}{of}"));
+    match (bound("min"), bound("max")) {
+        (Some(low), Some(high)) => format!(" {before} {low} to {high}{unit}"),
+        (Some(low), None) => format!(" of at least {low}{unit}"),
+        (None, Some(high)) => format!(" of at most {high}{unit}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn listed(words: &[&str], last: &str) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [others @ .., end] => format!("{} {last} {end}", others.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::SaleId;
+    use chrono::{DateTime, Utc};
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Order {
+        sale: SaleId,
+        at: Option<DateTime<Utc>>,
+        #[schemars(range(min = 1, max = 9))]
+        quantity: i64,
+        colour: Option<Colour>,
+        lines: Vec<Line>,
+        gift: Option<Line>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Line {
+        #[schemars(length(min = 1, max = 64))]
+        sku: String,
+        is_wrapped: bool,
+        count: u32,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    enum Colour {
+        /// Like roses.
+        Red,
+        /// Like violets.
+        PaleBlue,
+    }
+
+    #[derive(Deserialize, JsonSchema, Debug)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Filter {
+        colour: String,
+        #[schemars(range(min = 1, max = 100))]
+        limit: Option<u8>,
+    }
+
+    fn of_body(body: &str) -> String {
+        let parsed = parse_json::<Order>(body.as_bytes());
+        parsed.err().unwrap().to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_said_by_its_members() {
+        let line = json!({"sku": "a", "is_wrapped": true, "count": 1});
+        let good = json!({"sale": SaleId(uuid::Uuid::nil()), "quantity": 1, "lines": [line]});
+        assert!(parse_json::<Order>(good.to_string().as_bytes()).is_ok());
+        let changed = |at: &str, to: Value| {
+            let mut body = good.clone();
+            match body.pointer_mut(at) {
+                Some(member) => *member = to,
+                None => body[&at[1..]] = to,
+            }
+            of_body(&body.to_string())
+        };
+        for (at, to, expected) in [
+            ("/quantity", json!("one"), "quantity must be an integer from 1 to 9"),
+            ("/quantity", json!(1.5), "quantity must be an integer from 1 to 9"),
+            ("/sale", json!("x"), "sale must be a UUID"),
+            (
+                "/at",
+                json!("noon"),
+                "at must be a time as in RFC 3339, like 2026-11-22T09:00:00Z",
+            ),
+            ("/colour", json!("green"), "colour must be red or pale_blue"),
+            ("/lines", json!({}), "lines must be a list"),
+            (
+                "/lines/0/sku",
+                json!(1),
+                "lines[0].sku must be a string of 1 to 64 characters",
+            ),
+            (
+                "/lines/0/is_wrapped",
+                json!("yes"),
+                "lines[0].is_wrapped must be true or false",
+            ),
+            (
+                "/lines/0/count",
+                json!(-1),
+                "lines[0].count must be an integer of at least 0",
+            ),
+            ("/lines/0", json!({"sku": "a"}), "lines[0].is_wrapped is missing"),
+            (
+                "/gift",
+                json!(7),
+                "gift must be an object with sku, is_wrapped and count",
+            ),
+            (
+                "/gift",
+                json!([7]),
+                "gift must be an object with sku, is_wrapped and count",
+            ),
+            ("/size", json!(7), "size is unknown; known are "),
+        ] {
+            let said = changed(at, to);
+            assert!(said.starts_with(&format!("invalid_request: {expected}")), "{said}");
+        }
+        let twice = good.to_string().replacen('{', "{\"quantity\":1,", 1);
+        assert_eq!(of_body(&twice), "invalid_request: quantity is there twice");
+    }
+
+    #[test]
+    fn what_is_no_object_is_told_what_would_be_one() {
+        for body in ["", " ", "[]", "null", "7", "\"x\"", "[1,2]", "nonsense", "\u{feff}{}"] {
+            let said = of_body(body);
+            let expected =
+                "invalid_request: the body must be JSON: an object with sale, quantity and lines, which may have ";
+            assert!(said.starts_with(expected), "{body}: {said}");
+        }
+        for body in ["{", "{}x", "{\"sale\":}", "{sale: 1}"] {
+            assert!(
+                of_body(body).starts_with("invalid_request: the body is not JSON: "),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_query_is_said_by_its_parameters() {
+        assert!(parse_query::<Filter>("colour=red&limit=3").is_ok());
+        for (query, expected) in [
+            ("colour=red&limit=x", "limit must be an integer from 1 to 100"),
+            ("colour=red&limit=-1", "limit must be an integer from 1 to 100"),
+            ("colour=red&limit=", "limit must be an integer from 1 to 100"),
+            ("colour=red&limt=1", "limt is unknown; known are colour and limit"),
+            ("colour=red&colour=red", "colour is there twice"),
+            ("limit=1", "colour is missing"),
+            ("", "colour is missing"),
+        ] {
+            let said = parse_query::<Filter>(query).unwrap_err().to_string();
+            assert_eq!(said, format!("invalid_request: {expected}"), "{query}");
+        }
+    }
+}
