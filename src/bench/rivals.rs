@@ -23,6 +23,7 @@ use anyhow::Context as _;
 use basic_script::BasicScript;
 use chrono::{DateTime, TimeDelta, Utc};
 use database_only::DatabaseOnly;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{FromRow, PgPool};
@@ -254,7 +255,7 @@ enum Till {
 }
 
 /// The body of a purchase, as ours takes it.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Body {
     sku: String,
