@@ -298,6 +298,7 @@ mod tests {
         }
         let twice = good.to_string().replacen('{', "{\"quantity\":1,", 1);
         assert_eq!(of_body(&twice), "invalid_request: quantity is there twice");
+        assert!(of_body(&format!("{good}x")).starts_with("invalid_request: the body is not JSON: "));
     }
 
     #[test]
@@ -308,7 +309,7 @@ mod tests {
                 "invalid_request: the body must be JSON: an object with sale, quantity and lines, which may have ";
             assert!(said.starts_with(expected), "{body}: {said}");
         }
-        for body in ["{", "{}x", "{\"sale\":}", "{sale: 1}"] {
+        for body in ["{", "{\"sale\"}", "{\"sale\":}", "{sale: 1}"] {
             assert!(
                 of_body(body).starts_with("invalid_request: the body is not JSON: "),
                 "{body}"
