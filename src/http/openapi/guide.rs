@@ -21,7 +21,7 @@ pub fn chapters() -> Vec<Chapter> {
             "What is sent",
             vec![format!(
                 "JSON in UTF-8. Times are RFC 3339, answered in UTC with milliseconds. Money is an integer in the \
-                 currency's minor unit. Ids are UUIDs in lower case. Unknown members of a body are refused, and so is \
+                 currency's minor unit. An integer is written as one: `4`, not `4.0` or `4e0`. Ids are UUIDs in lower case. Unknown members of a body are refused, and so is \
                  one of more than {BODY_MAX} bytes. Answers may get further members: pass over those that you do not \
                  know. `HEAD` is answered wherever `GET` is, save for an endless stream; another method is answered 405 \
                  with `Allow`."

@@ -366,7 +366,8 @@ impl Operation {
 
     /// What lets a request through the guards of a sale that asks for it.
     pub fn with_proofs(self) -> Self {
-        let text = || json!({"type": "string", "pattern": "^[!-~]+$"});
+        // What is shown to a sale that does not ask for it is passed over, whatever it is.
+        let text = || json!({"type": "string", "pattern": r"^[\t -~]*$"});
         let token = "What `POST /v1/sales/{id}/tokens` gave for this `Idempotency-Key`, where the sale asks for it.";
         let admission = "What the waiting room gave, where the sale has one.";
         self.takes("header", PURCHASE_TOKEN, token, false, text(), None)
