@@ -11,7 +11,7 @@ use chrono::Utc;
 use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use moka::sync::Cache;
+use quick_cache::sync::Cache;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
@@ -67,7 +67,7 @@ pub struct Tokens {
 }
 
 /// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
-const GOOD_MAX: u64 = 20_000;
+const GOOD_MAX: usize = 20_000;
 const GOOD_LENGTH_MAX: usize = 512;
 
 /// A token that was found good.
