@@ -64,6 +64,12 @@ impl Stock {
         let mut link = self.link.clone();
         bounded(command.query_async(&mut link)).await
     }
+
+    /// Runs commands one after the other within the time limit, all on one server.
+    async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
+        let mut link = self.link.clone();
+        bounded(pipeline.query_async(&mut link)).await
+    }
 }
 
 /// Waits for an answer, no longer than the time limit.

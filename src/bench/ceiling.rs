@@ -63,6 +63,28 @@ impl Round {
     }
 }
 
+/// A database, and how to run the program on it.
+struct Home {
+    database: String,
+    all: Plan,
+    api: Plan,
+    worker: Plan,
+}
+
+impl Home {
+    fn new(bench: &Bench, world: &World, number: usize) -> Result<Self> {
+        let database = world.database(bench, &format!("ceiling_{number}"), true)?;
+        let redis = world.redis.url()?;
+        let plan = |role| world.plan(role, &["serve", "--role", role], &redis, &database);
+        Ok(Self {
+            all: plan("all")?,
+            api: plan("api")?,
+            worker: plan("worker")?,
+            database,
+        })
+    }
+}
+
 /// Everything that rounds need.
 struct Stage<'a> {
     bench: &'a Bench,
@@ -70,10 +92,7 @@ struct Stage<'a> {
     shoppers: &'a Shoppers,
     /// Where parts are measured: one that keeps nothing, and one that has everything on disk.
     parts: [OwnRedis; 2],
-    database: String,
-    all: Plan,
-    api: Plan,
-    worker: Plan,
+    home: Home,
     window: Window,
     salt: std::cell::Cell<u32>,
     remarks: std::cell::RefCell<Vec<String>>,
@@ -98,10 +117,8 @@ pub fn run(options: Options) -> Result<Report> {
     bench.step("starting Redis and Postgres")?;
     let world = World::start(&options.data)?;
     world.describe(&bench, &mut report)?;
-    let database = world.database(&bench, "ceiling", true)?;
     let shoppers = Shoppers::of(options.shoppers(window, RATE_MAX), &world.secrets.jwt)?;
-    let redis = world.redis.url()?;
-    let stage = Stage {
+    let mut stage = Stage {
         bench: &bench,
         world: &world,
         shoppers: &shoppers,
@@ -110,16 +127,17 @@ pub fn run(options: Options) -> Result<Report> {
             // A rewrite of the file in the middle would be measured with the rest.
             world.another_redis("parts-on-disk", true, &[("auto-aof-rewrite-percentage", "0")])?,
         ],
-        all: world.plan("all", &["serve", "--role", "all"], &redis, &database)?,
-        api: world.plan("api", &["serve", "--role", "api"], &redis, &database)?,
-        worker: world.plan("worker", &["serve", "--role", "worker"], &redis, &database)?,
-        database,
+        home: Home::new(&bench, &world, 1)?,
         window,
         salt: std::cell::Cell::new(options.first_salt()),
         remarks: std::cell::RefCell::default(),
     };
     let mut measured = Vec::with_capacity(rounds);
     for number in 1..=rounds {
+        if number > 1 {
+            // The holds of the round before would be given the time that nobody ran the jobs, beside what is measured.
+            stage.home = Home::new(&bench, &world, number)?;
+        }
         let round = stage.round(number, &crowds)?;
         bench.say(&line(number, &round));
         measured.push(round);
@@ -166,7 +184,7 @@ impl Stage<'_> {
                 (round.set_on_disk, round.script_on_disk) = (set, script);
             }
         }
-        let program = self.all.start()?;
+        let program = self.home.all.start()?;
         self.bench.step(&title("the empty endpoint"))?;
         round.endpoint = self.endpoint(crowds)?;
         for clients in crowds {
@@ -284,7 +302,7 @@ impl Stage<'_> {
     }
 
     fn closed(&self, question: &Question<'_>, clients: usize) -> Result<Tally> {
-        let asking = load::closed(self.all.address, question, clients, self.window, &self.bench.stop);
+        let asking = load::closed(self.home.all.address, question, clients, self.window, &self.bench.stop);
         let tally = self.bench.wait_for(asking)?;
         self.bench.go_on()?;
         Ok(tally)
@@ -292,7 +310,7 @@ impl Stage<'_> {
 
     /// Answers a second of `GET /healthz`, by as many clients as the larger crowd.
     fn endpoint(&self, crowds: &[usize]) -> Result<Option<f64>> {
-        let question = Question::get(self.all.address, "/healthz");
+        let question = Question::get(self.home.all.address, "/healthz");
         let tally = self.closed(&question, most(crowds))?;
         if let Some(others) = tally.others(200, "") {
             self.remark(format!("the empty endpoint also answered {others}"));
@@ -301,16 +319,17 @@ impl Stage<'_> {
     }
 
     fn sale(&self, terms: &Terms) -> Result<Sale> {
-        self.world.sale(self.bench, self.all.address, &self.database, terms)
+        self.world
+            .sale(self.bench, self.home.all.address, &self.home.database, terms)
     }
 
     fn close(&self, sale: Sale) -> Result<()> {
-        self.world.close(self.bench, self.all.address, &[sale])
+        self.world.close(self.bench, self.home.all.address, &[sale])
     }
 
     fn purchases(&self, program: &Program, clients: usize) -> Result<(Tally, [Option<f64>; 4])> {
         let sale = self.sale(&Terms::default())?;
-        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let question = Question::purchases(self.home.all.address, &sale.id.to_string(), self.shoppers, self.salt());
         let redis = [self.world.redis.pid()?];
         let before = self.world.used(&redis, program.pid());
         let tally = self.closed(&question, clients)?;
@@ -343,7 +362,7 @@ impl Stage<'_> {
             ..Terms::default()
         };
         let sale = self.sale(&terms)?;
-        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let question = Question::purchases(self.home.all.address, &sale.id.to_string(), self.shoppers, self.salt());
         let tally = self.closed(&question, most(crowds))?;
         self.note_others(&tally, 409, "sold_out", "a sold-out sale");
         self.close(sale)?;
@@ -352,8 +371,15 @@ impl Stage<'_> {
 
     fn at_rate(&self, rate: f64) -> Result<Tally> {
         let sale = self.sale(&Terms::default())?;
-        let question = Question::purchases(self.all.address, &sale.id.to_string(), self.shoppers, self.salt());
-        let asking = load::open(self.all.address, &question, rate, 256, self.window, &self.bench.stop);
+        let question = Question::purchases(self.home.all.address, &sale.id.to_string(), self.shoppers, self.salt());
+        let asking = load::open(
+            self.home.all.address,
+            &question,
+            rate,
+            256,
+            self.window,
+            &self.bench.stop,
+        );
         let tally = self.bench.wait_for(asking)?;
         self.bench.go_on()?;
         self.note_others(&tally, 201, "", &format!("{rate:.0} purchases a second"));
@@ -365,19 +391,22 @@ impl Stage<'_> {
     /// Fills a backlog beside an instance that takes nothing in, and measures a worker that does; then the same rows once
     /// more, inserted by nobody's rules.
     fn drain(&self, round: &mut Round) -> Result<()> {
-        let program = self.api.start()?;
-        let sale = self
-            .world
-            .sale(self.bench, self.api.address, &self.database, &Terms::default())?;
+        let program = self.home.api.start()?;
+        let sale = self.world.sale(
+            self.bench,
+            self.home.api.address,
+            &self.home.database,
+            &Terms::default(),
+        )?;
         let orders = self.bench.options.size(8_000, 100_000);
         self.world.fill(self.bench, &sale, 0..orders, self.salt())?;
         program.stop();
-        let rate = drain(self.bench, self.world, &sale, &self.worker)?;
+        let rate = drain(self.bench, self.world, &sale, &self.home.worker)?;
         if rate.is_none() {
             self.remark("the backlog was gone before the drain could be watched".to_owned());
         }
         round.drain = rate;
-        let inserting = sql::insert_again(&self.database, sale.id.0, BATCH_MAX);
+        let inserting = sql::insert_again(&self.home.database, sale.id.0, BATCH_MAX);
         let (rows, seconds) = self.bench.wait_for(inserting)?;
         if rows != orders {
             self.remark(format!("of {orders} orders in the backlog, the ledger has {rows}"));

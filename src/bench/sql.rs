@@ -13,7 +13,7 @@ async fn connect(url: &str) -> Result<PgConnection> {
     PgConnection::connect(url).await.context("Postgres cannot be reached")
 }
 
-/// Makes a database; its URL. The name is ours: letters and underscores.
+/// Makes a database; its URL. The name is ours: letters, digits and underscores.
 ///
 /// # Errors
 /// When Postgres refuses.

@@ -6,16 +6,17 @@
 //!
 //! *Sold out* is said after a proof. Two surveys of all shards, one after the other, that find every shard's version
 //! unchanged mean that between them no unit became free, arrived or left; purchases only lower what is free. So at
-//! the moment between the two, no more was free than the first survey saw.
+//! the moment between the two, no more was free than the first survey saw. The first may be older than the question, so a
+//! look begins with the survey that the one before it ended with, if that was a moment ago.
 
 use super::App;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::Counters;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
+use crate::stock::survey::Surveyed;
 use crate::stock::transfer::{Destination, Sent, Transfer};
 use futures_util::future::try_join_all;
 use moka::future::Cache;
@@ -24,10 +25,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How often one shortage looks again because units were moving.
 const LOOKS_MAX: u32 = 12;
+
+/// The oldest survey that a look may begin with: so old is also one whose look took its time. In so short a while no replica
+/// that has lost something begins to sell.
+const SURVEY_AGE_MAX: Duration = Duration::from_millis(250);
 
 /// What came of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,20 @@ struct Last {
     proof: Option<(u64, i64)>,
     /// The newest look that brought units to a shard.
     brought: HashMap<u16, u64>,
+    /// The survey that the newest proof ended with, and when that survey began.
+    survey: Option<(Instant, Vec<Surveyed>)>,
+}
+
+/// Whether nothing became free, arrived or left between two surveys of all shards, and nothing was on its way but
+/// `leaving`.
+fn is_still(first: &[Surveyed], second: &[Surveyed], leaving: i64) -> bool {
+    let same = |(a, b): (&Surveyed, &Surveyed)| (a.epoch, a.counters.version) == (b.epoch, b.counters.version);
+    let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
+    first.len() == second.len() && first.iter().zip(second).all(same) && in_transit == leaving
+}
+
+fn free(survey: &[Surveyed]) -> i64 {
+    survey.iter().map(|it| it.counters.available).sum()
 }
 
 /// Brings `home` what it lacks for a purchase of `quantity`.
@@ -89,31 +109,40 @@ pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) 
     }
     for round in 0..LOOKS_MAX {
         let look = desk.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let began = Instant::now();
         let first = app.stock.survey(sale.id, sale.shards, sku).await;
         // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.
         let seen: Vec<i64> = first
             .iter()
-            .map(|it| it.as_ref().map_or(0, |it| it.available))
+            .map(|it| it.as_ref().map_or(0, |it| it.counters.available))
             .collect();
         if seen.iter().sum::<i64>() >= quantity {
             bring(app, sale, sku, home, quantity, &seen).await?;
             last.brought.insert(home, look);
             return Ok(Cover::Brought);
         }
-        let first = first.into_iter().collect::<Result<Vec<Counters>, Fault>>()?;
-        let free: i64 = seen.iter().sum();
+        let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
+        let before = last.survey.take();
+        if let Some((_, before)) = before.filter(|(at, before)| {
+            at.elapsed() < SURVEY_AGE_MAX && free(before) < quantity && is_still(before, &first, 0)
+        }) {
+            last.proof = Some((look, free(&before)));
+            last.survey = Some((began, first));
+            return Ok(Cover::SoldOut);
+        }
         if finish_between_shards(app, sale, sku).await? > 0 {
             continue;
         }
+        let began = Instant::now();
         let second = app.stock.survey(sale.id, sale.shards, sku).await;
-        let second = second.into_iter().collect::<Result<Vec<Counters>, Fault>>()?;
-        let still = |(a, b): (&Counters, &Counters)| a.version == b.version;
-        let in_transit: i64 = second.iter().map(Counters::in_transit).sum();
+        let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
+        let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
         let leaving = leaving(app, sale, sku, in_transit).await?;
         // What leaves the sale comes back if the withdrawal is refused, so it must not be what is missing.
-        let free = free + leaving;
-        if first.iter().zip(&second).all(still) && in_transit == leaving && free < quantity {
+        let free = free(&first) + leaving;
+        if is_still(&first, &second, leaving) && free < quantity {
             last.proof = Some((look, free));
+            last.survey = Some((began, second));
             return Ok(Cover::SoldOut);
         }
         // Units are moving: let them arrive. Others who look at the same item are not waited for in step.

@@ -141,12 +141,12 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
         let survey = app.stock.survey(sale.id, sale.shards, &sku).await;
         let survey = survey.into_iter().collect::<Result<Vec<_>, Fault>>()?;
-        for (shard, counters) in (0u16..).zip(survey) {
+        for (shard, seen) in (0u16..).zip(survey) {
             let transfer = transfer_id(id, shard, look);
             if missing <= 0 {
                 break;
             }
-            if counters.available == 0 || is_known(transfer) {
+            if seen.counters.available == 0 || is_known(transfer) {
                 continue;
             }
             let from = ShardKey { sale: sale.id, shard };

@@ -12,7 +12,7 @@ use chrono::Utc;
 use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use moka::sync::Cache;
+use quick_cache::sync::Cache;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -81,7 +81,7 @@ pub struct Tokens {
 }
 
 /// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
-const GOOD_MAX: u64 = 20_000;
+const GOOD_MAX: usize = 20_000;
 const GOOD_LENGTH_MAX: usize = 512;
 
 /// A token that was found good.

@@ -7,34 +7,50 @@ use super::transfer::{Destination, Transfer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
+use crate::domain::time::Millis;
 use futures_util::future::{join_all, try_join_all};
+use redis::Value;
+
+/// One item on one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Surveyed {
+    /// The life of the shard.
+    pub epoch: i64,
+    /// The item's units.
+    pub counters: Counters,
+}
+
+/// What stands in a shard's place, and in its item's.
+type Records = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl Stock {
-    /// An item's counters on each shard, each as of its own moment; `Incomplete` for a shard that does not have the item,
-    /// or no permit: what it has is not known then.
-    pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Counters, Fault>> {
-        // One server is asked once for all of its shards.
-        let one = match self.link.is_cluster() {
-            true => None,
-            false => Some(self.now().await),
-        };
-        let one = &one;
-        join_all((0..shards).map(|shard| async move {
-            let key = ShardKey { sale, shard };
-            let now = match one {
-                Some(now) => now.clone()?,
-                None => self.clock_of(key).await?,
-            };
+    /// An item on each shard, each as of its own moment; `Incomplete` for a shard that does not have the item, or no
+    /// permit: what it has is not known then. The clock is asked after the records, so a permit that it finds to hold
+    /// held when they were read.
+    pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
+        let keys = (0..shards).map(|shard| ShardKey { sale, shard });
+        let read = |key: ShardKey| {
             let mut command = redis::cmd("MGET");
             command.arg(key.shard()).arg(key.item(sku));
-            match self.command::<(Option<Vec<u8>>, Option<Vec<u8>>)>(&command).await? {
-                (Some(record), Some(units)) if ShardRecord::decode(&record)?.permit_until > now => decode_item(&units),
-                _ => Err(Fault::Incomplete(format!(
-                    "shard {shard} of sale {sale} is being reconciled"
-                ))),
-            }
-        }))
-        .await
+            command
+        };
+        if self.link.is_cluster() {
+            return join_all(keys.map(|key| async move {
+                let records: Records = self.command(&read(key)).await?;
+                decode(key, records, self.clock_of(key).await?)
+            }))
+            .await;
+        }
+        // One server is asked for all of its shards at once.
+        let mut pipeline = redis::pipe();
+        for key in keys.clone() {
+            pipeline.add_command(read(key));
+        }
+        pipeline.cmd("TIME");
+        match self.pipeline::<Vec<Value>>(&pipeline).await.and_then(split) {
+            Ok((records, now)) => keys.zip(records).map(|(key, it)| decode(key, it, now)).collect(),
+            Err(fault) => keys.map(|_| Err(fault.clone())).collect(),
+        }
     }
 
     /// The units that each shard has sent and not struck, with the shard that sent them.
@@ -76,4 +92,32 @@ impl Stock {
         }
         Ok(transfers)
     }
+}
+
+/// The answers to a survey's pipeline: what stands in each shard's places, and the time after that.
+fn split(mut answers: Vec<Value>) -> Result<(Vec<Records>, Millis), Fault> {
+    let strange = |error: redis::ParsingError| Fault::Bug(format!("a survey was answered {error}"));
+    let time = answers.pop().unwrap_or(Value::Nil);
+    let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(strange)?;
+    let records = answers
+        .into_iter()
+        .map(redis::from_redis_value)
+        .collect::<Result<_, _>>();
+    Ok((records.map_err(strange)?, seconds * 1000 + micros / 1000))
+}
+
+fn decode(key: ShardKey, records: Records, now: Millis) -> Result<Surveyed, Fault> {
+    if let (Some(shard), Some(units)) = records {
+        let shard = ShardRecord::decode(&shard)?;
+        if shard.permit_until > now {
+            return Ok(Surveyed {
+                epoch: shard.epoch,
+                counters: decode_item(&units)?,
+            });
+        }
+    }
+    Err(Fault::Incomplete(format!(
+        "shard {} of sale {} is being reconciled",
+        key.shard, key.sale
+    )))
 }

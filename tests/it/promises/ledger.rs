@@ -289,6 +289,29 @@ async fn what_must_not_be_stored_cannot_be() {
             "orders_one_event_each",
         ),
         (
+            "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+             currency, created_at, expires_at, epoch, seq) select gen_random_uuid(), sale_id, 9, sku, user_id, \
+             'other', quantity, amount_minor, currency, created_at, expires_at, epoch, seq \
+             from orders where sale_id = $1",
+            "orders_have_grants",
+        ),
+        (
+            "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+             currency, created_at, expires_at, epoch, seq) select gen_random_uuid(), sale_id, shard, 'NONE', user_id, \
+             'other', quantity, amount_minor, currency, created_at, expires_at, epoch, seq + 1000 \
+             from orders where sale_id = $1",
+            "orders_have_grants",
+        ),
+        (
+            "update orders set sku = 'NONE' where sale_id = $1",
+            "orders_have_grants",
+        ),
+        ("delete from grants where sale_id = $1", "orders_have_grants"),
+        (
+            "update grants set shard = shard + 10 where sale_id = $1",
+            "orders_have_grants",
+        ),
+        (
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, \
              matched_order_id, settled_at) select 'second', 'second', order_id, amount_minor, currency, 'applied', \
              order_id, now() from orders where sale_id = $1 and state = 'paid'",
