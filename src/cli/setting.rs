@@ -8,6 +8,10 @@ use crate::domain::webhook;
 /// RFC 7518 asks an HS256 key to be at least as long as the hash.
 const JWT_SECRET_BYTES_MIN: usize = 32;
 
+/// Where the right values are.
+pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
+                          set -a; . data/secrets.env; set +a)";
+
 /// Reads the setting `name`.
 ///
 /// # Errors
@@ -15,10 +19,7 @@ const JWT_SECRET_BYTES_MIN: usize = 32;
 pub fn required(name: &str) -> Result<String, Failure> {
     let settings = Settings::load()?;
     settings.get(name).map(str::to_owned).ok_or_else(|| {
-        Failure::Usage(format!(
-            "{name} is not set: export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
-             set -a; . data/secrets.env; set +a)"
-        ))
+        Failure::Usage(format!("{name} is not set: {EXPORT}"))
     })
 }
 
