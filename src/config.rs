@@ -474,7 +474,9 @@ fn check_filter(value: &str) -> Result<(), String> {
     // What is said of spans has commas and words of its own.
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     for part in parts.filter(|_| !value.contains('[')) {
-        let (module, level) = part.split_once('=').map_or((part, None), |(of, level)| (of, Some(level)));
+        let (module, level) = part
+            .split_once('=')
+            .map_or((part, None), |(of, level)| (of, Some(level)));
         let is_name = |name: &str| {
             let mut letters = name.chars();
             letters.next().is_some_and(|it| it.is_ascii_alphabetic() || it == '_')
@@ -679,7 +681,13 @@ mod tests {
             let text = complaint(&[(name, value)], None);
             assert!(text.starts_with(name), "{text}");
         }
-        for right in ["warn", "INFO,flashsale::flow=debug", "off,actix_web=trace", "0", "info,[order]=trace"] {
+        for right in [
+            "warn",
+            "INFO,flashsale::flow=debug",
+            "off,actix_web=trace",
+            "0",
+            "info,[order]=trace",
+        ] {
             assert_eq!(load(&[(LOG, right)], None).unwrap().log, right);
         }
     }

@@ -353,7 +353,10 @@ impl Client {
             ),
             other => {
                 let reason = one_line(&other.to_string());
-                format!("no answer from {base}: {reason}; {}", self.advice_without_answer(&reason))
+                format!(
+                    "no answer from {base}: {reason}; {}",
+                    self.advice_without_answer(&reason)
+                )
             }
         })
     }
@@ -393,8 +396,11 @@ impl Client {
 /// The certificates in a PEM file.
 fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
     let wrong = |why: &str| Failure::Usage(format!("--cacert or FLASHSALE_CACERT names {file}, {why}"));
-    let text = std::fs::read(file)
-        .map_err(|error| wrong(&format!("which cannot be read ({error}); name a PEM file that this user may read")))?;
+    let text = std::fs::read(file).map_err(|error| {
+        wrong(&format!(
+            "which cannot be read ({error}); name a PEM file that this user may read"
+        ))
+    })?;
     let found: Vec<_> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -518,7 +524,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let empty = folder.path().join("empty.pem");
         std::fs::write(&empty, "hunter2").unwrap();
-        for (file, expected) in [("/no/such/file", "cannot be read"), (empty.to_str().unwrap(), "there is no")] {
+        for (file, expected) in [
+            ("/no/such/file", "cannot be read"),
+            (empty.to_str().unwrap(), "there is no"),
+        ] {
             let Err(Failure::Usage(line)) = certificates(file) else {
                 panic!("{file} is no file of certificates")
             };

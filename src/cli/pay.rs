@@ -83,7 +83,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output::print(&format!("{}  payment {}\n", output::one_line(&outcome), payment.id))?;
     }
     // Who has no key to look the order up with is told what there may be.
-    verdict(&answer, || look_up(args).ok().and_then(|order| why_due(&order, &payment)))
+    verdict(&answer, || {
+        look_up(args).ok().and_then(|order| why_due(&order, &payment))
+    })
 }
 
 struct Payment {

@@ -126,7 +126,10 @@ fn line_of(text: &str, detail: &str) -> Option<usize> {
             line = Some(line_at(text, element.span().start));
             (value, after) = (element, behind);
         }
-        rest = after.strip_prefix('.').or_else(|| after.strip_prefix(": ")).unwrap_or("");
+        rest = after
+            .strip_prefix('.')
+            .or_else(|| after.strip_prefix(": "))
+            .unwrap_or("");
         if let DeValue::Table(inner) = value.get_ref() {
             within = Some(inner);
         }

@@ -18,9 +18,10 @@ pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its ow
 /// `Usage` when it is nowhere, or `flashsale.toml` is not readable.
 pub fn required(name: &str) -> Result<String, Failure> {
     let settings = Settings::load()?;
-    settings.get(name).map(str::to_owned).ok_or_else(|| {
-        Failure::Usage(format!("{name} is not set: {EXPORT}"))
-    })
+    settings
+        .get(name)
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::Usage(format!("{name} is not set: {EXPORT}")))
 }
 
 /// The HS256 secret of shoppers' tokens.

@@ -74,7 +74,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         dir: dir.clone(),
         admin_key: config.admin_key.clone(),
         given,
-        tls: config.tls.clone().zip(settings.get(config::TLS_CERT).map(PathBuf::from)),
+        tls: config
+            .tls
+            .clone()
+            .zip(settings.get(config::TLS_CERT).map(PathBuf::from)),
         development: config.development.then(|| config.jwt_secret.clone()),
     };
     let run = serde_json::json!({
@@ -343,7 +346,10 @@ mod tests {
         let plain = instance(None);
         let url = plain.reached_at(([0, 0, 0, 0], 80).into());
         let guide = plain.guide(&url, Some(&sale()));
-        assert!(guide.contains("ANSWER=$(curl -sS http://127.0.0.1:80/v1/sales/ID/orders "), "{guide}");
+        assert!(
+            guide.contains("ANSWER=$(curl -sS http://127.0.0.1:80/v1/sales/ID/orders "),
+            "{guide}"
+        );
         assert!(guide.contains("echo \"$ANSWER\"\n"), "{guide}");
         assert!(!guide.contains("CACERT") && !guide.contains("hunter2"), "{guide}");
     }
@@ -360,11 +366,17 @@ mod tests {
             guide.contains("export FLASHSALE_URL=https://localhost:8443 FLASHSALE_CACERT='/etc/a b.pem'\n"),
             "{guide}"
         );
-        assert!(guide.contains("curl --cacert '/etc/a b.pem' -sS https://localhost:8443/v1/"), "{guide}");
+        assert!(
+            guide.contains("curl --cacert '/etc/a b.pem' -sS https://localhost:8443/v1/"),
+            "{guide}"
+        );
         assert!(!guide.contains("another host"), "{guide}");
         // An address of another machine is not called by this one's name.
         assert_eq!(local.reached_at(([192, 0, 2, 1], 80).into()), "https://192.0.2.1:80");
         let elsewhere = with_certificate_for("shop.example.org").guide("https://127.0.0.1:8443", Some(&sale()));
-        assert!(elsewhere.contains("# the certificate is for another host"), "{elsewhere}");
+        assert!(
+            elsewhere.contains("# the certificate is for another host"),
+            "{elsewhere}"
+        );
     }
 }

@@ -92,7 +92,9 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     // Whoever repeats a preload may come late; he is told what has become of the sale.
     let loaded = app.run(&["sale", "preload", id]).ended(0);
     assert!(
-        loaded.stdout.ends_with(&format!("sale {id} is closed: it sells no more\n")),
+        loaded
+            .stdout
+            .ends_with(&format!("sale {id} is closed: it sells no more\n")),
         "{loaded:?}"
     );
 }
@@ -144,8 +146,16 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
     // What only the server can tell has its line, too.
     let guards = format!("{FILE}\n[guards]\nchallenge = \"captcha\"\nholds_max = ");
     for (text, line, told) in [
-        (FILE.replace("shards = 3", "shards = 300"), 5, "shards must be 1 to 256, not 300"),
-        (FILE.replace("stock = 10", "stock = -5"), 12, "items[0].stock must be 0 to"),
+        (
+            FILE.replace("shards = 3", "shards = 300"),
+            5,
+            "shards must be 1 to 256, not 300",
+        ),
+        (
+            FILE.replace("stock = 10", "stock = -5"),
+            12,
+            "items[0].stock must be 0 to",
+        ),
         (FILE.replace("\"phone\"", "\"a phone\""), 8, "items[0].sku: "),
         (format!("{guards}-1"), 17, "guards: holds_max: "),
         (format!("{guards}100001"), 17, "guards: holds_max must be 0 to"),
@@ -155,7 +165,10 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
         std::fs::write(&file, &text).unwrap();
         let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
         let start = format!("flashsale: {}:{line}: {told}", file.display());
-        assert!(ran.stderr.starts_with(&start) && ran.stderr.lines().count() == 1, "{text}: {ran:?}");
+        assert!(
+            ran.stderr.starts_with(&start) && ran.stderr.lines().count() == 1,
+            "{text}: {ran:?}"
+        );
     }
     let listed = app.run(&["sale", "list", "--json"]).ended(0).json();
     assert_eq!(listed["data"], json!([]));
@@ -203,7 +216,10 @@ async fn an_address_that_is_nearly_right_gets_a_hint() {
     let app = TestApp::start_api_only().await;
     for (address, hint) in [
         (format!("{}/console", app.url), "has the path /console: leave it out"),
-        (app.url.replace("http://", "https://"), "if that port does not speak HTTPS, write http://"),
+        (
+            app.url.replace("http://", "https://"),
+            "if that port does not speak HTTPS, write http://",
+        ),
     ] {
         let ran = app.run(&["sale", "list", "--url", &address]).ended(1);
         assert!(ran.stderr.contains(hint) && ran.stderr.lines().count() == 1, "{ran:?}");
