@@ -81,6 +81,11 @@ fn checkout() -> tempfile::TempDir {
     folder
 }
 
+/// Starts an instance as in the other terminal of the README.
+const START: &str = "./dev up --listen 127.0.0.1:0 > up.log 2>&1 &
+SERVER=$!
+until grep -q '^# watch' up.log; do kill -0 $SERVER || { cat up.log; exit 1; }; sleep 0.1; done";
+
 const BEGINS: &str = "@@ the block of line";
 
 /// Pastes `prepare` and then the blocks into one shell, and holds what comes back against what the page shows.
@@ -138,9 +143,36 @@ fn the_sale_of_the_readme_goes_from_beginning_to_end() {
             .code
             .replace(usual, "$(sed 's/.*\"http\":\"\\([^\"]*\\).*/\\1/' data/run.json)");
     }
-    let prepare = "./dev up --listen 127.0.0.1:0 > up.log 2>&1 &\nSERVER=$!\n\
-                   until grep -q 'is ready at' up.log; do kill -0 $SERVER || { cat up.log; exit 1; }; done\n";
-    paste("README.md", prepare, &blocks);
+    paste("README.md", START, &blocks);
+}
+
+#[test]
+fn what_up_prints_can_be_pasted_also_with_a_certificate_of_ones_own() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = format!(
+        "cat > cert.pem <<'PEM'\n{}PEM\ncat > key.pem <<'PEM'\n{}PEM\n\
+         export FLASHSALE_TLS_CERT=cert.pem FLASHSALE_TLS_KEY=key.pem\n",
+        made.cert.pem(),
+        made.signing_key.serialize_pem()
+    );
+    let without = "unset FLASHSALE_TLS_CERT FLASHSALE_TLS_KEY";
+    for (files, at) in [("", "http://127.0.0.1:…"), (&files, "https://localhost:…")] {
+        let prepare = format!("{files}{START}\n{without}\n");
+        // The last of the lines follows the sale until somebody ends it.
+        let code = "grep 'is ready at' up.log\nsed -n '/^# prepare$/,/^# watch$/p' up.log > printed.sh\n. ./printed.sh";
+        let ready = format!("Flashsale is ready at {at}");
+        let answer = [
+            ready.as_str(),
+            "{\"id\":\"…\"state\":\"reserved\"…",
+            "applied  payment pay_…",
+        ];
+        let block = Block {
+            line: 0,
+            code: code.to_owned(),
+            answer: answer.map(str::to_owned).into(),
+        };
+        paste("what `up` prints", &prepare, &[block]);
+    }
 }
 
 #[test]
