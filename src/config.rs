@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use tls::Tls;
 use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use ureq::http::Uri;
 
 /// Where the optional file is looked for: the current directory.
@@ -86,7 +87,7 @@ const ALERT_WEBHOOK_URL: &str = "FLASHSALE_ALERT_WEBHOOK_URL";
 const ALERT_WEBHOOK_SECRET: &str = "FLASHSALE_ALERT_WEBHOOK_SECRET";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 /// The certificate that HTTPS is served with, and those that lead from it to its authority.
-const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
+pub const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
 /// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
 /// Whether people may sign in as anybody and pay with nothing.
@@ -308,8 +309,7 @@ impl Config {
                 development(value, listen, settings.get(TRUSTED_PROXIES).is_some())
             })?,
             log: checked(LOG, "info", |value| {
-                EnvFilter::try_new(value)
-                    .map(drop)
+                check_filter(value)
                     .map_err(|error| format!("is not a tracing filter such as `info,flashsale=debug` ({error})"))
             })?,
         })
@@ -463,6 +463,33 @@ fn at_least(value: &str, bytes: usize) -> Result<(), String> {
             "has {} bytes and needs at least {bytes}; make one with `openssl rand -hex 32`",
             value.len()
         ));
+    }
+    Ok(())
+}
+
+/// A filter of whose parts each is a level, or a module with its level. Whatever is no level, tracing takes for the name of a
+/// module that is to be heard, and then hears nobody else.
+fn check_filter(value: &str) -> Result<(), String> {
+    EnvFilter::try_new(value).map_err(|error| error.to_string())?;
+    // What is said of spans has commas and words of its own.
+    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    for part in parts.filter(|_| !value.contains('[')) {
+        let (module, level) = part
+            .split_once('=')
+            .map_or((part, None), |(of, level)| (of, Some(level)));
+        let is_name = |name: &str| {
+            let mut letters = name.chars();
+            letters.next().is_some_and(|it| it.is_ascii_alphabetic() || it == '_')
+                && letters.all(|it| it.is_ascii_alphanumeric() || it == '_' || it == '-')
+        };
+        if level.is_none() && part.parse::<LevelFilter>().is_err() {
+            return Err(format!(
+                "{part:?} is none of off, error, warn, info, debug and trace; for a module write {part}=info"
+            ));
+        }
+        if level.is_some() && !module.split("::").all(is_name) {
+            return Err(format!("{module:?} is no module"));
+        }
     }
     Ok(())
 }
@@ -644,10 +671,24 @@ mod tests {
             (TLS_KEY, "/no/such/file"),
             (DEVELOPMENT, "yes"),
             (LOG, "flashsale=loud=louder"),
+            (LOG, "flashsale=loud"),
+            (LOG, ":::"),
+            (LOG, "::=info"),
+            (LOG, "inof"),
+            (LOG, "info,flashsale::"),
         ];
         for (name, value) in wrong {
             let text = complaint(&[(name, value)], None);
             assert!(text.starts_with(name), "{text}");
+        }
+        for right in [
+            "warn",
+            "INFO,flashsale::flow=debug",
+            "off,actix_web=trace",
+            "0",
+            "info,[order]=trace",
+        ] {
+            assert_eq!(load(&[(LOG, right)], None).unwrap().log, right);
         }
     }
 

@@ -11,7 +11,7 @@ use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
-use ureq::tls::TlsConfig;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// A whole request, answer included: twice what the payment webhook may wait for its order, with room to spare.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -37,13 +37,17 @@ pub struct Connection {
         global = true
     )]
     url: String,
+    /// PEM file with the authority that the API's certificate is trusted by, or with that certificate, instead of the list
+    /// of Mozilla's.
+    #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
+    cacert: Option<String>,
 }
 
 impl Connection {
     /// A client that speaks as the operator.
     ///
     /// # Errors
-    /// `Usage` when the address is wrong or `FLASHSALE_ADMIN_KEY` is missing.
+    /// `Usage` when the address or the file of certificates is wrong, or `FLASHSALE_ADMIN_KEY` is missing.
     pub fn operator(&self) -> Result<Client, Failure> {
         self.operator_within(REQUEST_LIMIT)
     }
@@ -53,15 +57,23 @@ impl Connection {
     /// # Errors
     /// As [`Connection::operator`].
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        Client::new(self.url(), Some(setting::required(ADMIN_KEY)?), limit)
+        let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
+        Ok(client.proven_by(ADMIN_KEY))
     }
 
     /// A client that sends `bearer`, or nothing, as who it is.
     ///
     /// # Errors
-    /// `Usage` when the address is wrong.
+    /// `Usage` when the address or the file of certificates is wrong.
     pub fn client(&self, bearer: Option<String>) -> Result<Client, Failure> {
-        Client::new(self.url(), bearer, REQUEST_LIMIT)
+        self.client_within(bearer, REQUEST_LIMIT)
+    }
+
+    fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
+        match self.cacert.as_deref().filter(|file| !file.is_empty()) {
+            Some(file) => Client::trusting(&certificates(file)?, self.url(), bearer, limit),
+            None => Client::new(self.url(), bearer, limit),
+        }
     }
 
     /// An empty variable is how compose files and shells say "not set".
@@ -90,11 +102,16 @@ pub struct Refusal {
     pub detail: String,
     /// Seconds after which it makes sense to try again.
     pub retry_after: Option<String>,
+    /// What the caller may have set wrong.
+    pub advice: Option<String>,
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", one_line(&self.code), one_line(&self.detail))?;
+        if let Some(advice) = &self.advice {
+            write!(f, "; {}", one_line(advice))?;
+        }
         match &self.retry_after {
             Some(seconds) => write!(f, " (try again in {} s)", one_line(seconds)),
             None => Ok(()),
@@ -150,6 +167,8 @@ pub struct Client {
     agent: ureq::Agent,
     base: String,
     bearer: Option<String>,
+    /// The setting whose value shows who is asking.
+    proof: Option<&'static str>,
 }
 
 impl Client {
@@ -158,6 +177,24 @@ impl Client {
     /// # Errors
     /// `Usage` when `url` is no http address.
     pub fn new(url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
+        Self::with(TlsConfig::default(), url, bearer, limit)
+    }
+
+    /// The same, which trusts these certificates and no others.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn trusting(
+        certificates: &[Certificate<'static>],
+        url: &str,
+        bearer: Option<String>,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
+        let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(certificates));
+        Self::with(tls.build(), url, bearer, limit)
+    }
+
+    fn with(tls: TlsConfig, url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
         let base = url.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
@@ -172,6 +209,7 @@ impl Client {
             .max_redirects_will_error(false)
             .timeout_connect(Some(CONNECT_LIMIT.min(limit)))
             .timeout_global(Some(limit))
+            .tls_config(tls)
             .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
         if is_this_host {
             // A proxy's localhost is another one.
@@ -181,7 +219,17 @@ impl Client {
             agent: config.build().new_agent(),
             base,
             bearer,
+            proof: None,
         })
+    }
+
+    /// Names the setting that shows who is asking, to be looked at when the server does not believe it.
+    #[must_use]
+    pub fn proven_by(self, setting: &'static str) -> Self {
+        Self {
+            proof: Some(setting),
+            ..self
+        }
     }
 
     /// Reads `path`.
@@ -276,7 +324,8 @@ impl Client {
             .read_to_vec()
             .map_err(|error| self.no_answer(&error))?;
         if !(200..300).contains(&status) {
-            return Err(CallError::Refused(refusal(status, retry_after, &bytes)));
+            let advice = self.advice(status);
+            return Err(CallError::Refused(refusal(status, retry_after, advice, &bytes)));
         }
         let body = if bytes.is_empty() {
             Ok(Value::Null)
@@ -302,9 +351,66 @@ impl Client {
             ureq::Error::Timeout(_) => format!(
                 "no answer from {base} in time: the request may still have been carried out, look before repeating it"
             ),
-            other => format!("no answer from {base}: {}", one_line(&other.to_string())),
+            other => {
+                let reason = one_line(&other.to_string());
+                format!(
+                    "no answer from {base}: {reason}; {}",
+                    self.advice_without_answer(&reason)
+                )
+            }
         })
     }
+
+    /// What may be set wrong where the server answers with this status.
+    fn advice(&self, status: u16) -> Option<String> {
+        let path = self.base.split_once("://")?.1.split_once('/').map(|(_host, path)| path);
+        match (status, self.proof, path) {
+            (401, Some(proof), _) => Some(format!(
+                "{proof} is not the one of the server at {}: {}",
+                self.base,
+                setting::EXPORT
+            )),
+            (404, _, Some(path)) => Some(format!(
+                "--url or FLASHSALE_URL has the path /{path}: leave it out, unless a proxy serves the API there"
+            )),
+            _ => None,
+        }
+    }
+
+    /// What may be set wrong where whoever listens says nothing that could be understood.
+    fn advice_without_answer(&self, reason: &str) -> &'static str {
+        if self.base.starts_with("http:") {
+            "if that port speaks HTTPS, write https://"
+        } else if reason.contains("not valid for name") {
+            "name it in --url or FLASHSALE_URL as its certificate does"
+        } else if reason.contains("CaUsedAsEndEntity") {
+            "the certificate says that it is an authority: make one with basicConstraints=CA:FALSE"
+        } else if reason.contains("certificate") {
+            "name a file with its authority with --cacert or FLASHSALE_CACERT"
+        } else {
+            "if that port does not speak HTTPS, write http://"
+        }
+    }
+}
+
+/// The certificates in a PEM file.
+fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
+    let wrong = |why: &str| Failure::Usage(format!("--cacert or FLASHSALE_CACERT names {file}, {why}"));
+    let text = std::fs::read(file).map_err(|error| {
+        wrong(&format!(
+            "which cannot be read ({error}); name a PEM file that this user may read"
+        ))
+    })?;
+    let found: Vec<_> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        return Err(wrong("in which there is no certificate; name a PEM file with one"));
+    }
+    Ok(found)
 }
 
 /// The address under which a process on this machine reaches what listens there.
@@ -331,7 +437,7 @@ fn bad_url(url: &str, why: &str) -> Failure {
 }
 
 /// Makes one line of whatever the server gave as its reason.
-fn refusal(status: u16, retry_after: Option<String>, bytes: &[u8]) -> Refusal {
+fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, bytes: &[u8]) -> Refusal {
     let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
     let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| {
@@ -347,6 +453,7 @@ fn refusal(status: u16, retry_after: Option<String>, bytes: &[u8]) -> Refusal {
         code: text("code").unwrap_or_else(|| format!("HTTP {status}")),
         detail,
         retry_after,
+        advice,
     }
 }
 
@@ -386,6 +493,50 @@ mod tests {
             matches!(&failure, Failure::No(line) if line == "invalid_transition: a draft cannot open"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn a_key_that_is_not_believed_is_named_and_so_is_a_path_that_does_not_belong() {
+        let body = r#"{"code":"unauthenticated","detail":"the key is wrong"}"#;
+        let server = MockServer::answering(&[(401, body), (401, body), (404, r#"{"code":"not_found","detail":"d"}"#)]);
+        let stranger = client(server.url()).get("/").unwrap_err().to_string();
+        assert_eq!(stranger, "unauthenticated: the key is wrong");
+        let operator = client(server.url()).proven_by(ADMIN_KEY);
+        let line = operator.get("/").unwrap_err().to_string();
+        let named = format!(
+            "unauthenticated: the key is wrong; FLASHSALE_ADMIN_KEY is not the one of the server at {}: export",
+            server.url()
+        );
+        assert!(line.starts_with(&named) && !line.contains('\n'), "{line}");
+
+        let line = operator.get("/").unwrap_err().to_string();
+        assert_eq!(line, "not_found: d");
+        for address in ["/console", "/v1/"] {
+            let client = client(&format!("{}{address}", server.url()));
+            let line = client.get("/").unwrap_err().to_string();
+            let path = address.trim_end_matches('/');
+            assert!(line.contains(&format!("FLASHSALE_URL has the path {path}: ")), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_bad_usage() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty = folder.path().join("empty.pem");
+        std::fs::write(&empty, "hunter2").unwrap();
+        for (file, expected) in [
+            ("/no/such/file", "cannot be read"),
+            (empty.to_str().unwrap(), "there is no"),
+        ] {
+            let Err(Failure::Usage(line)) = certificates(file) else {
+                panic!("{file} is no file of certificates")
+            };
+            assert!(
+                line.contains("FLASHSALE_CACERT") && line.contains(file) && line.contains(expected),
+                "{line}"
+            );
+            assert!(!line.contains("hunter2"), "{line}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `flashsale inspect`: decodes what Redis holds of a sale, for a human who looks for a mistake.
 
-use super::Failure;
+use super::{Failure, sale};
 use crate::config::{DATABASE_URL, REDIS_URL, Settings};
+use crate::domain::ids::SaleId;
 use crate::server;
 use anyhow::Context as _;
 use std::path::PathBuf;
+use uuid::Uuid;
 
 /// Arguments of `inspect`.
 ///
@@ -13,8 +15,8 @@ use std::path::PathBuf;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The sale's id.
-    #[arg(value_name = "SALE_ID")]
-    id: String,
+    #[arg(value_name = "SALE_ID", value_parser = sale::sale_id)]
+    id: Uuid,
     /// Also this shopper's window and orders.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
@@ -30,10 +32,7 @@ pub struct Args {
 /// answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (redis_url, database_url) = servers(args)?;
-    let id = args
-        .id
-        .parse()
-        .map_err(|wrong| Failure::Usage(format!("{}: {wrong}", args.id)))?;
+    let id = SaleId(args.id);
     let user = args.user.as_ref().map(|user| user.parse()).transpose();
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
     match server::inspect(&redis_url, &database_url, id, user.as_ref())? {

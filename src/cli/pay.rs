@@ -2,6 +2,7 @@
 
 use super::client::{Client, Connection};
 use super::{Failure, answer, output, setting, token};
+use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
 use crate::domain::webhook;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
@@ -73,14 +74,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         amount_minor,
         currency,
     };
-    let answer = deliver(&args.connection.client(None)?, &secret, &payment, Utc::now())?;
+    let provider = args.connection.client(None)?.proven_by(WEBHOOK_SECRET);
+    let answer = deliver(&provider, &secret, &payment, Utc::now())?;
     if args.json {
         output::print_json(&answer)?;
     } else {
         let outcome = answer.get("outcome").map_or_else(|| "-".to_owned(), answer::scalar);
         output::print(&format!("{}  payment {}\n", output::one_line(&outcome), payment.id))?;
     }
-    verdict(&answer)
+    // Who has no key to look the order up with is told what there may be.
+    verdict(&answer, || {
+        look_up(args).ok().and_then(|order| why_due(&order, &payment))
+    })
 }
 
 struct Payment {
@@ -121,16 +126,35 @@ fn price(args: &Args) -> Result<(u64, String), Failure> {
 
 fn look_up(args: &Args) -> Result<Value, Failure> {
     let id = args.order_id;
-    let bearer = match (&args.token, &args.user) {
-        (Some(token), _) => token.clone(),
-        (None, Some(user)) => token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?,
+    let shopper = match (&args.token, &args.user) {
+        (Some(token), _) => args.connection.client(Some(token.clone()))?,
+        (None, Some(user)) => {
+            let token = token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?;
+            args.connection.client(Some(token))?.proven_by(JWT_SECRET)
+        }
         (None, None) => return Ok(args.connection.operator()?.get(&format!("/v1/admin/orders/{id}"))?.body),
     };
-    Ok(args
-        .connection
-        .client(Some(bearer))?
-        .get(&format!("/v1/orders/{id}"))?
-        .body)
+    Ok(shopper.get(&format!("/v1/orders/{id}"))?.body)
+}
+
+/// Why an order cannot take money, as far as it shows.
+fn why_due(order: &Value, payment: &Payment) -> Option<String> {
+    let text = |name: &str| order.get(name).and_then(Value::as_str);
+    let amount = order.get("amount_minor").and_then(Value::as_u64)?;
+    let currency = text("currency")?;
+    if (amount, currency) != (payment.amount_minor, payment.currency.as_str()) {
+        return Some(format!(
+            "the order costs {amount} {} and {} {} were paid",
+            output::one_line(currency),
+            payment.amount_minor,
+            output::one_line(&payment.currency)
+        ));
+    }
+    match text("state")? {
+        "paid" => Some("the order has been paid before, by another payment".to_owned()),
+        "reserved" => None,
+        state => Some(format!("the order is {}", output::one_line(state))),
+    }
 }
 
 fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>) -> Result<Value, Failure> {
@@ -164,11 +188,17 @@ fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>
     }
 }
 
-fn verdict(answer: &Value) -> Result<(), Failure> {
+/// What the outcome means; `why` is asked when money is owed back.
+fn verdict(answer: &Value, why: impl FnOnce() -> Option<String>) -> Result<(), Failure> {
     let no = |reason: &str| Err(Failure::No(reason.to_owned()));
     match answer.get("outcome").and_then(Value::as_str) {
         Some("applied" | "pending" | "duplicate") => Ok(()),
-        Some("refund_due") => no("refund_due: the order cannot take this money, it is recorded as owed back"),
+        Some("refund_due") => {
+            let why = why().unwrap_or_else(|| {
+                "the order has been paid before, is cancelled or expired, or costs something else".to_owned()
+            });
+            no(&format!("refund_due: {why}; this money is recorded as owed back"))
+        }
         Some("unmatched") => no("unmatched: there is no such order, the money is recorded as owed back"),
         _ => no("the answer has no outcome that this version knows: look at it with --json"),
     }
@@ -214,7 +244,7 @@ mod tests {
         let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
         let now = Utc::now();
         let answer = deliver(&client, SECRET, &payment(), now).unwrap();
-        assert!(verdict(&answer).is_ok());
+        assert!(verdict(&answer, || None).is_ok());
         let request = server.requests().remove(0);
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let header = |name: &str| {
@@ -286,13 +316,38 @@ mod tests {
     #[test]
     fn money_that_finds_no_order_is_a_no() {
         for outcome in ["applied", "pending", "duplicate"] {
-            assert!(verdict(&json!({"outcome": outcome})).is_ok(), "{outcome}");
+            assert!(verdict(&json!({"outcome": outcome}), || None).is_ok(), "{outcome}");
         }
         for outcome in [json!("refund_due"), json!("unmatched"), json!("new"), Value::Null] {
             assert!(
-                matches!(verdict(&json!({"outcome": outcome})), Err(Failure::No(_))),
+                matches!(verdict(&json!({"outcome": outcome}), || None), Err(Failure::No(_))),
                 "{outcome}"
             );
         }
+    }
+
+    #[test]
+    fn money_that_is_owed_back_is_told_why() {
+        let why = |order: Value| why_due(&order, &payment());
+        let order = |state: &str| json!({"amount_minor": 49_900, "currency": "EUR", "state": state});
+        assert_eq!(
+            why(order("paid")).as_deref(),
+            Some("the order has been paid before, by another payment")
+        );
+        for state in ["cancelled", "expired", "revoked"] {
+            assert_eq!(why(order(state)), Some(format!("the order is {state}")));
+        }
+        assert_eq!(
+            why(json!({"amount_minor": 100, "currency": "EUR", "state": "reserved"})).as_deref(),
+            Some("the order costs 100 EUR and 49900 EUR were paid")
+        );
+        assert_eq!((why(order("reserved")), why(json!({}))), (None, None));
+        let due = json!({"outcome": "refund_due"});
+        let line = |why: Option<&str>| verdict(&due, || why.map(str::to_owned)).unwrap_err().to_string();
+        assert_eq!(
+            line(Some("the order is expired")),
+            "refund_due: the order is expired; this money is recorded as owed back"
+        );
+        assert!(line(None).contains("paid before, is cancelled or expired, or costs something else"));
     }
 }

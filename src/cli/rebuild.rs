@@ -22,6 +22,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// The sale's id.
+    #[arg(value_parser = sale::sale_id)]
     sale_id: Uuid,
 }
 

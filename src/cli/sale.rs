@@ -1,7 +1,7 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
 use super::answer::{self, Sale, Shard};
-use super::client::{Client, Connection};
+use super::client::{CallError, Client, Connection};
 use super::output::{self, Table};
 use super::{Failure, sale_file, watch};
 use anyhow::Context as _;
@@ -50,31 +50,37 @@ enum Action {
     /// Show a sale.
     Show {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Put a sale's stock into Redis, spread over its shards; a second time changes nothing.
     Preload {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Let shoppers buy, without waiting for starts_at.
     Open {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Stop selling for a while; orders stay payable.
     Pause {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Go on selling after a pause.
     Resume {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// End a sale for good.
     Close {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Add units to an item, or take unsold ones back.
@@ -84,6 +90,7 @@ Example:
   flashsale sale restock 3f2c… phone-black -20")]
     Restock {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
         /// The item.
         sku: String,
@@ -97,6 +104,7 @@ Example:
     /// Follow a sale live.
     Watch {
         /// The sale's id.
+        #[arg(value_parser = sale_id)]
         id: Uuid,
     },
 }
@@ -109,8 +117,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = || args.connection.operator();
     match &args.action {
         Action::Create { file } => {
-            let body = serde_json::to_string(&sale_file::read(file, Utc::now())?).context("the sale is no JSON")?;
-            let created = operator()?.post("/v1/admin/sales", &[], &body)?.body;
+            let (sale, source) = sale_file::read(file, Utc::now())?;
+            let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
+            let created = match operator()?.post("/v1/admin/sales", &[], &body) {
+                Ok(created) => created.body,
+                Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
+                    return Err(source.refused(&refusal.detail));
+                }
+                Err(error) => return Err(error.into()),
+            };
             show(&created, args.json, |sale| {
                 format!(
                     "{}\nnext: flashsale sale preload {}\n",
@@ -135,6 +150,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Action::Watch { id } => watch::run(&args.connection, id, args.json),
     }
+}
+
+/// A sale's id.
+///
+/// # Errors
+/// Says what one is and where to find it.
+pub fn sale_id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_error| {
+        "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21: the `id` that `flashsale sale create` \
+         prints, and `flashsale sale list`"
+            .to_owned()
+    })
 }
 
 /// The admin path of a sale, with what follows its id.
@@ -165,7 +192,16 @@ fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
         return output::print_json(&body);
     }
     let shards: Vec<Shard> = answer::read(body.get("shards").unwrap_or(&Value::Null))?;
-    output::print(&shard_table(&shards))
+    let state = body.get("state").and_then(Value::as_str).unwrap_or("-");
+    output::print(&format!("{}{}", shard_table(&shards), loaded(id, state)))
+}
+
+/// What a sale that has been preloaded is: perhaps it was long before, and is over.
+fn loaded(id: &Uuid, state: &str) -> String {
+    match state {
+        "closed" => format!("sale {id} is closed: it sells no more\n"),
+        state => format!("sale {id} is {}\n", output::one_line(state)),
+    }
 }
 
 fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json: bool) -> Result<(), Failure> {
@@ -363,7 +399,20 @@ mod tests {
             };
             assert_eq!((quantity, key.as_deref(), args.json), (-20, Some("k"), true));
         }
-        assert!(Line::try_parse_from(["sale", "show", "no-id"]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_sale_id_is_told_what_one_is() {
+        use clap::Parser as _;
+        for verb in ["show", "preload", "open", "pause", "resume", "close", "watch"] {
+            let Err(error) = Line::try_parse_from(["sale", verb, "nope"]) else {
+                panic!("nope is no sale")
+            };
+            let text = error.to_string();
+            assert!(text.contains("nope") && text.contains("flashsale sale list"), "{text}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        assert!(Line::try_parse_from(["sale", "restock", "nope", "phone", "5"]).is_err());
     }
 
     fn client(server: &MockServer) -> Client {
@@ -454,6 +503,15 @@ mod tests {
         assert_eq!(
             shard_table(&shards),
             "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\n"
+        );
+    }
+
+    #[test]
+    fn preloading_says_what_became_of_the_sale() {
+        assert_eq!(loaded(&ID, "open"), format!("sale {ID} is open\n"));
+        assert_eq!(
+            loaded(&ID, "closed"),
+            format!("sale {ID} is closed: it sells no more\n")
         );
     }
 

@@ -1,11 +1,13 @@
-//! A sale file: what `POST /v1/admin/sales` takes, in TOML with the same keys. Ranges are the server's to judge;
-//! what is checked here is what has a line to point at: syntax, unknown keys, types and times.
+//! A sale file: what `POST /v1/admin/sales` takes, in TOML with the same keys. Ranges are the server's to judge: what it
+//! says is brought back to the line that it is about. Syntax, unknown keys, types and times are checked here.
 
+use super::output::one_line;
 use super::{Failure, duration};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// A sale as it is to be created, with its times resolved.
 #[derive(Debug, Serialize)]
@@ -14,9 +16,9 @@ pub struct NewSale {
     starts_at: String,
     ends_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    shards: Option<u32>,
+    shards: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payment_window_seconds: Option<u32>,
+    payment_window_seconds: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     purchase_rate: Option<PurchaseRate>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,8 +34,8 @@ struct SaleFile {
     name: String,
     starts_at: Spanned<toml::Value>,
     ends_at: Spanned<toml::Value>,
-    shards: Option<u32>,
-    payment_window_seconds: Option<u32>,
+    shards: Option<i64>,
+    payment_window_seconds: Option<i64>,
     purchase_rate: Option<PurchaseRate>,
     durability: Option<Durability>,
     guards: Option<Guards>,
@@ -46,8 +48,8 @@ type Guards = serde_json::Map<String, serde_json::Value>;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PurchaseRate {
-    limit: u32,
-    window_ms: u64,
+    limit: i64,
+    window_ms: i64,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -63,21 +65,76 @@ enum Durability {
 struct Item {
     sku: String,
     name: String,
-    price_minor: u64,
+    price_minor: i64,
     currency: String,
-    stock: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    per_user_limit: Option<u32>,
+    stock: i64,
+    per_user_limit: i64,
+}
+
+/// A sale file as it was read.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// The failure that it is when the server refuses what the file says, because of `detail`.
+    #[must_use]
+    pub fn refused(&self, detail: &str) -> Failure {
+        let (name, detail) = (&self.name, one_line(detail));
+        Failure::Usage(match line_of(&self.text, &detail) {
+            Some(line) => format!("{name}:{line}: {detail}"),
+            None => format!("{name}: {detail}"),
+        })
+    }
 }
 
 /// Reads a sale file; relative times count from `now`.
 ///
 /// # Errors
 /// `Usage` with one line that names the file and the line in it.
-pub fn read(path: &Path, now: DateTime<Utc>) -> Result<NewSale, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Usage(format!("{}: cannot be read: {error}", path.display())))?;
-    parse(&text, now).map_err(|(line, message)| Failure::Usage(format!("{}:{line}: {message}", path.display())))
+pub fn read(path: &Path, now: DateTime<Utc>) -> Result<(NewSale, Source), Failure> {
+    let name = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
+    match parse(&text, now) {
+        Ok(sale) => Ok((sale, Source { name, text })),
+        Err((line, message)) => Err(Failure::Usage(format!("{name}:{line}: {message}"))),
+    }
+}
+
+/// The line of what the server is talking of: its sentences begin with the field, as in `shards must be 1 to 256`,
+/// `items[1].sku: …` or `guards: holds_max must be …`.
+fn line_of(text: &str, detail: &str) -> Option<usize> {
+    let table = DeTable::parse(text).ok()?;
+    let mut rest = detail.strip_prefix("the body: ").unwrap_or(detail);
+    let (mut within, mut line) = (Some(table.get_ref()), None);
+    while let Some(fields) = within.take() {
+        let end = rest.find(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+        let (field, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let Some((key, value)) = fields.iter().find(|(key, _)| key.get_ref() == field) else {
+            break;
+        };
+        line = Some(line_at(text, key.span().start));
+        let (mut value, mut after) = (value, after);
+        let index = after.strip_prefix('[').and_then(|it| it.split_once(']'));
+        if let (Some((index, behind)), DeValue::Array(elements)) = (index, value.get_ref()) {
+            let Some(element) = index.parse::<usize>().ok().and_then(|index| elements.get(index)) else {
+                break;
+            };
+            line = Some(line_at(text, element.span().start));
+            (value, after) = (element, behind);
+        }
+        rest = after
+            .strip_prefix('.')
+            .or_else(|| after.strip_prefix(": "))
+            .unwrap_or("");
+        if let DeValue::Table(inner) = value.get_ref() {
+            within = Some(inner);
+        }
+    }
+    line
 }
 
 fn parse(text: &str, now: DateTime<Utc>) -> Result<NewSale, (usize, String)> {
@@ -152,6 +209,7 @@ name = \"A phone\"
 price_minor = 1
 currency = \"EUR\"
 stock = 5
+per_user_limit = 1
 ";
 
     fn now() -> DateTime<Utc> {
@@ -170,7 +228,8 @@ stock = 5
                 "name": "Launch",
                 "starts_at": "2026-11-27T20:00:00.500Z",
                 "ends_at": "2026-11-28T20:00:00.500Z",
-                "items": [{"sku": "phone", "name": "A phone", "price_minor": 1, "currency": "EUR", "stock": 5}],
+                "items": [{"sku": "phone", "name": "A phone", "price_minor": 1, "currency": "EUR", "stock": 5,
+                    "per_user_limit": 1}],
             })
         );
     }
@@ -215,16 +274,47 @@ stock = 5
             ("\"+24h\"", "\"+24w\"", 3, "is not a duration"),
             ("\"+24h\"", "\"now\"", 3, "later than"),
             ("stock = 5", "stok = 5", 10, "unknown field `stok`"),
-            ("stock = 5", "stock = -5", 10, "invalid value"),
             ("stock = 5", "stock = \"5\"", 10, "invalid type"),
             ("stock = 5", "stock = ", 10, ""),
             ("ends_at", "end_at", 3, "unknown field `end_at`"),
             ("stock = 5", "", 5, "missing field `stock`"),
+            ("per_user_limit = 1", "", 5, "missing field `per_user_limit`"),
         ] {
             let (found, message) = parse(&SMALL.replace(from, to), now()).unwrap_err();
             assert_eq!(found, line, "{to}: {message}");
             assert!(message.contains(part) && !message.contains('\n'), "{to}: {message}");
         }
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_told_with_the_line_that_says_it() {
+        let text = format!(
+            "shards = 300\n{SMALL}\n[[items]]\nsku = \"a b\"\n\n[guards]\nholds_max = -1\n\n[purchase_rate]\nlimit = 0\n"
+        );
+        for (detail, line) in [
+            ("shards must be 1 to 256, not 300", Some(1)),
+            ("name must be 1 to 200 characters", Some(2)),
+            ("items must be 1 to 1000, not 2", Some(6)),
+            ("items[0].stock must be 0 to 1000000000, not -5", Some(11)),
+            ("items[1].sku: a SKU is 1 to 64 of A-Za-z0-9._-", Some(15)),
+            ("items[1].price_minor must be 0 to 5", Some(14)),
+            ("items[7].sku: there is no such item", Some(6)),
+            ("guards: holds_max: invalid value: integer `-1`", Some(18)),
+            ("guards: challenge needs purchase_token = true", Some(17)),
+            ("purchase_rate.limit must be 1 to 100000, not 0", Some(21)),
+            ("the body: shards: too many", Some(1)),
+            ("payment_window_seconds must be 1 to 86400", None),
+            ("", None),
+        ] {
+            assert_eq!(line_of(&text, detail), line, "{detail}");
+        }
+        let name = "launch.toml".to_owned();
+        let source = Source { name, text };
+        assert_eq!(
+            source.refused("shards must\nbe 1 to 256").to_string(),
+            "launch.toml:1: shards must be 1 to 256"
+        );
+        assert_eq!(source.refused("no").to_string(), "launch.toml: no");
     }
 
     #[test]

@@ -8,18 +8,20 @@ use crate::domain::webhook;
 /// RFC 7518 asks an HS256 key to be at least as long as the hash.
 const JWT_SECRET_BYTES_MIN: usize = 32;
 
+/// Where the right values are.
+pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
+                          set -a; . data/secrets.env; set +a)";
+
 /// Reads the setting `name`.
 ///
 /// # Errors
 /// `Usage` when it is nowhere, or `flashsale.toml` is not readable.
 pub fn required(name: &str) -> Result<String, Failure> {
     let settings = Settings::load()?;
-    settings.get(name).map(str::to_owned).ok_or_else(|| {
-        Failure::Usage(format!(
-            "{name} is not set: export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
-             set -a; . data/secrets.env; set +a)"
-        ))
-    })
+    settings
+        .get(name)
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::Usage(format!("{name} is not set: {EXPORT}")))
 }
 
 /// The HS256 secret of shoppers' tokens.

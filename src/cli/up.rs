@@ -4,6 +4,7 @@ mod demo;
 
 use super::Failure;
 use super::client::own_url;
+use crate::config::tls::Tls;
 use crate::config::{self, Config, Settings};
 use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
@@ -19,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+use ureq::http::Uri;
 
 /// How often the two servers are looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
@@ -72,7 +74,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         dir: dir.clone(),
         admin_key: config.admin_key.clone(),
         given,
-        is_tls: config.tls.is_some(),
+        tls: config
+            .tls
+            .clone()
+            .zip(settings.get(config::TLS_CERT).map(PathBuf::from)),
         development: config.development.then(|| config.jwt_secret.clone()),
     };
     let run = serde_json::json!({
@@ -172,8 +177,8 @@ struct Instance {
     admin_key: config::Secret<String>,
     /// The secrets that came from outside, by name.
     given: Vec<&'static str>,
-    /// Whether it serves HTTPS.
-    is_tls: bool,
+    /// What it serves HTTPS with, if it does, and where the certificate is.
+    tls: Option<(Tls, PathBuf)>,
     /// In development mode, what its key follows from.
     development: Option<config::Secret<String>>,
 }
@@ -181,7 +186,7 @@ struct Instance {
 impl Instance {
     /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
     fn announce(self, address: SocketAddr, mut run: serde_json::Value) {
-        let url = own_url(address, self.is_tls);
+        let url = self.reached_at(address);
         run["http"] = url.clone().into();
         if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
             tracing::error!("{error:#}");
@@ -197,15 +202,46 @@ impl Instance {
         });
     }
 
+    /// The address to ask at: by a name that the certificate has, as far as this machine has it too.
+    fn reached_at(&self, address: SocketAddr) -> String {
+        let url = own_url(address, self.tls.is_some());
+        let by_name = format!("https://localhost:{}", address.port());
+        let is_own = address.ip().is_loopback() || address.ip().is_unspecified();
+        if is_own && !self.is_trusted_at(&url) && self.is_trusted_at(&by_name) {
+            return by_name;
+        }
+        url
+    }
+
+    /// Whether the certificate, if there is one, is for the host in this address.
+    fn is_trusted_at(&self, url: &str) -> bool {
+        self.tls.as_ref().is_none_or(|(tls, _)| {
+            let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            host.is_some_and(|host| tls.is_for(host.trim_matches(['[', ']'])))
+        })
+    }
+
     /// Lines to paste into another shell.
     fn guide(&self, url: &str, sale: Option<&DemoSale>) -> String {
         let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
         let program = quoted(&program.to_string_lossy());
         let file = secrets::path(&self.dir);
         // What was given from outside is not in the file, or differs from what is.
-        let prepare = match self.given.as_slice() {
+        let mut prepare = match self.given.as_slice() {
             [] => format!("set -a; . {}; set +a", quoted(&file.to_string_lossy())),
             names => format!("# export {} as this instance has them", names.join(", ")),
+        };
+        if !self.is_trusted_at(url) {
+            prepare += "\n# the certificate is for another host than this address says: write that one below";
+        }
+        // An authority of one's own is nowhere but in that file.
+        let trust = self.tls.as_ref().map(|(_, file)| {
+            let file = file.canonicalize().unwrap_or_else(|_gone| file.clone());
+            quoted(&file.to_string_lossy())
+        });
+        let (trusting, curl) = match &trust {
+            Some(file) => (format!(" FLASHSALE_CACERT={file}"), format!("curl --cacert {file}")),
+            None => (String::new(), "curl".to_owned()),
         };
         let mut text = format!(
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
@@ -226,14 +262,13 @@ impl Instance {
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              {prepare}\n\
-             export FLASHSALE_URL={url}\n\
+             export FLASHSALE_URL={url}{trusting}\n\
              # buy\n\
-             ORDER=$(curl -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
+             ANSWER=$({curl} -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
-             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}' | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p'); \
-             echo \"order ${{ORDER:-was refused}}\"\n\
-             # pay\n\
-             {program} pay $ORDER\n\
+             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}'); echo \"$ANSWER\"\n\
+             # pay for it, if it was not refused\n\
+             {program} pay $(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
              # watch\n\
              {program} sale watch {id}\n\n"
         );
@@ -268,5 +303,80 @@ mod tests {
     fn a_word_survives_the_shell() {
         assert_eq!(quoted("/a/b.env"), "/a/b.env");
         assert_eq!(quoted("/it's here"), r"'/it'\''s here'");
+    }
+
+    fn instance(tls: Option<(Tls, PathBuf)>) -> Instance {
+        Instance {
+            dir: "/data".into(),
+            admin_key: config::Secret::new("hunter2".to_owned()),
+            given: Vec::new(),
+            tls,
+            development: None,
+        }
+    }
+
+    fn with_certificate_for(host: &str) -> Instance {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
+        let file = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (cert, key) = (
+            file("cert.pem", made.cert.pem()),
+            file("key.pem", made.signing_key.serialize_pem()),
+        );
+        let tls = Tls::new(
+            config::tls::certificates(&cert).unwrap(),
+            config::tls::key(&key).unwrap(),
+        );
+        instance(Some((tls.unwrap(), "/etc/a b.pem".into())))
+    }
+
+    fn sale() -> DemoSale {
+        DemoSale {
+            id: "ID".to_owned(),
+            sku: "SKU".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_printed_shows_why_a_purchase_was_refused() {
+        let plain = instance(None);
+        let url = plain.reached_at(([0, 0, 0, 0], 80).into());
+        let guide = plain.guide(&url, Some(&sale()));
+        assert!(
+            guide.contains("ANSWER=$(curl -sS http://127.0.0.1:80/v1/sales/ID/orders "),
+            "{guide}"
+        );
+        assert!(guide.contains("echo \"$ANSWER\"\n"), "{guide}");
+        assert!(!guide.contains("CACERT") && !guide.contains("hunter2"), "{guide}");
+    }
+
+    #[test]
+    fn what_is_printed_trusts_a_certificate_of_ones_own() {
+        let at = |host: &str| with_certificate_for(host).reached_at(([127, 0, 0, 1], 8443).into());
+        assert_eq!(at("localhost"), "https://localhost:8443");
+        assert_eq!(at("127.0.0.1"), "https://127.0.0.1:8443");
+        assert_eq!(at("shop.example.org"), "https://127.0.0.1:8443");
+        let local = with_certificate_for("localhost");
+        let guide = local.guide("https://localhost:8443", Some(&sale()));
+        assert!(
+            guide.contains("export FLASHSALE_URL=https://localhost:8443 FLASHSALE_CACERT='/etc/a b.pem'\n"),
+            "{guide}"
+        );
+        assert!(
+            guide.contains("curl --cacert '/etc/a b.pem' -sS https://localhost:8443/v1/"),
+            "{guide}"
+        );
+        assert!(!guide.contains("another host"), "{guide}");
+        // An address of another machine is not called by this one's name.
+        assert_eq!(local.reached_at(([192, 0, 2, 1], 80).into()), "https://192.0.2.1:80");
+        let elsewhere = with_certificate_for("shop.example.org").guide("https://127.0.0.1:8443", Some(&sale()));
+        assert!(
+            elsewhere.contains("# the certificate is for another host"),
+            "{elsewhere}"
+        );
     }
 }

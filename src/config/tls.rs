@@ -1,15 +1,19 @@
 //! HTTPS: the certificate and the key that it is served with, read once at the start.
 
-use rustls::ServerConfig;
+use rustls::client::verify_server_name;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, ServerConfig};
 use std::fmt;
 use std::sync::Arc;
 
 /// What HTTPS is served with: TLS 1.2 and 1.3.
 #[derive(Clone)]
-pub struct Tls(Arc<ServerConfig>);
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    own: CertificateDer<'static>,
+}
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,11 +48,15 @@ impl Tls {
     /// # Errors
     /// What is wrong with them and what to do.
     pub fn new(certificates: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, String> {
+        let own = certificates.first().cloned().unwrap_or_else(|| Vec::new().into());
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, key));
         match config {
-            Ok(config) => Ok(Self(Arc::new(config))),
+            Ok(config) => Ok(Self {
+                config: Arc::new(config),
+                own,
+            }),
             Err(error) => Err(format!(
                 "is not the key of the first certificate in FLASHSALE_TLS_CERT, or of a kind that cannot be used \
                  ({error}); name the key that this certificate was made for"
@@ -59,7 +67,16 @@ impl Tls {
     /// What the server is given.
     #[must_use]
     pub fn server(&self) -> ServerConfig {
-        ServerConfig::clone(&self.0)
+        ServerConfig::clone(&self.config)
+    }
+
+    /// Whether the certificate is for this host, which is a name or an address.
+    #[must_use]
+    pub fn is_for(&self, host: &str) -> bool {
+        let (Ok(own), Ok(name)) = (ParsedCertificate::try_from(&self.own), ServerName::try_from(host)) else {
+            return false;
+        };
+        verify_server_name(&own, &name).is_ok()
     }
 }
 
@@ -95,7 +112,11 @@ mod tests {
             file("key.pem", &signing_key.serialize_pem()),
             file("other.pem", &other.signing_key.serialize_pem()),
         );
-        assert!(Tls::new(certificates(&cert).unwrap(), key(&own).unwrap()).is_ok());
+        let tls = Tls::new(certificates(&cert).unwrap(), key(&own).unwrap()).unwrap();
+        assert!(tls.is_for("localhost"));
+        for other in ["127.0.0.1", "::1", "example.org", "", "no host"] {
+            assert!(!tls.is_for(other), "{other}");
+        }
         let error = Tls::new(certificates(&cert).unwrap(), key(&other).unwrap()).unwrap_err();
         assert!(error.starts_with("is not the key of the first certificate"), "{error}");
 

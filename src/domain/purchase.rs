@@ -51,7 +51,10 @@ pub enum PurchaseOutcome {
     /// The account has as many unpaid holds as it may.
     TooManyHolds,
     /// More than one shopper may have of this item.
-    LimitReached,
+    LimitReached {
+        /// The units that one may have.
+        limit: u32,
+    },
     /// No shard holds enough, and none is on its way.
     SoldOut,
     /// There is no such sale.

@@ -401,12 +401,14 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
         while let Some(outcome) = stopped.next().await {
             outcome?;
         }
-        tracing::info!(%run_id, "a Redis server is admitted; its shards are reconciled one by one");
         let mut state = app.permits.state();
         if state.admitted.len() >= ADMITTED_MAX {
             state.admitted.clear();
         }
-        state.admitted.insert(run_id.to_owned());
+        // Sales that are attended at the same time all come here; it is told once.
+        if state.admitted.insert(run_id.to_owned()) {
+            tracing::info!(%run_id, "a Redis server is admitted; its shards are reconciled one by one");
+        }
     }
     // Also after a flush of the scripts, which takes nothing else away.
     app.stock.admit(via).await?;

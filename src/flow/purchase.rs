@@ -136,7 +136,9 @@ pub async fn purchase(
             ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
             ShardAnswer::CoolingDown { wait_ms } => PurchaseOutcome::CoolingDown { wait_ms },
             ShardAnswer::TooManyHolds => PurchaseOutcome::TooManyHolds,
-            ShardAnswer::LimitReached => PurchaseOutcome::LimitReached,
+            ShardAnswer::LimitReached => PurchaseOutcome::LimitReached {
+                limit: item.per_user_limit,
+            },
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
             ShardAnswer::Short { .. } => {
                 match Box::pin(cover(app, &sale, &item.sku, home.shard, request.quantity)).await? {

@@ -174,9 +174,9 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
             Code::TooManyHolds,
             "this account has as many unpaid orders as it may; pay for one or cancel it",
         ),
-        PurchaseOutcome::LimitReached => Problem::new(
+        PurchaseOutcome::LimitReached { limit } => Problem::new(
             Code::PurchaseLimitReached,
-            "one shopper may not have that many units of this item",
+            format!("one shopper may have {limit} of this item in this sale, unpaid orders among them"),
         ),
         PurchaseOutcome::SoldOut => Problem::new(Code::SoldOut, "there are not that many units left"),
         PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),

@@ -5,6 +5,7 @@
 mod bench;
 mod browser;
 mod figures;
+mod guides;
 mod http;
 mod limits;
 mod model;

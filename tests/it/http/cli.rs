@@ -56,6 +56,12 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert_eq!(paid.json()["outcome"], "duplicate");
     let paid = app.run(&["pay", &order]).ended(1);
     assert!(paid.stdout.contains("refund_due"), "{paid:?}");
+    assert!(paid.stderr.contains("has been paid before"), "{paid:?}");
+    let paid = app.run(&["pay", &order, "--amount", "1"]).ended(1);
+    assert!(
+        paid.stderr.contains("the order costs 99800 EUR and 1 EUR were paid"),
+        "{paid:?}"
+    );
 
     let restocked = app
         .run(&["sale", "restock", id, "phone", "5", "--key", "r1", "--json"])
@@ -83,6 +89,14 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert_eq!(closed["state"], "closed");
     let refused = app.run(&["sale", "open", id]).ended(1);
     assert!(refused.stderr.contains("invalid_transition"), "{refused:?}");
+    // Whoever repeats a preload may come late; he is told what has become of the sale.
+    let loaded = app.run(&["sale", "preload", id]).ended(0);
+    assert!(
+        loaded
+            .stdout
+            .ends_with(&format!("sale {id} is closed: it sells no more\n")),
+        "{loaded:?}"
+    );
 }
 
 #[tokio::test]
@@ -129,10 +143,35 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
     std::fs::write(&file, FILE.replace("stock = 10", "stok = 10")).unwrap();
     let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
     assert!(ran.stderr.contains("sale.toml:12"), "{ran:?}");
-    // What only the server can tell is its no.
-    std::fs::write(&file, FILE.replace("shards = 3", "shards = 300")).unwrap();
-    let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(1);
-    assert!(ran.stderr.contains("shards must be 1 to 256"), "{ran:?}");
+    // What only the server can tell has its line, too.
+    let guards = format!("{FILE}\n[guards]\nchallenge = \"captcha\"\nholds_max = ");
+    for (text, line, told) in [
+        (
+            FILE.replace("shards = 3", "shards = 300"),
+            5,
+            "shards must be 1 to 256, not 300",
+        ),
+        (
+            FILE.replace("stock = 10", "stock = -5"),
+            12,
+            "items[0].stock must be 0 to",
+        ),
+        (FILE.replace("\"phone\"", "\"a phone\""), 8, "items[0].sku: "),
+        (format!("{guards}-1"), 17, "guards: holds_max: "),
+        (format!("{guards}100001"), 17, "guards: holds_max must be 0 to"),
+        (format!("{guards}1"), 16, "guards: challenge needs purchase_token"),
+        (format!("{guards}1\ncolour = 1"), 18, "guards: colour: "),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
+        let start = format!("flashsale: {}:{line}: {told}", file.display());
+        assert!(
+            ran.stderr.starts_with(&start) && ran.stderr.lines().count() == 1,
+            "{text}: {ran:?}"
+        );
+    }
+    let listed = app.run(&["sale", "list", "--json"]).ended(0).json();
+    assert_eq!(listed["data"], json!([]));
 }
 
 #[tokio::test]
@@ -142,11 +181,49 @@ async fn a_server_that_is_away_and_a_key_that_is_wrong_are_exit_code_1() {
         .environment
         .insert("FLASHSALE_ADMIN_KEY".into(), "not-the-right-key-1".into());
     let ran = app.run(&["sale", "list"]).ended(1);
-    assert!(ran.stderr.contains("unauthenticated"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("unauthenticated") && ran.stderr.contains("FLASHSALE_ADMIN_KEY is not the one"),
+        "{ran:?}"
+    );
     app.environment.insert("FLASHSALE_ADMIN_KEY".into(), right.unwrap());
     app.run(&["sale", "list"]).ended(0);
+
+    // A provider and a shopper who are not believed hear of their own secrets.
+    let order = uuid::Uuid::new_v4().to_string();
+    for (name, wrong, args) in [
+        (
+            "FLASHSALE_WEBHOOK_SECRET",
+            "whsec_bm90IHRoZSByaWdodCBzZWNyZXQgb2YgdGhlbQ==",
+            &["pay", &order, "--amount", "1", "--currency", "EUR"][..],
+        ),
+        (
+            "FLASHSALE_JWT_SECRET",
+            "not-the-right-secret-of-32-bytes-",
+            &["pay", &order, "--user", "ada"],
+        ),
+    ] {
+        let right = app.environment.insert(name.into(), wrong.into());
+        let ran = app.run(args).ended(1);
+        assert!(ran.stderr.contains(&format!("{name} is not the one")), "{ran:?}");
+        app.environment.insert(name.into(), right.unwrap());
+    }
     app.instance.kill();
     app.run(&["sale", "list"]).ended(1);
+}
+
+#[tokio::test]
+async fn an_address_that_is_nearly_right_gets_a_hint() {
+    let app = TestApp::start_api_only().await;
+    for (address, hint) in [
+        (format!("{}/console", app.url), "has the path /console: leave it out"),
+        (
+            app.url.replace("http://", "https://"),
+            "if that port does not speak HTTPS, write http://",
+        ),
+    ] {
+        let ran = app.run(&["sale", "list", "--url", &address]).ended(1);
+        assert!(ran.stderr.contains(hint) && ran.stderr.lines().count() == 1, "{ran:?}");
+    }
 }
 
 #[tokio::test]

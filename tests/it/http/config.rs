@@ -60,6 +60,8 @@ fn each_variable_that_is_wrong_is_named_and_its_value_is_not_shown() {
         ("FLASHSALE_GATEWAY_RATE", "1.5"),
         ("FLASHSALE_GATEWAY_RATE", "many"),
         ("FLASHSALE_LOG", "a=b=c"),
+        ("FLASHSALE_LOG", ":::"),
+        ("FLASHSALE_LOG", "hunter2=info,:::"),
     ];
     for (name, value) in wrong {
         let ran = serve(name, Some(value)).ended(2);
@@ -102,6 +104,9 @@ fn wrong_usage_is_exit_code_2() {
         &["serve", "--unknown"],
         &["nothing"],
         &["sale", "show", "no-uuid"],
+        &["audit", "no-uuid"],
+        &["rebuild", "no-uuid"],
+        &["inspect", "no-uuid"],
         &["token"],
         &["token", "--user", ""],
         &["token", "--user", "ada", "--ttl", "soon"],
@@ -183,6 +188,17 @@ async fn logs_are_json_lines_and_the_filter_holds() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(event["timestamp"].is_string() && event["level"].is_string(), "{line}");
         assert_ne!(event["level"], "DEBUG", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_redis_server_is_told_of_once_however_many_sales_it_has() {
+    let app = TestApp::start_api_only().await;
+    for _ in 0..4 {
+        app.load_sale(&crate::support::app::sale()).await;
+    }
+    for log in [app.log(), app.another("all").log()] {
+        assert_eq!(log.matches("a Redis server is admitted").count(), 1, "{log}");
     }
 }
 

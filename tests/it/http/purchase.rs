@@ -219,7 +219,12 @@ async fn each_check_comes_in_its_place() {
     };
     app.buy("bob", &id, "k", 2).await.ok(201);
     // Per-user limit before stock: there is none left, and she may not have two more.
-    app.buy("ada", &id, "limit", 2).await.no(409, "purchase_limit_reached");
+    let limited = app.buy("ada", &id, "limit", 2).await.no(409, "purchase_limit_reached");
+    assert!(
+        limited
+            .text("detail")
+            .starts_with("one shopper may have 2 of this item")
+    );
     app.operate(&id, "pause").await.ok(200);
     // Open before per-user limit.
     let paused = app.buy("ada", &id, "open", 2).await.no(409, "sale_not_open");

@@ -130,9 +130,36 @@ async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
     environment.insert("FLASHSALE_URL".to_owned(), format!("https://localhost:{port}"));
     let ran = Ran::of(program(&environment, &["sale", "list"]).output().unwrap()).ended(1);
     assert!(
-        ran.stderr.contains("certificate") && ran.stderr.lines().count() == 1,
+        ran.stderr.contains("certificate")
+            && ran.stderr.contains("FLASHSALE_CACERT")
+            && ran.stderr.lines().count() == 1,
         "{ran:?}"
     );
+    // By a file that has it, it is.
+    for args in [&["sale", "list"][..], &["sale", "list", "--cacert", &cert]] {
+        let mut trusting = environment.clone();
+        if args.len() == 2 {
+            trusting.insert("FLASHSALE_CACERT".to_owned(), cert.clone());
+        }
+        Ran::of(program(&trusting, args).output().unwrap()).ended(0);
+    }
+    environment.insert("FLASHSALE_CACERT".to_owned(), cert.clone());
+    environment.insert("FLASHSALE_URL".to_owned(), format!("https://{address}"));
+    let ran = Ran::of(program(&environment, &["sale", "list"]).output().unwrap()).ended(1);
+    assert!(
+        ran.stderr
+            .contains("name it in --url or FLASHSALE_URL as its certificate does"),
+        "{ran:?}"
+    );
+    environment.insert("FLASHSALE_URL".to_owned(), format!("http://{address}"));
+    let ran = Ran::of(program(&environment, &["sale", "list"]).output().unwrap()).ended(1);
+    assert!(
+        ran.stderr.contains("if that port speaks HTTPS, write https://"),
+        "{ran:?}"
+    );
+    environment.insert("FLASHSALE_CACERT".to_owned(), "/no/such/file".to_owned());
+    let ran = Ran::of(program(&environment, &["sale", "list"]).output().unwrap()).ended(2);
+    assert!(ran.stderr.contains("FLASHSALE_CACERT names /no/such/file"), "{ran:?}");
 }
 
 #[tokio::test]

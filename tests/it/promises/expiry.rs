@@ -42,7 +42,7 @@ async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_
     }
     join_all(users.iter().map(|user| bought(&world.app, &sale, user, "second", 1))).await;
     let more = buy(&world.app, &sale, &users[0], "third", 1).await;
-    assert_eq!(more, PurchaseOutcome::LimitReached);
+    assert!(matches!(more, PurchaseOutcome::LimitReached { .. }), "{more:?}");
     let late = buy(&world.app, &sale, "late", "k", 1).await;
     assert_eq!(late, PurchaseOutcome::SoldOut);
     assert_eq!(world.settled(&sale).await.stock.held, 40);

@@ -231,7 +231,7 @@ async fn a_flushed_redis_sells_again_by_itself_with_every_order_and_limit_as_bef
     assert!(matches!(hurries, PurchaseOutcome::RateLimited { .. }), "{hurries:?}");
     for user in ["holds", "pays"] {
         let more = buy(&world.app, &sale, user, "too many", 3).await;
-        assert_eq!(more, PurchaseOutcome::LimitReached, "{user}");
+        assert!(matches!(more, PurchaseOutcome::LimitReached { .. }), "{user}: {more:?}");
     }
     bought(&world.app, &sale, "cancels", "more", 4).await;
     bought(&world.app, &sale, "holds", "more", 2).await;

@@ -1,0 +1,125 @@
+//! What may stand between a client and an instance: answers that get lost, and others who answer in its place.
+
+use crate::support::app::Client;
+use reqwest::Method;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// What becomes of one request.
+#[derive(Debug, Clone, Copy)]
+pub enum Turn {
+    /// It is carried out, and its answer comes back.
+    Through,
+    /// It is carried out, and its answer does not come back.
+    Lost,
+    /// It is answered here, with this status and so many seconds to wait.
+    Problem(u16, u64),
+    /// A proxy has nobody to ask, and says so in its own way.
+    BadGateway,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub at: Instant,
+    pub key: String,
+}
+
+/// Takes requests for an instance; it ends when it is dropped.
+pub struct Front {
+    pub url: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Front {
+    /// Treats the requests by these turns, one after the other; the last one is that of all further requests.
+    pub async fn of(app: &Client, turns: &[Turn]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (app, turns, log) = (app.clone(), turns.to_vec(), Arc::clone(&seen));
+        let accepting = tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept().await else {
+                    return;
+                };
+                let turn = turns[number.min(turns.len() - 1)];
+                answer(stream, &app, turn, &log).await;
+            }
+        });
+        Self { url, seen, accepting }
+    }
+
+    /// The requests so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Answers the one request of a connection.
+async fn answer(stream: TcpStream, app: &Client, turn: Turn, seen: &Mutex<Vec<Seen>>) {
+    let mut stream = BufReader::new(stream);
+    let (mut head, mut line) = (Vec::new(), String::new());
+    while stream.read_line(&mut line).await.unwrap() > 2 {
+        head.push(std::mem::take(&mut line));
+    }
+    let header = |name: &str| {
+        let lines = head.iter().filter_map(|line| line.trim().split_once(": "));
+        let mut values = lines.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value.to_owned())
+    };
+    let length = header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    let key = header("idempotency-key").unwrap_or_default();
+    let at = Instant::now();
+    seen.lock().unwrap().push(Seen { at, key: key.clone() });
+
+    let reply = match turn {
+        Turn::Through | Turn::Lost => {
+            let path = head[0].split(' ').nth(1).unwrap();
+            let token = header("authorization").unwrap_or_default();
+            let request = app
+                .request(Method::POST, crate::support::app::Who::Nobody, path)
+                .header("authorization", token)
+                .header("idempotency-key", key)
+                .header("content-type", header("content-type").unwrap_or_default())
+                .body(body);
+            let answer = app.send(request).await;
+            let after = answer.header("retry-after").map(|seconds| seconds.parse().unwrap());
+            reply(answer.status, after, "application/json", &answer.text)
+        }
+        Turn::Problem(status, after) => {
+            let problem = r#"{"code":"unavailable","detail":"the outcome is not known"}"#;
+            reply(status, Some(after), "application/problem+json", problem)
+        }
+        Turn::BadGateway => reply(502, None, "text/html", "<html>bad gateway"),
+    };
+    if !matches!(turn, Turn::Lost) {
+        // A client that has given up hears nothing.
+        let _heard = stream.write_all(reply.as_bytes()).await;
+    }
+}
+
+fn reply(status: u16, after: Option<u64>, content_type: &str, body: &str) -> String {
+    let after = after.map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
+    format!(
+        "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Type: {content_type}\r\n{after}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The least time between each request and the next.
+pub fn pauses(seen: &[Seen]) -> Vec<Duration> {
+    seen.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
+}

@@ -1,0 +1,92 @@
+//! Every link within the repository leads to a file and a heading that are there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The page of alerts comes with the metrics; once it is there, links to it are looked at like all others.
+const ON_ITS_WAY: &str = "alerts.md";
+
+/// The pages, by their paths.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [root.to_owned(), root.join("docs"), root.join("loadtest")];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let pages = paths.filter(|path| path.extension().is_some_and(|it| it == "md"));
+    pages
+        .map(|path| (path.clone(), prose(&fs::read_to_string(path).unwrap())))
+        .collect()
+}
+
+/// A page without its code.
+fn prose(page: &str) -> String {
+    let mut is_code = false;
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            lines.push(line.split('`').step_by(2).collect::<Vec<_>>().concat());
+        }
+    }
+    lines.join("\n")
+}
+
+/// What a heading is called in links.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().chars();
+    let kept = kept.filter(|it| it.is_alphanumeric() || "-_ ".contains(*it));
+    kept.map(|it| if it == ' ' { '-' } else { it.to_ascii_lowercase() })
+        .collect()
+}
+
+#[test]
+fn every_link_of_the_pages_leads_somewhere() {
+    let pages = pages();
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for (path, text) in &pages {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            followed += 1;
+            let (file, heading) = link
+                .split_once('#')
+                .map_or((link, None), |(file, heading)| (file, Some(heading)));
+            let target = if file.is_empty() {
+                path.clone()
+            } else {
+                path.parent().unwrap().join(file)
+            };
+            let Ok(target) = target.canonicalize() else {
+                if link.starts_with(ON_ITS_WAY) {
+                    continue;
+                }
+                wrong.push(format!("{}: {link} is not there", path.display()));
+                continue;
+            };
+            let Some(heading) = heading else { continue };
+            let is_there = pages.get(&target).is_some_and(|page| {
+                page.lines()
+                    .any(|line| line.starts_with('#') && anchor(line) == heading)
+            });
+            if !is_there {
+                wrong.push(format!("{}: {link} has no such heading", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty() && followed > 20,
+        "{followed} links\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn a_heading_is_called_as_links_call_it() {
+    assert_eq!(anchor("## The shop's pages"), "the-shops-pages");
+    assert_eq!(anchor("### What `kill -9` leaves"), "what-kill--9-leaves");
+    assert_eq!(prose("a `[x](y)` [b](c)\n```sh\n[d](e)\n```\nf"), "a  [b](c)\nf");
+}
