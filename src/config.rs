@@ -21,8 +21,9 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 24] = [
+const VARIABLES: [&str; 27] = [
     LISTEN,
+    METRICS_LISTEN,
     REDIS_URL,
     DATABASE_URL,
     ADMIN_KEY,
@@ -46,6 +47,8 @@ const VARIABLES: [&str; 24] = [
     TLS_CERT,
     TLS_KEY,
     LOG,
+    OTLP_URL,
+    OTLP_RATIO,
 ];
 /// Those that are numbers, which a file may also write without quotes.
 const NUMBERS: [&str; 10] = [
@@ -62,6 +65,8 @@ const NUMBERS: [&str; 10] = [
 ];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
+/// Where metrics and health are served by themselves.
+const METRICS_LISTEN: &str = "FLASHSALE_METRICS_LISTEN";
 /// Where Redis is.
 pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
 /// Where Postgres is.
@@ -87,6 +92,9 @@ const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
 /// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
 const LOG: &str = "FLASHSALE_LOG";
+/// The collector of traces, and the share of requests that it is told of.
+const OTLP_URL: &str = "FLASHSALE_OTLP_URL";
+const OTLP_RATIO: &str = "FLASHSALE_OTLP_RATIO";
 /// The operators' bearer key.
 pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
 /// The secret that signs shoppers' tokens.
@@ -121,6 +129,8 @@ impl<T> fmt::Debug for Secret<T> {
 pub struct Config {
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// Where metrics and health are served besides, without TLS and also by a process that serves nothing else.
+    pub metrics_listen: Option<SocketAddr>,
     /// The stock. Hidden because a URL may carry a password.
     pub redis_url: Secret<String>,
     /// The ledger. Hidden because a URL may carry a password.
@@ -145,6 +155,17 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The tracing filter.
     pub log: String,
+    /// Where traces go, if anywhere. Hidden because an address may carry a token.
+    pub traces: Option<Secret<Traces>>,
+}
+
+/// A collector of traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// Where it is, without the path.
+    pub url: String,
+    /// The share of requests that it is told of, 0 to 1.
+    pub ratio: f64,
 }
 
 /// What is missing or wrong, in one line that names the variable (or the file and line) and says what to do.
@@ -277,11 +298,11 @@ impl Config {
         let checked =
             |name, default: &str, check: fn(&str) -> Result<(), String>| check_one(settings, name, default, check);
         Ok(Self {
-            listen: parsed(settings, LISTEN, "127.0.0.1:8080", |value| {
-                value
-                    .parse()
-                    .map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
-            })?,
+            listen: parsed(settings, LISTEN, "127.0.0.1:8080", address)?,
+            metrics_listen: match settings.get(METRICS_LISTEN) {
+                Some(_) => Some(parsed(settings, METRICS_LISTEN, "", address)?),
+                None => None,
+            },
             redis_url: Secret(checked(REDIS_URL, "", check_redis_url)?),
             database_url: Secret(checked(DATABASE_URL, "", check_database_url)?),
             admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
@@ -301,8 +322,29 @@ impl Config {
                     .map(drop)
                     .map_err(|error| format!("is not a tracing filter such as `info,flashsale=debug` ({error})"))
             })?,
+            traces: traces(settings)?.map(Secret),
         })
     }
+}
+
+/// Where traces go.
+fn traces(settings: &Settings) -> Result<Option<Traces>, ConfigError> {
+    if settings.get(OTLP_URL).is_none() {
+        return Ok(None);
+    }
+    let ratio = parsed(settings, OTLP_RATIO, "0.01", |value| {
+        let ratio = value.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+        ratio.ok_or_else(|| "is not a share from 0 to 1, such as 0.01 for one request in a hundred".to_owned())
+    })?;
+    Ok(Some(Traces {
+        url: check_one(settings, OTLP_URL, "", check_webhook_url)?,
+        ratio,
+    }))
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    let address = value.parse();
+    address.map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
 }
 
 /// Whom to tell of alerts.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 /// What the handlers of one worker use.
 pub struct Api {
@@ -138,8 +139,14 @@ impl Api {
         wait: Duration,
         flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Problem> {
+        // A task of its own has no span of its own: what is logged in it belongs to the request.
+        let span = if tracing::enabled!(tracing::Level::DEBUG) {
+            Span::current()
+        } else {
+            Span::none()
+        };
         // The flow goes on behind an answer that came too late, but not for ever.
-        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow));
+        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow).instrument(span));
         let answer = match tokio::time::timeout(wait, flow).await {
             Ok(Ok(Ok(answer))) => answer,
             Ok(Ok(Err(_))) => Err(Fault::Unavailable("no answer in time".to_owned())),
@@ -182,9 +189,9 @@ impl Weather {
             }
             Err(fault) => {
                 if matches!(fault, Fault::Bug(_)) {
-                    tracing::error!(%fault, "a request found what should not be");
+                    tracing::error!(%fault, request_id = request_id::current(), "a request found what should not be");
                 } else if self.0.swap(chrono::Utc::now().timestamp(), Ordering::Relaxed) == 0 {
-                    tracing::warn!(%fault, "requests are answered 503");
+                    tracing::warn!(%fault, request_id = request_id::current(), "requests are answered 503");
                 }
                 Err(fault.into())
             }
@@ -212,13 +219,20 @@ macro_rules! resource {
     };
 }
 
-/// Every route.
-pub fn configure(config: &mut ServiceConfig) {
-    let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
+/// The routes for machines.
+pub fn configure_machines(config: &mut ServiceConfig) {
     config
         .service(resource!("/healthz", get health::healthz))
         .service(resource!("/readyz", get health::readyz))
         .service(resource!("/metrics", get health::metrics))
+        .default_service(web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) }));
+}
+
+/// Every route.
+pub fn configure(config: &mut ServiceConfig) {
+    let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
+    configure_machines(config);
+    config
         .service(resource!("/v1/webhooks/payments", post webhooks::payments))
         .service(
             web::scope("/v1/admin")

@@ -1,6 +1,6 @@
 //! `flashsale inspect`: decodes what Redis holds of a sale, for a human who looks for a mistake.
 
-use super::Failure;
+use super::{Failure, output};
 use crate::config::{DATABASE_URL, REDIS_URL, Settings};
 use crate::server;
 use anyhow::Context as _;
@@ -10,7 +10,13 @@ use std::path::PathBuf;
 ///
 /// Needs FLASHSALE_REDIS_URL and FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  flashsale inspect 3f2c…
+  flashsale inspect 3f2c… --user alice --data data | jq .buyer"
+)]
 pub struct Args {
     /// The sale's id.
     #[arg(value_name = "SALE_ID")]
@@ -21,6 +27,9 @@ pub struct Args {
     /// Where a running `flashsale up` keeps its data: its servers are asked.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Print the JSON on one line, for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints JSON.
@@ -38,8 +47,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
     match server::inspect(&redis_url, &database_url, id, user.as_ref())? {
         Some(found) => {
-            println!("{}", serde_json::to_string_pretty(&found).map_err(anyhow::Error::from)?);
-            Ok(())
+            let found = serde_json::to_value(&found).map_err(anyhow::Error::from)?;
+            if args.json {
+                return output::print(&format!("{found}\n"));
+            }
+            output::print_json(&found)
         }
         None => Err(Failure::No(format!("there is no sale {id}"))),
     }

@@ -6,11 +6,11 @@ use super::problem::{Code, Problem};
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
-use crate::metrics::Outcome;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// The body of a webhook.
 #[derive(Deserialize)]
@@ -62,15 +62,12 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
     )
     .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
     let payment = parse_json::<Event>(&body)?.check(id)?;
+    let began = Instant::now();
     let outcome = api
         .for_others(|app| async move { flow::pay::pay(&app, &payment).await })
         .await?;
-    api.metrics
-        .payments
-        .get_or_create(&Outcome {
-            outcome: outcome.as_str(),
-        })
-        .inc();
+    api.metrics.payments.of([outcome.as_str()]).inc();
+    api.metrics.payment_duration.observe(began.elapsed());
     Ok(HttpResponse::Ok().json(Answer { outcome }))
 }
 

@@ -8,6 +8,7 @@ mod http;
 mod limits;
 mod model;
 mod mutants;
+mod observe;
 mod promises;
 mod queries;
 mod scripts;

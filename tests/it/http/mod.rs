@@ -16,6 +16,7 @@ mod orders;
 mod payments;
 mod purchase;
 mod sales;
+mod terminal;
 mod tls;
 mod tokens;
 mod waiting_room;
