@@ -8,7 +8,7 @@ import { Rate } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, buy, buyPatiently, openSale } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
-import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'hot_item';
@@ -30,22 +30,12 @@ const HOT = 'HOT';
 
 const othersServed = new Rate('others_served');
 
-const steady = (name, rate, vus, vusMax) => ({
-  executor: 'constant-arrival-rate',
-  exec: name,
-  rate,
-  timeUnit: '1s',
-  duration: `${DURATION}s`,
-  preAllocatedVUs: vus,
-  maxVUs: vusMax,
-});
-
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: steady('buyHot', HOT_RATE, VUS, VUS_MAX),
-    others: steady('buyOther', OTHER_RATE, Math.min(20, OTHER_RATE), Math.min(500, OTHER_RATE * 5)),
-    watch: steady('watch', 1, 1, 2),
+    [SCENARIO]: steady('buyHot', DURATION, HOT_RATE, VUS, VUS_MAX),
+    others: steady('buyOther', DURATION, OTHER_RATE, Math.min(20, OTHER_RATE), Math.min(500, OTHER_RATE * 5)),
+    watch: steady('watch', DURATION, 1, 1, 2),
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,

@@ -10,7 +10,7 @@ import { Gauge, Rate } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buy, isWorthRetrying, openSale, purchaseRequest, readProbe } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
-import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
 import { meanPurchaseMs, readServer } from './lib/server.js';
 import { summaryOf } from './lib/summary.js';
 
@@ -33,22 +33,12 @@ const toldSoldOut = new Rate('told_sold_out');
 const toldOrder = new Rate('told_own_order');
 const serverMean = new Gauge('server_purchase_mean_ms');
 
-const steady = (name, rate, vus, vusMax) => ({
-  executor: 'constant-arrival-rate',
-  exec: name,
-  rate,
-  timeUnit: '1s',
-  duration: `${DURATION}s`,
-  preAllocatedVUs: vus,
-  maxVUs: vusMax,
-});
-
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: steady('flood', RATE, VUS, VUS_MAX),
-    repeat: steady('repeat', REPLAY_RATE, Math.min(20, REPLAY_RATE), Math.min(200, REPLAY_RATE * 2)),
-    probe: steady('probe', PROBE_RATE, 2, 20),
+    [SCENARIO]: steady('flood', DURATION, RATE, VUS, VUS_MAX),
+    repeat: steady('repeat', DURATION, REPLAY_RATE, Math.min(20, REPLAY_RATE), Math.min(200, REPLAY_RATE * 2)),
+    probe: steady('probe', DURATION, PROBE_RATE, 2, 20),
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,

@@ -10,6 +10,8 @@
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
 -- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
 -- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[5] {sale:shard}:transfers   hash    transfers on their way by id; only for units that come back to the shard
+--                                          that sent them: what is not written down there has never left
 -- ARGV[1] id         the transfer's id, 36 bytes
 -- ARGV[2] units      1..1000000000
 -- ARGV[3] lender     the number of the shard that sent them
@@ -22,7 +24,7 @@
 -- ARGV[7] now_ms     absent: ask TIME; stands in for it in tests
 -- Returns {'IN'}       the units are free here
 --         {'ALREADY'}  they were added before
---         {'FENCED'}   the lender has been rebuilt since; the units are its own
+--         {'FENCED'}   the lender has been rebuilt since, or has forgotten that they left; the units are its own
 --         {'STALE'}    this shard has been rebuilt since; look at the lender again
 --         {'MOVED'}    this is not that server; look at the lender again
 --         {'STOPPED'}  this shard has no permit
@@ -49,6 +51,8 @@ elseif fence and epoch < tonumber(fence) then
   return { 'FENCED' }
 elseif unpack('>I6', shard, 37) ~= own_epoch then
   return { 'STALE' }
+elseif KEYS[5] and redis.call('HEXISTS', KEYS[5], id) == 0 then
+  return { 'FENCED' }
 end
 if server ~= '' then
   local info = redis.call('INFO', 'replication')

@@ -50,6 +50,17 @@ export function seconds(name, fallback, min = 1, max = 24 * 3600) {
   return value;
 }
 
+// A scenario that calls `name` so often in a second for so many seconds, whatever the answers take.
+export const steady = (name, duration, rate, vus, vusMax) => ({
+  executor: 'constant-arrival-rate',
+  exec: name,
+  rate,
+  timeUnit: '1s',
+  duration: `${duration}s`,
+  preAllocatedVUs: vus,
+  maxVUs: vusMax,
+});
+
 function addresses() {
   const text = setting(['BASE_URL', 'FLASHSALE_URL'], 'http://127.0.0.1:8080');
   return text.split(',').map((address) => {

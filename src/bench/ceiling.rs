@@ -1,7 +1,6 @@
 //! `bench ceiling`: what the parts could do at most, and what share of it the whole reaches.
 
 use super::load::{self, Tally, Window, real};
-use super::machine::sync_micros;
 use super::plot::{Plot, Series};
 use super::report::{Goal, Report, Side, Table, cell, grouped, median, ratio};
 use super::resp::{self, Commands, Reply};
@@ -98,9 +97,7 @@ pub fn run(options: Options) -> Result<Report> {
     );
     bench.step("starting Redis and Postgres")?;
     let world = World::start(&options.data)?;
-    report.sync_micros = sync_micros(world.dir());
-    report.redis = world.redis.connect()?.info("server", "redis_version")?;
-    report.postgres = bench.wait_for(sql::version(&world.first_database()))?;
+    world.describe(&bench, &mut report)?;
     let database = world.database(&bench, "ceiling", true)?;
     let shoppers = Shoppers::of(options.shoppers(window, RATE_MAX), &world.secrets.jwt)?;
     let redis = world.redis.url()?;

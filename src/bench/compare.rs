@@ -2,7 +2,6 @@
 //! a scarce sale in whose middle the application and Redis are killed, to see what is left of the stock.
 
 use super::load::{self, Percentiles, Window, real};
-use super::machine::sync_micros;
 use super::plot::{Plot, Series};
 use super::report::{Goal, Report, Side, Table, cell, median, ratio};
 use super::rivals::{self, Way};
@@ -180,9 +179,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let mut report = Report::begin("compare", "Four ways to sell", options.quick, options.seed);
     bench.step("starting Redis and Postgres")?;
     let world = World::start(&options.data)?;
-    report.sync_micros = sync_micros(world.dir());
-    report.redis = world.redis.connect()?.info("server", "redis_version")?;
-    report.postgres = bench.wait_for(sql::version(&world.first_database()))?;
+    world.describe(&bench, &mut report)?;
     let stock = options.size(500, 10_000);
     let wanted = options.shoppers(window, RATE_MAX).max(stock * (DEMAND + 1));
     let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;

@@ -5,7 +5,6 @@ mod model;
 
 use super::ceiling::drain;
 use super::load::{self, Percentiles, Tally, Window, real};
-use super::machine::sync_micros;
 use super::plot::{Plot, Series};
 use super::report::{Goal, Report, Side, Table, cell, grouped, median, ratio};
 use super::shoppers::{Purchase, Question, Shoppers};
@@ -189,9 +188,7 @@ pub fn run(options: Options) -> Result<Report> {
     );
     bench.step("starting Redis and Postgres")?;
     let world = World::start(&options.data)?;
-    report.sync_micros = sync_micros(world.dir());
-    report.redis = world.redis.connect()?.info("server", "redis_version")?;
-    report.postgres = bench.wait_for(sql::version(&world.first_database()))?;
+    world.describe(&bench, &mut report)?;
     // A sale that is sold from in every window needs new ones each time.
     let windows = HOLDS.len() + rounds + 1;
     let shoppers = Shoppers::of(options.shoppers(window, RATE_MAX) * windows, &world.secrets.jwt)?;

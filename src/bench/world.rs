@@ -1,9 +1,9 @@
 //! What is measured: private servers, and this program as a child process on top of them.
 
 use super::Bench;
-use super::machine::{family_seconds, processor_seconds, processor_seconds_of};
+use super::machine::{family_seconds, processor_seconds, processor_seconds_of, sync_micros};
 use super::operator::Operator;
-use super::report::ratio;
+use super::report::{Report, ratio};
 use super::resp::Resp;
 use super::shoppers::{script_calls, sku};
 use super::{resp, sql};
@@ -215,6 +215,17 @@ impl World {
             ..RedisOptions::default()
         };
         OwnRedis::start(self.dir().join(name), options)
+    }
+
+    /// Writes down which servers these are, and how fast their disk is.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub fn describe(&self, bench: &Bench, report: &mut Report) -> Result<()> {
+        report.sync_micros = sync_micros(self.dir());
+        report.redis = self.redis.connect()?.info("server", "redis_version")?;
+        report.postgres = bench.wait_for(sql::version(&self.first_database()))?;
+        Ok(())
     }
 
     /// The URL of the database that is there from the start.

@@ -6,68 +6,68 @@
 
 use super::App;
 use crate::domain::fault::Fault;
+use crate::domain::ids::Sku;
 use crate::domain::sale::Sale;
 use crate::ledger::audit::Owned;
 use crate::ledger::outbox::Message;
 use crate::stock::read_shard::ShardReading;
-use crate::stock::transfer::Destination;
-use std::collections::HashSet;
+use crate::stock::transfer::{Destination, Transfer};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
 /// How often shards between which units move are looked at.
 const LOOKS_MAX: u32 = 50;
 
-/// Whether all units are accounted for. Of shards that are being rebuilt nothing can be said, and need not be: they get
-/// what the others do not have.
+/// Whether all units are accounted for, of each item at a moment of its own.
 ///
 /// # Errors
-/// `Unavailable` when one side cannot tell, or units move at every look.
+/// `Unavailable` when one side cannot tell, a shard is being rebuilt, or units of an item move at every look.
 pub(super) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
+    let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
     for look in 1..=LOOKS_MAX {
-        match look_once(app, sale).await {
-            Ok(Some(even)) => return Ok(even),
-            Ok(None) => tokio::time::sleep(Duration::from_millis(u64::from(look))).await,
-            Err(Fault::Incomplete(_)) => return Ok(true),
+        match look_once(app, sale, &mut open).await {
+            Ok(false) => return Ok(false),
+            Ok(true) if open.is_empty() => return Ok(true),
+            Ok(true) => tokio::time::sleep(Duration::from_millis(u64::from(look))).await,
+            Err(Fault::Incomplete(why)) => return Err(Fault::Unavailable(why)),
             Err(fault) => return Err(fault),
         }
     }
     Err(Fault::Unavailable("units move between the shards".to_owned()))
 }
 
-/// `None` when something moved meanwhile.
-async fn look_once(app: &App, sale: &Sale) -> Result<Option<bool>, Fault> {
+/// Closes those of the open items that stood still; `false` if one of them is not accounted for.
+async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let owned = app.ledger.owned(sale.id).await?;
     let settled = settled(app, sale, &readings, &owned).await?;
     let after = app.stock.read_shards(sale).await?;
-    if !readings.iter().zip(&after).all(|(a, b)| stood_still(a, b)) {
-        return Ok(None);
-    }
-    let withdrawn = owned.waiting.iter().filter_map(|(_, message)| match message {
-        Message::Withdrawn { transfer } => Some(*transfer),
-        _ => None,
-    });
-    let withdrawn: HashSet<Uuid> = withdrawn.collect();
-    let mut even = true;
-    for item in &sale.items {
-        let mut granted = owned.waiting.iter().fold(0, |sum, (shard, message)| match message {
-            Message::Restock { id, sku, units } if *sku == item.sku.as_str() && !settled.contains(&(*shard, *id)) => {
-                sum + units
+    let (mut untold, mut withdrawn): (HashMap<&str, i64>, HashSet<Uuid>) = (HashMap::new(), HashSet::new());
+    for (shard, message) in &owned.waiting {
+        match message {
+            Message::Restock { id, sku, units } if !settled.contains(&(*shard, *id)) => {
+                *untold.entry(sku).or_default() += units;
             }
-            _ => sum,
-        });
+            Message::Withdrawn { transfer } => {
+                withdrawn.insert(*transfer);
+            }
+            _ => {}
+        }
+    }
+    let mut even = true;
+    open.retain(|sku| {
+        if !readings.iter().zip(&after).all(|(a, b)| stood_still(sku, a, b)) {
+            return true;
+        }
+        let mut granted = untold.get(sku.as_str()).copied().unwrap_or_default();
         let (mut in_transit, mut on_their_way) = (0, 0);
         for reading in &readings {
-            let counters = reading.counters(&item.sku);
+            let counters = reading.counters(sku);
             granted += counters.granted - counters.withdrawn;
             in_transit += counters.in_transit();
-            for transfer in reading.transfers.iter().filter(|it| it.sku == item.sku) {
-                let to = match transfer.to {
-                    Destination::Shard(to) => to,
-                    Destination::Ledger => reading.shard,
-                };
-                if !settled.contains(&(to, transfer.id)) {
+            for transfer in reading.transfers.iter().filter(|it| it.sku == **sku) {
+                if !settled.contains(&(arrives_at(reading, transfer), transfer.id)) {
                     on_their_way += transfer.units;
                 }
                 // They are off the sale's books already.
@@ -76,26 +76,38 @@ async fn look_once(app: &App, sale: &Sale) -> Result<Option<bool>, Fault> {
                 }
             }
         }
-        let stock = owned.stock.get(&item.sku).copied().unwrap_or_default();
+        let stock = owned.stock.get(sku).copied().unwrap_or_default();
         if granted != stock || in_transit != on_their_way {
             tracing::debug!(
-                sale = %sale.id, sku = %item.sku, stock, granted, in_transit, on_their_way,
+                sale = %sale.id, %sku, stock, granted, in_transit, on_their_way,
                 "the shards do not account for what the sale owns"
             );
             even = false;
         }
-    }
-    Ok(Some(even))
+        false
+    });
+    Ok(even)
 }
 
-/// Whether no units came to a shard, left it or arrived from it between two readings.
-fn stood_still(a: &ShardReading, b: &ShardReading) -> bool {
-    let moves = |it: &ShardReading| -> Vec<[i64; 4]> {
-        let counters = it.items.values();
-        counters.map(|it| [it.granted, it.out, it.r#in, it.withdrawn]).collect()
+/// Whether no units of an item came to a shard, left it or arrived from it between two readings.
+fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
+    let moves = |it: &ShardReading| {
+        let it = it.counters(sku);
+        [it.granted, it.out, it.r#in, it.withdrawn]
     };
-    let sent = |it: &ShardReading| -> HashSet<Uuid> { it.transfers.iter().map(|it| it.id).collect() };
+    let sent = |it: &ShardReading| -> HashSet<Uuid> {
+        let sent = it.transfers.iter().filter(|it| it.sku == *sku);
+        sent.map(|it| it.id).collect()
+    };
     a.record.epoch == b.record.epoch && moves(a) == moves(b) && sent(a) == sent(b)
+}
+
+/// The shard that gets these units, if they arrive: given back by the ledger, they arrive where they came from.
+const fn arrives_at(lender: &ShardReading, transfer: &Transfer) -> u16 {
+    match transfer.to {
+        Destination::Shard(to) => to,
+        Destination::Ledger => lender.shard,
+    }
 }
 
 /// What a shard knows already of what is written down as on its way: transfers that have arrived, or have come back, and
@@ -107,11 +119,8 @@ async fn settled(
     owned: &Owned,
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let sent = readings.iter().flat_map(|reading| {
-        reading.transfers.iter().map(|it| match it.to {
-            Destination::Shard(to) => (to, it.id),
-            // Given back by the ledger, it arrives where it came from.
-            Destination::Ledger => (reading.shard, it.id),
-        })
+        let sent = reading.transfers.iter();
+        sent.map(|it| (arrives_at(reading, it), it.id))
     });
     let due = owned.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),

@@ -106,6 +106,9 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         app.metrics.reconciled_shards.of(["whole"]).inc_by(found.len() as u64);
     }
     if !damaged.is_empty() {
+        // Those get what no other accounts for, so no other must have forgotten what it has.
+        let mut damaged = damaged;
+        damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
         let damaged: Vec<u16> = damaged.into_iter().collect();
         let seen = make_ready(app, sale, &damaged).await?;
@@ -164,10 +167,21 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
     }
     damaged.extend(open);
     // What moved between shards, or was granted, shows only in all of them together; what is rebuilt comes right by it.
-    if damaged.is_empty() && !is_even(app, sale).await? {
-        damaged.extend(whole);
+    if damaged.is_empty() {
+        if !damaged_at_sight(app, sale, &others(sale, shards)).await?.is_empty() {
+            return Err(Fault::Unavailable(
+                "other shards of this sale are not whole yet".to_owned(),
+            ));
+        }
+        if !is_even(app, sale).await? {
+            damaged.extend(whole);
+        }
     }
     Ok(damaged)
+}
+
+fn others(sale: &Sale, shards: &[u16]) -> Vec<u16> {
+    (0..sale.shards).filter(|shard| !shards.contains(shard)).collect()
 }
 
 async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Result<Vec<ShardReading>, Fault> {
@@ -205,6 +219,9 @@ async fn leave_out_told(app: &App, sale: &Sale, shard: u16, books: &mut ShardBoo
 
 /// Those of the shards that are not all there, or do not have the last event that the ledger took in.
 async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    if shards.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     // A drain may have read events that Redis has lost since; once it is over, the ledger knows them.
     app.ledger.wait_for_drains(sale.id, shards).await?;
     let standings = app.ledger.standings(&[sale.id]).await?;

@@ -135,7 +135,9 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
     let mut taken: Vec<Taken> = Vec::new();
     for look in 0..LOOKS_MAX {
         // What an earlier try took is still on its way to the ledger: it counts first.
-        taken = already_taken(app, sale, id).await?;
+        let known = already_taken(app, sale, id).await?;
+        let is_known = |transfer: Uuid| known.iter().any(|it| it.transfer == transfer);
+        taken = at_most(wanted, known.clone());
         let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
         let survey = app.stock.survey(sale.id, sale.shards, &sku).await;
         let survey = survey.into_iter().collect::<Result<Vec<_>, Fault>>()?;
@@ -144,7 +146,7 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
             if missing <= 0 {
                 break;
             }
-            if counters.available == 0 || taken.iter().any(|taken| taken.transfer == transfer) {
+            if counters.available == 0 || is_known(transfer) {
                 continue;
             }
             let from = ShardKey { sale: sale.id, shard };
@@ -164,15 +166,34 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
                 missing -= units;
             }
         }
-        if missing <= 0 {
+        if missing == 0 {
             return pending.withdraw(&taken, &servers).await;
         }
-        if finish_left(app, sale, 0).await? == 0 {
+        // With too many, another look leaves some out.
+        if finish_left(app, sale, 0).await? == 0 && missing > 0 {
             break;
         }
     }
+    if taken.iter().map(|taken| taken.units).sum::<i64>() > wanted {
+        return Err(Fault::Unavailable("more units came than were asked for".to_owned()));
+    }
     pending.give_back(&taken, &servers).await?;
     Ok(false)
+}
+
+/// As many of these transfers as make up no more than what is wanted. An earlier try that had not heard of one may have
+/// taken the same units elsewhere; what is left out is an orphan, and comes back.
+fn at_most(wanted: i64, mut taken: Vec<Taken>) -> Vec<Taken> {
+    taken.sort_by_key(|it| it.units);
+    loop {
+        let surplus = taken.iter().map(|it| it.units).sum::<i64>() - wanted;
+        if surplus <= 0 {
+            return taken;
+        }
+        // The smallest that is enough, or the largest.
+        let enough = taken.iter().position(|it| it.units >= surplus);
+        taken.remove(enough.unwrap_or(taken.len() - 1));
+    }
 }
 
 async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Taken>, Fault> {
@@ -262,8 +283,30 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOOKS_MAX, restock_of, transfer_id};
+    use super::{LOOKS_MAX, Taken, at_most, restock_of, transfer_id};
     use std::collections::HashSet;
+    use uuid::Uuid;
+
+    #[test]
+    fn of_what_was_taken_twice_only_what_was_wanted_counts() {
+        for (units, wanted, counts) in [
+            (&[4, 10][..], 10, &[10][..]),
+            (&[10], 4, &[]),
+            (&[3, 3, 3], 4, &[3]),
+            (&[5, 2, 1], 6, &[1, 5]),
+            (&[5, 1], 6, &[1, 5]),
+            (&[], 6, &[]),
+        ] {
+            let taken = units.iter().map(|units| Taken {
+                shard: 0,
+                transfer: Uuid::nil(),
+                units: *units,
+                epoch: 1,
+            });
+            let left: Vec<i64> = at_most(wanted, taken.collect()).iter().map(|it| it.units).collect();
+            assert_eq!(left, counts, "{units:?} for {wanted}");
+        }
+    }
 
     #[test]
     fn each_shard_has_its_own_transfer_of_a_withdrawal() {

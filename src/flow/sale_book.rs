@@ -99,10 +99,15 @@ impl SaleBook {
         Ok(())
     }
 
-    fn learn_of(&self, sale: &Sale) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.ids.insert(sale.id);
-        known.numbers.insert(sale.number);
+    /// Notes a sale of which this process has not heard, whatever it believed a moment ago.
+    async fn learn_of(&self, sale: &Arc<Sale>) {
+        {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.ids.insert(sale.id);
+            known.numbers.insert(sale.number);
+        }
+        self.fresh.insert(sale.id, Some(Arc::clone(sale))).await;
+        self.remember(sale).await;
     }
 
     /// What is known of an id.
@@ -166,9 +171,10 @@ impl SaleBook {
         let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
         if let Some(sale) = &sale {
             if standing == Standing::New {
-                self.learn_of(sale);
+                self.learn_of(sale).await;
+            } else {
+                self.remember(sale).await;
             }
-            self.remember(sale).await;
         }
         Ok(sale)
     }
@@ -188,10 +194,7 @@ impl SaleBook {
     /// process may have loaded it since, and an order or a payment must not be taken for one that cannot be.
     async fn read_unloaded(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         let sale = self.fresh(id).await?;
-        if sale
-            .as_ref()
-            .is_none_or(|sale| !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading))
-        {
+        if sale.as_ref().is_none_or(|sale| is_loaded(sale)) {
             return Ok(sale);
         }
         self.fresh.invalidate(&id).await;
@@ -208,26 +211,37 @@ impl SaleBook {
             return Ok(None);
         }
         if let Some(id) = self.numbers.get(&number).await.flatten() {
-            return self.fixed(id).await;
+            return Box::pin(self.fixed_or_draft(id)).await;
         }
         let read = async {
             // Many who ask for one that is new at the same moment are one look.
             if standing == Standing::New && self.doubts.check().is_err() {
                 return Ok(None);
             }
-            let sale = self.ledger.sale_by_number(number).await?;
-            Ok(sale.map(|sale| {
-                self.learn_of(&sale);
-                sale.id
-            }))
+            let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
+                return Ok(None);
+            };
+            self.learn_of(&sale).await;
+            Ok(Some(sale.id))
         };
         match self.numbers.try_get_with(number, read).await.map_err(shared)? {
-            Some(id) => self.fixed(id).await,
+            Some(id) => Box::pin(self.fixed_or_draft(id)).await,
             None => {
                 // Numbers that nobody has are believed for a moment only: one may be given out.
                 self.numbers.invalidate(&number).await;
                 Ok(None)
             }
+        }
+    }
+
+    /// The same by its id. Whether a draft has been loaded this moment is only looked for so often in a second.
+    async fn fixed_or_draft(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
+        if let Some(sale) = self.loaded.get(&id).await {
+            return Ok(Some(sale));
+        }
+        match self.fresh(id).await? {
+            Some(sale) if !is_loaded(&sale) && self.may_doubt() => self.read_unloaded(id).await,
+            sale => Ok(sale),
         }
     }
 
@@ -237,15 +251,17 @@ impl SaleBook {
     /// # Errors
     /// As [`SaleBook::fixed`].
     pub async fn by_number_for_certain(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
-        if let Some(id) = self.numbers.get(&number).await.flatten() {
-            return self.fixed(id).await;
+        if let Some(id) = self.numbers.get(&number).await.flatten()
+            && let Some(sale) = self.fixed(id).await?
+        {
+            return Ok(Some(sale));
         }
-        let Some(sale) = self.ledger.sale_by_number(number).await? else {
+        let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
             return Ok(None);
         };
-        self.learn_of(&sale);
+        self.learn_of(&sale).await;
         self.numbers.insert(number, Some(sale.id)).await;
-        self.fixed(sale.id).await
+        Ok(Some(sale))
     }
 
     /// Every sale whose keys are in Redis, as of a moment ago.
@@ -268,10 +284,15 @@ impl SaleBook {
     }
 
     async fn remember(&self, sale: &Arc<Sale>) {
-        if !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        if is_loaded(sale) {
             self.loaded.insert(sale.id, Arc::clone(sale)).await;
         }
     }
+}
+
+/// Whether what never changes of a sale is final.
+const fn is_loaded(sale: &Sale) -> bool {
+    !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
 }
 
 /// Redis's clock, or this host's while Redis is away: what a state looks like must not depend on it being there.

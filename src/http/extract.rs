@@ -7,9 +7,11 @@ use actix_web::dev::Payload;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
+use chrono::Utc;
 use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use moka::sync::Cache;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
@@ -56,17 +58,35 @@ pub struct Body(pub Bytes);
 /// A JSON body.
 pub struct Json<T>(pub T);
 
-/// How shoppers' tokens are checked: HS256 and nothing else, not expired, with a subject.
+/// How shoppers' tokens are checked: HS256 and nothing else, not expired, with a subject. Whoever buys sends his token with
+/// each request, so those that were found good are remembered, as long as they last.
 pub struct Tokens {
     key: DecodingKey,
     validation: Validation,
+    good: Cache<Box<str>, Good>,
+}
+
+/// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
+const GOOD_MAX: u64 = 20_000;
+const GOOD_LENGTH_MAX: usize = 512;
+
+/// A token that was found good.
+#[derive(Clone)]
+struct Good {
+    user: UserId,
+    issued_at: Option<i64>,
+    /// Seconds since the epoch when it was found good.
+    from: i64,
+    /// In which second it ends.
+    until: i64,
 }
 
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    /// Seconds since the epoch, perhaps with a fraction (RFC 7519).
+    /// Seconds since the epoch, perhaps with a fraction (RFC 7519), as the next one.
     iat: Option<f64>,
+    exp: f64,
 }
 
 impl Tokens {
@@ -81,19 +101,45 @@ impl Tokens {
         Self {
             key: DecodingKey::from_secret(secret),
             validation,
+            good: Cache::new(GOOD_MAX),
         }
     }
 
     /// Whose token this is, and when it was issued.
     #[must_use]
     pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
-        let token = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?;
+        let now = Utc::now().timestamp();
+        // A token as a whole is its own proof: a single bit that is different makes it another.
+        if let Some(good) = self.good.get(token).filter(|good| good.holds_at(now)) {
+            return Some((good.user, good.issued_at));
+        }
+        let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
+            .ok()?
+            .claims;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a time that no clock will ever show ends at the bounds"
         )]
-        let issued_at = token.claims.iat.map(|at| at as i64);
-        Some((token.claims.sub.parse().ok()?, issued_at))
+        let (issued_at, until) = (claims.iat.map(|at| at as i64), claims.exp as i64);
+        let user: UserId = claims.sub.parse().ok()?;
+        if token.len() <= GOOD_LENGTH_MAX {
+            let good = Good {
+                user: user.clone(),
+                issued_at,
+                from: now,
+                until,
+            };
+            self.good.insert(token.into(), good);
+        }
+        Some((user, issued_at))
+    }
+}
+
+impl Good {
+    /// Whether nothing but the clock's way has happened to it since. Where this is in doubt, it is checked again: in its
+    /// last second, and when the clock went back.
+    fn holds_at(&self, now: i64) -> bool {
+        self.from <= now && now < self.until
     }
 }
 
@@ -269,4 +315,48 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
 /// `invalid_request`.
 pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("the body: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GOOD_LENGTH_MAX, Tokens};
+    use chrono::Utc;
+    use jsonwebtoken::{EncodingKey, Header};
+    use serde_json::json;
+
+    fn signed(user: &str, expires_in: i64) -> String {
+        let claims = json!({"sub": user, "exp": Utc::now().timestamp() + expires_in});
+        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(b"secret")).unwrap()
+    }
+
+    #[test]
+    fn a_token_that_is_remembered_is_its_shoppers_until_it_expires() {
+        let (tokens, now) = (Tokens::new(b"secret"), Utc::now().timestamp());
+        let (ada, bob) = (signed("ada", 100), signed("bob", 100));
+        for _ in 0..2 {
+            assert_eq!(tokens.user(&ada).unwrap().0.as_str(), "ada");
+            assert_eq!(tokens.user(&bob).unwrap().0.as_str(), "bob");
+        }
+        let good = tokens.good.get(ada.as_str()).unwrap();
+        assert!(good.holds_at(now + 90));
+        assert!(!good.holds_at(good.until), "its last second is looked at");
+        assert!(!good.holds_at(now + 1000), "it has expired");
+        assert!(!good.holds_at(good.from - 1), "the clock went back");
+    }
+
+    #[test]
+    fn what_is_wrong_or_too_long_is_not_remembered() {
+        let (tokens, good) = (Tokens::new(b"secret"), signed("ada", 100));
+        let (head, signature) = good.rsplit_once('.').unwrap();
+        let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
+        for token in [forged, signed("ada", -10), good[..good.len() - 1].to_owned()] {
+            assert!(tokens.user(&token).is_none());
+            assert!(tokens.good.get(token.as_str()).is_none());
+        }
+        let audience = "a".repeat(GOOD_LENGTH_MAX);
+        let claims = json!({"sub": "ada", "exp": Utc::now().timestamp() + 100, "for": audience});
+        let long = jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(b"secret")).unwrap();
+        assert!(tokens.user(&long).is_some());
+        assert!(tokens.good.get(long.as_str()).is_none());
+    }
 }

@@ -145,6 +145,9 @@ impl Stock {
             .key(to.shard())
             .key(to.fences())
             .key(to.applied());
+        if lender == to.shard {
+            call.key(to.transfers());
+        }
         call.arg(transfer.id.to_string())
             .arg(transfer.units)
             .arg(lender)
@@ -152,7 +155,7 @@ impl Stock {
             .arg(transfer.to_epoch)
             .arg(transfer.server.as_deref().unwrap_or_default());
         match outcome(self.run(&TRANSFER_IN, &call).await?)?.0.as_str() {
-            // What is fenced off is the lender's own again, which has forgotten the transfer.
+            // What is fenced off is the lender's own, which has forgotten the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "MOVED" => Err(Fault::Unavailable(

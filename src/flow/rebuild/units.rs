@@ -85,7 +85,7 @@ pub(super) async fn look_at_others(
                 }
             }
         }
-        let arrived = arrived(app, sale, &first, epochs).await?;
+        let settled = settled(app, sale, &first, claim).await?;
         let second = read().await?;
         let versions = |readings: &[ShardReading]| -> Vec<i64> {
             readings
@@ -95,35 +95,41 @@ pub(super) async fn look_at_others(
         };
         if finished == 0 && versions(&first) == versions(&second) {
             // What had arrived by then is among the units that are counted, and nothing else is.
-            return account(app, sale, &second, claim, (epochs, &arrived)).await;
+            return account(&second, claim, epochs, &settled);
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
 
-/// Of the transfers between these shards that are written down, those whose units have arrived.
-async fn arrived(
-    app: &App,
-    sale: &Sale,
-    readings: &[ShardReading],
-    epochs: &BTreeMap<u16, i64>,
-) -> Result<HashSet<(u16, Uuid)>, Fault> {
-    let sent = readings.iter().flat_map(|reading| &reading.transfers);
-    let between = sent.filter_map(|it| match it.to {
-        Destination::Shard(to) if !epochs.contains_key(&to) => Some((to, it.id)),
-        _ => None,
-    });
-    let between: Vec<(u16, Uuid)> = between.collect();
-    app.stock.applied(sale.id, &between).await
-}
-
-async fn account(
+/// What these shards know of already: transfers between them that have arrived, or have come back from the ledger, and
+/// restocks of which they have been told.
+async fn settled(
     app: &App,
     sale: &Sale,
     readings: &[ShardReading],
     claim: &RebuildClaim,
-    (epochs, arrived): (&BTreeMap<u16, i64>, &HashSet<(u16, Uuid)>),
+) -> Result<HashSet<(u16, Uuid)>, Fault> {
+    let mut ids = Vec::new();
+    for reading in readings {
+        ids.extend(reading.transfers.iter().map(|it| match it.to {
+            Destination::Shard(to) => (to, it.id),
+            Destination::Ledger => (reading.shard, it.id),
+        }));
+    }
+    ids.extend(claim.waiting.iter().filter_map(|(shard, message)| match message {
+        Message::Restock { id, .. } => Some((*shard, *id)),
+        _ => None,
+    }));
+    ids.retain(|(shard, _)| readings.iter().any(|reading| reading.shard == *shard));
+    app.stock.applied(sale.id, &ids).await
+}
+
+fn account(
+    readings: &[ShardReading],
+    claim: &RebuildClaim,
+    epochs: &BTreeMap<u16, i64>,
+    settled: &HashSet<(u16, Uuid)>,
 ) -> Result<Others, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
@@ -141,13 +147,10 @@ async fn account(
                 counters.available + counters.held + counters.sold + counters.revoked;
             *others.sent.entry(sku.clone()).or_default() += counters.out - counters.r#in - counters.withdrawn;
         }
-        let leaving = reading.transfers.iter().filter(|it| it.to == Destination::Ledger);
-        // What has come back, and is not struck yet, is among the shard's units.
-        let leaving: Vec<(u16, Uuid)> = leaving.map(|it| here(it.id)).collect();
-        let back = app.stock.applied(sale.id, &leaving).await?;
         for transfer in &reading.transfers {
             match transfer.to {
-                Destination::Ledger if back.contains(&here(transfer.id)) => {}
+                // What has come back, and is not struck yet, is among the shard's units.
+                Destination::Ledger if settled.contains(&here(transfer.id)) => {}
                 Destination::Ledger => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
                     if !withdrawn.contains(&transfer.id) {
@@ -158,7 +161,7 @@ async fn account(
                     others.on_their_way.entry(to).or_default().push(transfer.id);
                 }
                 // Arrived, and not struck yet.
-                Destination::Shard(to) if arrived.contains(&(to, transfer.id)) => {}
+                Destination::Shard(to) if settled.contains(&(to, transfer.id)) => {}
                 // Between two of them.
                 Destination::Shard(_) => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
@@ -167,16 +170,14 @@ async fn account(
             }
         }
         // Units that are granted to this shard, and of which it has not been told.
-        let due = claim.waiting.iter().filter_map(|(of, message)| match message {
-            Message::Restock { id, sku, units } if *of == reading.shard => Some((*id, sku, *units)),
-            _ => None,
-        });
-        let due: Vec<(Uuid, &String, i64)> = due.collect();
-        let ids: Vec<(u16, Uuid)> = due.iter().map(|(id, ..)| here(*id)).collect();
-        let told = app.stock.applied(sale.id, &ids).await?;
-        for (_, sku, units) in due.into_iter().filter(|(id, ..)| !told.contains(&here(*id))) {
-            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-            *others.untold.entry(sku).or_default() += units;
+        for (of, message) in &claim.waiting {
+            if let Message::Restock { id, sku, units } = message
+                && *of == reading.shard
+                && !settled.contains(&here(*id))
+            {
+                let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+                *others.untold.entry(sku).or_default() += units;
+            }
         }
     }
     Ok(others)

@@ -4,6 +4,7 @@ use crate::support::crowd::{PATIENCE, PRICE, Terms, World, bought, cancel, payme
 use crate::support::poll::{Patience, within};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::SaleId;
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
@@ -12,6 +13,7 @@ use futures_util::future::{join, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Every payment is in the books once, and the money that was kept is the price of what was sold.
 async fn the_money_is_all_there(world: &World, sale: &Sale, payments: i64) {
@@ -193,6 +195,12 @@ async fn a_payment_for_a_sale_that_is_new_is_never_said_to_be_for_nothing() {
     other.sales.learn().await.unwrap();
     let sale = world.sale(&Terms::of(4, 1)).await;
     let order = bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
+    // One who may not look is told that there is no such sale, and that is believed for a moment.
+    for guesses in [200, 20] {
+        let guesses = (0..guesses).map(|_| SaleId(Uuid::now_v7())).chain([sale.id]);
+        let told = join_all(guesses.map(|id| other.sales.fresh(id))).await;
+        assert!(told.into_iter().all(|it| it.unwrap().is_none()));
+    }
     let flood = async {
         loop {
             let guesses = (1..=200).map(|n| other.sales.by_number(sale.number + n));

@@ -1101,6 +1101,98 @@ async fn units_that_are_there_twice_are_not_taken_for_those_between_two_others()
     world.sells_out(&sale).await;
 }
 
+/// Units were taken out for a withdrawal that was refused, and are about to be sent back to a shard that has forgotten that
+/// they ever left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_never_left_by_what_redis_knows_do_not_come_back() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let before = dump(&world, key(&sale, 1));
+    let ledger = &world.app.ledger;
+    let begun = ledger.begin_restock(sale.id, &"k".parse().unwrap(), &sku(), -100).await;
+    let (id, _) = begun.unwrap();
+    let sent = send(&world, &sale, (1, Destination::Ledger), withdrawal(id, 1, 0), 3).await;
+    let TakenRestock::Pending(pending) = ledger.take_restock(id).await.unwrap() else {
+        panic!("somebody else has it");
+    };
+    let taken = Taken {
+        shard: 1,
+        transfer: sent.id,
+        units: 3,
+        epoch: sent.epoch,
+    };
+    let server = world.app.stock.run_id(key(&sale, 1)).await.unwrap();
+    pending.give_back(&[taken], &[server.clone(), server]).await.unwrap();
+    restore(&world, key(&sale, 1), &before);
+    is_looked_at(&world, &sale, 1).await;
+    sells_again(&world.app, &sale).await;
+    assert_eq!(world.settled(&sale).await.stock.available, 8);
+    world.sells_out(&sale).await;
+}
+
+/// The id of the transfer by which a withdrawal takes units out of a shard, as `flow/restock.rs` makes it.
+fn withdrawal(restock: Uuid, shard: u16, look: u16) -> Uuid {
+    Uuid::from_u128(restock.as_u128() ^ (u128::from(look) << 16 | u128::from(shard)))
+}
+
+/// A try of a withdrawal went on after another had begun: both took units, more than were asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_withdrawal_that_took_too_much_gives_back_the_rest() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(40, 2)).await;
+    let withdrawing = "k".parse().unwrap();
+    let begun = world.app.ledger.begin_restock(sale.id, &withdrawing, &sku(), -10).await;
+    let (id, _) = begun.unwrap();
+    for (shard, units) in [(0, 4), (1, 10)] {
+        send(
+            &world,
+            &sale,
+            (shard, Destination::Ledger),
+            withdrawal(id, shard, 0),
+            units,
+        )
+        .await;
+    }
+    let outcome = flow::restock::restock(&world.app, sale.id, &withdrawing, &sku(), -10).await;
+    assert!(matches!(outcome.unwrap(), flow::restock::RestockOutcome::Applied(_)));
+    let came_back = flow::restock::give_back_orphans(&world.app, &sale, 0).await;
+    assert_eq!(came_back.unwrap(), 1);
+    assert_eq!(world.settled(&sale).await.stock.available, 30);
+    world.sells_out(&sale).await;
+}
+
+/// One shard has forgotten what it lent to another, which has sold it, and has forgotten that. The lender is looked at
+/// first: it must not sell the units as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_does_not_sell_what_another_has_sold_and_forgotten() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    let (lender, borrower) = (dump(&world, key(&sale, 0)), dump(&world, key(&sale, 1)));
+    let lent = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 4).await;
+    assert!(flow::borrow::finish(&world.app, &sale, 0, &lent).await.unwrap());
+    for n in 0..8 {
+        bought(&world.app, &sale, &shopper_at(&sale, 1), &format!("k{n}"), 1).await;
+    }
+    world.settled(&sale).await;
+    restore(&world, key(&sale, 0), &lender);
+    restore(&world, key(&sale, 1), &borrower);
+    for shard in 0..2 {
+        world.app.stock.stop(key(&sale, shard)).await.unwrap();
+    }
+    world.app.permits.suspect(key(&sale, 0));
+    let reconciled = flow::permit::reconcile_all(&world.app).await;
+    let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
+    let available = reading.counters(&sku()).available;
+    assert!(
+        reading.record.permit_until <= reading.now || available == 0,
+        "{available} units of {reconciled:?}"
+    );
+    is_looked_at(&world, &sale, 1).await;
+    sells_again(&world.app, &sale).await;
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.available, item.stock.held), (0, 8));
+}
+
 /// Ends the transaction of one who holds what he told a shard, as told: once somebody waits for it, or the shard sells.
 async fn strikes_once_judged(world: &World, sale: &Sale, shard: u16, mut relay: sqlx::Transaction<'_, sqlx::Postgres>) {
     let what = "the shard was found whole, or somebody waits for the relay";
