@@ -415,6 +415,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_job_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        for name in JOBS.iter().map(|(name, ..)| *name).chain(["alerts"]) {
+            for result in ["done", "failed", "timed_out", "skipped"] {
+                assert!(metrics.job_runs.knows([name, result]), "{name}");
+            }
+            assert!(
+                metrics.job_items.knows([name]) && metrics.job_last_success.knows([name]),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
     fn a_round_that_found_nothing_to_do_beside_another_does_not_tell_that_all_is_well() {
         let trouble = || Err(Fault::Unavailable("no answer".to_owned()));
         assert!(to_tell(vec![Ok(0)], false).is_none());

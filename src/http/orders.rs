@@ -310,3 +310,42 @@ pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): Order
         CancelOutcome::NotFound => Err(Problem::not_found("such order")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::fault::Fault;
+    use crate::domain::sale::SaleState;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn whatever_comes_of_a_purchase_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        let refusals = [
+            PurchaseOutcome::KeyReused,
+            PurchaseOutcome::AdmissionRequired,
+            PurchaseOutcome::TokenRequired,
+            PurchaseOutcome::Banned,
+            PurchaseOutcome::RateLimited { wait_ms: 1 },
+            PurchaseOutcome::NotOpen(SaleState::Draft),
+            PurchaseOutcome::CoolingDown { wait_ms: 1 },
+            PurchaseOutcome::TooManyHolds,
+            PurchaseOutcome::LimitReached,
+            PurchaseOutcome::SoldOut,
+            PurchaseOutcome::SaleNotFound,
+            PurchaseOutcome::ItemNotFound,
+        ];
+        let layers = refusals.iter().filter_map(layer);
+        let gateway = [Layer::Address, Layer::Instance, Layer::Shared, Layer::Challenge];
+        for layer in layers.chain(gateway) {
+            assert!(metrics.guard_refusals.knows([layer.as_str()]), "{layer:?}");
+        }
+        let problems = refusals.map(|outcome| answer(outcome).unwrap_err());
+        let faults = [Fault::Unavailable, Fault::Incomplete, Fault::Overloaded, Fault::Bug];
+        let faults = faults.map(|fault| Problem::from(fault(String::new())));
+        for problem in problems.iter().chain(&faults) {
+            let code = problem.code().as_str();
+            assert!(metrics.purchases.knows([code]), "{code}");
+        }
+    }
+}

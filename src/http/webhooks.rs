@@ -104,3 +104,23 @@ impl Event {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn whatever_comes_of_a_payment_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        for outcome in [
+            PaymentOutcome::Applied,
+            PaymentOutcome::Duplicate,
+            PaymentOutcome::RefundDue,
+            PaymentOutcome::Unmatched,
+            PaymentOutcome::Pending,
+        ] {
+            assert!(metrics.payments.knows([outcome.as_str()]), "{outcome:?}");
+        }
+    }
+}
