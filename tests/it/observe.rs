@@ -571,3 +571,87 @@ fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
         .unwrap();
     at("grafana", home);
 }
+
+/// A collector of traces: what it is sent, on a thread that ends with the test.
+#[cfg(feature = "otlp")]
+fn collector() -> (String, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sent, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            // A connection is used for one batch after the other.
+            loop {
+                let (mut head, mut length) = (String::new(), 0);
+                while !head.ends_with("\r\n\r\n") {
+                    if stream.read_line(&mut head).unwrap_or_default() == 0 {
+                        break;
+                    }
+                }
+                if head.is_empty() {
+                    break;
+                }
+                for line in head.lines() {
+                    if let Some((name, value)) = line.split_once(": ")
+                        && name.eq_ignore_ascii_case("content-length")
+                    {
+                        length = value.parse().unwrap();
+                    }
+                }
+                let mut body = vec![0; length];
+                stream.read_exact(&mut body).unwrap();
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                if sent.send((head, body)).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    (url, received)
+}
+
+#[cfg(feature = "otlp")]
+#[tokio::test]
+async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
+    let (url, received) = collector();
+    let app = TestApp::with(
+        "all",
+        &[
+            ("FLASHSALE_LOG", "info"),
+            ("FLASHSALE_OTLP_URL", &url),
+            // Only those whose client says so.
+            ("FLASHSALE_OTLP_RATIO", "0"),
+        ],
+    )
+    .await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    app.buy("ada", &id, "not-traced", 1).await.ok(201);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let request = app
+        .buying("ada", &id, "traced")
+        .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
+        .header("x-request-id", "traced-1");
+    app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
+        .await
+        .ok(201);
+    // At the end of the process, whatever waits is sent.
+    let mut instance = app.instance;
+    instance.terminate();
+    let mut all = Vec::new();
+    while let Ok((head, body)) = received.try_recv() {
+        assert!(head.starts_with("POST /v1/traces "), "{head}");
+        all.extend(body);
+    }
+    let has = |bytes: &[u8]| all.windows(bytes.len()).any(|window| window == bytes);
+    let id: Vec<u8> = (0..16)
+        .map(|at| u8::from_str_radix(&trace[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
+    assert!(has(&id), "the trace is not the client's");
+    for word in ["flashsale", "request", "traced-1", "script", "purchase", "reserved"] {
+        assert!(has(word.as_bytes()), "no {word}");
+    }
+    assert!(!has(b"not-traced"));
+}
