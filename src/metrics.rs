@@ -41,8 +41,8 @@ const PURCHASE_OUTCOMES: &[&str] = &[
     "unavailable",
 ];
 const PAYMENT_OUTCOMES: &[&str] = &["applied", "duplicate", "refund_due", "unmatched", "pending"];
-/// Who asks, by path.
-const CLIENTS: &[&str] = &["shopper", "operator", "provider", "machine"];
+/// Who asks, by path; a page is asked for by a browser, for anybody.
+const CLIENTS: &[&str] = &["shopper", "operator", "provider", "page", "machine"];
 const STATUSES: &[&str] = &["2xx", "4xx", "5xx", "3xx"];
 const SCRIPTS: &[&str] = &[
     "purchase",

@@ -61,10 +61,10 @@ pub async fn request_id(
     {
         telemetry::follow(&span, parent);
     }
-    let answer = CURRENT
-        .scope(id.clone(), next.call(request))
-        .instrument(span.clone())
-        .await;
+    let mut within = std::pin::pin!(CURRENT.scope(id, next.call(request).instrument(span.clone())));
+    let answer = within.as_mut().await;
+    // Taken back, because a copy would take memory.
+    let id = within.take_value().unwrap_or_else(|| HeaderValue::from_static("lost"));
     let answer: Result<_, (StatusCode, Error)> = match answer {
         Ok(mut response) => {
             response.headers_mut().insert(HEADER.clone(), id);
@@ -98,7 +98,8 @@ fn client_of(path: &str) -> &'static str {
         Some(rest) if rest.starts_with("admin/") => "operator",
         Some(rest) if rest.starts_with("webhooks/") => "provider",
         Some(_) => "shopper",
-        None => "machine",
+        None if ["/metrics", "/healthz", "/readyz"].contains(&path) => "machine",
+        None => "page",
     }
 }
 
@@ -127,7 +128,7 @@ mod tests {
             ("/v1/admin/sales", "operator"),
             ("/v1/webhooks/payments", "provider"),
             ("/metrics", "machine"),
-            ("/", "machine"),
+            ("/", "page"),
         ] {
             assert_eq!(client_of(path), client, "{path}");
             for status in [200, 204, 302, 404, 499, 503] {
