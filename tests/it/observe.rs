@@ -279,7 +279,7 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
         let is_counted = value(&all, "flashsale_orders_drained_total") >= 8.0
             && value(&all, "flashsale_releases_total{result=\"applied\"}") >= 2.0
             && value(&all, "flashsale_shards{state=\"selling\"}") >= 4.0
-            && value(&all, "flashsale_redis_servers") >= 1.0;
+            && value(&all, "flashsale_job_runs_total{task=\"alerts\",result=\"done\"}") >= 1.0;
         is_counted.then_some(all)
     })
     .await;
