@@ -32,7 +32,7 @@
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
-local item_key, shard_key, fences_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local item_key, shard_key, fences_key, applied_key, transfers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, added, lender = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local epoch, own_epoch, server, now = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if #id ~= 36 or not added or not (added >= 1 and added <= 1000000000) or added % 1 ~= 0
@@ -51,7 +51,7 @@ elseif fence and epoch < tonumber(fence) then
   return { 'FENCED' }
 elseif unpack('>I6', shard, 37) ~= own_epoch then
   return { 'STALE' }
-elseif KEYS[5] and redis.call('HEXISTS', KEYS[5], id) == 0 then
+elseif transfers_key and redis.call('HEXISTS', transfers_key, id) == 0 then
   return { 'FENCED' }
 end
 if server ~= '' then

@@ -21,7 +21,7 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 27] = [
+const VARIABLES: [&str; 28] = [
     LISTEN,
     METRICS_LISTEN,
     REDIS_URL,
@@ -46,6 +46,7 @@ const VARIABLES: [&str; 27] = [
     SALE_GUARDS,
     TLS_CERT,
     TLS_KEY,
+    DEVELOPMENT,
     LOG,
     OTLP_URL,
     OTLP_RATIO,
@@ -63,6 +64,8 @@ const NUMBERS: [&str; 10] = [
     BROWSING_BAN_ABOVE,
     BROWSING_BAN_SECONDS,
 ];
+/// Those that are yes or no, which a file may also write without quotes.
+const SWITCHES: [&str; 1] = [DEVELOPMENT];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
 /// Where metrics and health are served by themselves.
@@ -91,6 +94,8 @@ const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
 /// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
+/// Whether people may sign in as anybody and pay with nothing.
+pub const DEVELOPMENT: &str = "FLASHSALE_DEVELOPMENT";
 const LOG: &str = "FLASHSALE_LOG";
 /// The collector of traces, and the share of requests that it is told of.
 const OTLP_URL: &str = "FLASHSALE_OTLP_URL";
@@ -153,6 +158,8 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// What HTTPS is served with; plain HTTP without it.
     pub tls: Option<Tls>,
+    /// Whether whoever has the key signs in as anybody and pays with nothing, to try the pages; on this machine alone.
+    pub development: bool,
     /// The tracing filter.
     pub log: String,
     /// Where traces go, if anywhere. Hidden because an address may carry a token.
@@ -297,8 +304,9 @@ impl Config {
         }
         let checked =
             |name, default: &str, check: fn(&str) -> Result<(), String>| check_one(settings, name, default, check);
+        let listen = parsed(settings, LISTEN, "127.0.0.1:8080", address)?;
         Ok(Self {
-            listen: parsed(settings, LISTEN, "127.0.0.1:8080", address)?,
+            listen,
             metrics_listen: match settings.get(METRICS_LISTEN) {
                 Some(_) => Some(parsed(settings, METRICS_LISTEN, "", address)?),
                 None => None,
@@ -317,6 +325,9 @@ impl Config {
             }),
             trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
             tls: tls(settings)?,
+            development: parsed(settings, DEVELOPMENT, "false", |value| {
+                development(value, listen, settings.get(TRUSTED_PROXIES).is_some())
+            })?,
             log: checked(LOG, "info", |value| {
                 EnvFilter::try_new(value)
                     .map(drop)
@@ -363,6 +374,25 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
         webhook_key(secret)
     })?;
     Ok(Some(AlertWebhook { url, key }))
+}
+
+/// Whether this is development mode, in which nobody from elsewhere may ask.
+fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<bool, String> {
+    let is_here_alone = listen.ip().is_loopback() && !has_proxies;
+    match value {
+        "false" => Ok(false),
+        "auto" => Ok(is_here_alone),
+        "true" if is_here_alone => Ok(true),
+        "true" if has_proxies => Err(format!(
+            "is true, which lets people sign in as anybody, and {TRUSTED_PROXIES} says that others ask through a \
+             proxy; set it to false"
+        )),
+        "true" => Err(format!(
+            "is true, which lets people sign in as anybody, and {listen} can be reached from elsewhere; \
+             listen on 127.0.0.1, or set it to false"
+        )),
+        _ => Err("is none of true, false and auto; write one of them".to_owned()),
+    }
 }
 
 /// Certificate and key, read from their files.
@@ -536,6 +566,7 @@ fn read_file(text: &str) -> Result<Settings, ConfigError> {
         let value = match value.get_ref() {
             DeValue::String(value) => value.to_string(),
             DeValue::Integer(value) if NUMBERS.contains(&name) && value.radix() == 10 => value.as_str().to_owned(),
+            DeValue::Boolean(value) if SWITCHES.contains(&name) => value.to_string(),
             other => {
                 return Err(wrong(format!(
                     "`{key}` is {}; write it as a string",
@@ -653,6 +684,7 @@ mod tests {
             (ALERT_WEBHOOK_URL, "http://a b"),
             (TLS_CERT, "/no/such/file"),
             (TLS_KEY, "/no/such/file"),
+            (DEVELOPMENT, "yes"),
             (LOG, "flashsale=loud=louder"),
         ];
         for (name, value) in wrong {
@@ -689,6 +721,38 @@ mod tests {
         let hook = config.alert_webhook.unwrap();
         assert_eq!(hook.expose().url, url.1);
         assert_eq!(hook.expose().key, b"0123456789abcdef0123456789abcdef");
+    }
+
+    #[test]
+    fn development_mode_is_for_this_machine_alone() {
+        assert!(!load(&[], None).unwrap().development);
+        assert!(
+            !load(&[(DEVELOPMENT, "false"), (LISTEN, "0.0.0.0:1")], None)
+                .unwrap()
+                .development
+        );
+        for own in ["127.0.0.1:1", "[::1]:1", "127.9.9.9:1"] {
+            let file = "development = true";
+            assert!(load(&[(LISTEN, own)], Some(file)).unwrap().development, "{own}");
+        }
+        for open in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
+            let text = complaint(&[(DEVELOPMENT, "true"), (LISTEN, open)], None);
+            assert!(text.starts_with(DEVELOPMENT) && text.contains(open), "{text}");
+            assert!(
+                !load(&[(DEVELOPMENT, "auto"), (LISTEN, open)], None)
+                    .unwrap()
+                    .development
+            );
+        }
+        let behind = [(DEVELOPMENT, "true"), (TRUSTED_PROXIES, "127.0.0.1")];
+        let text = complaint(&behind, None);
+        assert!(
+            text.starts_with(DEVELOPMENT) && text.contains(TRUSTED_PROXIES),
+            "{text}"
+        );
+        let behind = [(DEVELOPMENT, "auto"), (TRUSTED_PROXIES, "127.0.0.1")];
+        assert!(!load(&behind, None).unwrap().development);
+        assert!(load(&[(DEVELOPMENT, "auto")], None).unwrap().development);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod alert;
 pub mod ban;
 pub mod challenge;
+pub mod development;
 pub mod event;
 pub mod fault;
 pub mod guard;
@@ -16,6 +17,7 @@ pub mod sale;
 pub mod sale_guards;
 pub mod server;
 pub mod shard;
+pub mod shopper_token;
 pub mod time;
 pub mod token_keys;
 pub mod waiting_room;

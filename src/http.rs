@@ -4,10 +4,12 @@
 pub mod admin;
 pub mod alerts;
 pub mod challenges;
+pub mod development;
 pub mod extract;
 pub mod gateway;
 pub mod health;
 pub mod orders;
+pub mod pages;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
@@ -25,6 +27,7 @@ use crate::flow::App;
 use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
 use crate::metrics::Metrics;
+use actix_web::Route;
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use extract::Tokens;
@@ -77,6 +80,8 @@ pub struct Shared {
     pub followers: Arc<waiting_room::Followers>,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
+    /// What development mode needs, where it is on.
+    pub development: Option<development::Development>,
     /// Whether the last thing asked of Redis or Postgres failed.
     pub weather: Weather,
 }
@@ -219,20 +224,37 @@ macro_rules! resource {
     };
 }
 
+/// Every route; those of development mode only where that is on.
+pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
+    move |config| {
+        if is_development {
+            config.service(
+                web::scope("/dev")
+                    .wrap(from_fn(development::only_with_key))
+                    .service(resource!("/token", post development::token))
+                    .service(resource!("/pay", post development::pay))
+                    .default_service(nowhere()),
+            );
+        }
+        configure(config);
+    }
+}
+
 /// The routes for machines.
-pub fn configure_machines(config: &mut ServiceConfig) {
+pub fn machine_routes(config: &mut ServiceConfig) {
     config
         .service(resource!("/healthz", get health::healthz))
         .service(resource!("/readyz", get health::readyz))
         .service(resource!("/metrics", get health::metrics))
-        .default_service(web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) }));
+        .default_service(nowhere());
 }
 
-/// Every route.
-pub fn configure(config: &mut ServiceConfig) {
-    let nowhere = || web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) });
-    configure_machines(config);
+fn configure(config: &mut ServiceConfig) {
+    machine_routes(config);
     config
+        .service(resource!("/", get pages::sales))
+        .service(resource!("/sales/{id}", get pages::sale))
+        .service(resource!("/assets/{name}", get pages::asset))
         .service(resource!("/v1/webhooks/payments", post webhooks::payments))
         .service(
             web::scope("/v1/admin")
@@ -278,4 +300,8 @@ pub fn configure(config: &mut ServiceConfig) {
                 .default_service(nowhere()),
         )
         .default_service(nowhere());
+}
+
+fn nowhere() -> Route {
+    web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })
 }

@@ -8,10 +8,11 @@ use crate::flow::inspect::Inspection;
 use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
+use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, Shared, Weather, configure, configure_machines};
+use crate::http::{Api, Shared, Weather, machine_routes, routes};
 use crate::ledger::Ledger;
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
@@ -214,7 +215,7 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
     let server = HttpServer::new(move || {
         HttpApp::new()
             .app_data(Data::from(Arc::clone(&app)))
-            .configure(configure_machines)
+            .configure(machine_routes)
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })
@@ -268,8 +269,15 @@ async fn serve_http(
         trusted_proxies: config.trusted_proxies.clone(),
         followers: Arc::default(),
         ending: stop.clone(),
+        development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         weather: Weather::default(),
     });
+    let is_development = config.development;
+    if is_development {
+        tracing::warn!(
+            "development mode: whoever has the link that was printed signs in as anybody and pays with nothing"
+        );
+    }
     let redis_url = config.redis_url.clone();
     let server = HttpServer::new(move || {
         let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
@@ -286,7 +294,7 @@ async fn serve_http(
                     })
                 }
             })
-            .configure(configure)
+            .configure(routes(is_development))
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     })

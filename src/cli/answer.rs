@@ -180,7 +180,7 @@ mod tests {
             "drain stalled (shard 2)"
         );
         assert_eq!(
-            sentence(&json!({"sku": "a", "redis": 1, "ledger": 2})),
+            sentence(&json!({"ledger": 2, "redis": 1, "sku": "a"})),
             "ledger 2, redis 1, sku a"
         );
     }

@@ -178,7 +178,11 @@ stock = 5
     #[test]
     fn the_example_has_every_key() {
         let example = body(include_str!("../../sale.example.toml"));
-        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        let keys = |value: &Value| {
+            let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+            keys.sort();
+            keys.join(" ")
+        };
         assert_eq!(
             keys(&example),
             "durability ends_at guards items name payment_window_seconds purchase_rate shards starts_at"

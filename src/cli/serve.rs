@@ -1,8 +1,11 @@
 //! `flashsale serve`: the API, the jobs or both, against servers that somebody else runs.
 
 use super::Failure;
+use super::client::own_url;
 use crate::config::Config;
+use crate::domain::development;
 use crate::server::{self, Role, ServeError};
+use std::io::Write as _;
 use tokio_util::sync::CancellationToken;
 
 /// Arguments of `serve`.
@@ -37,7 +40,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         args.role,
         false,
         &CancellationToken::new(),
-        |_| (),
+        |address| {
+            if config.development {
+                let page = format!("{}/", own_url(address, config.tls.is_some()));
+                let link = development::link(&page, config.jwt_secret.expose());
+                // Not in the log, which others read. Whoever does not read our output does not need this line.
+                let _unread = writeln!(std::io::stdout(), "Development mode: {link}");
+            }
+        },
     )?)
 }
 

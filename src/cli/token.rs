@@ -1,10 +1,9 @@
 //! `flashsale token`: a shopper's bearer token, as the shop's own login would issue it.
 
 use super::{Failure, duration, output, setting};
+use crate::domain::shopper_token;
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use serde::Serialize;
 use std::time::Duration;
 
 /// Arguments of `token`.
@@ -20,13 +19,6 @@ pub struct Args {
     /// Print the token and its end as JSON.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Serialize)]
-struct Claims<'a> {
-    sub: &'a str,
-    iat: i64,
-    exp: i64,
 }
 
 /// Prints the token.
@@ -48,13 +40,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// # Errors
 /// `Fault` when the claims cannot be signed.
 pub fn issue(secret: &str, user: &str, ttl: Duration, now: DateTime<Utc>) -> Result<String, Failure> {
-    let claims = Claims {
-        sub: user,
-        iat: now.timestamp(),
-        exp: (now + ttl).timestamp(),
-    };
-    let key = EncodingKey::from_secret(secret.as_bytes());
-    Ok(jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).context("the token cannot be signed")?)
+    let token = shopper_token::issue(secret, user, now.timestamp(), (now + ttl).timestamp());
+    Ok(token.context("the token cannot be signed")?)
 }
 
 /// Checks a shopper's id.
@@ -78,7 +65,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jsonwebtoken::{DecodingKey, Validation, decode};
+    use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
 

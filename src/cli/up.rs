@@ -5,6 +5,7 @@ mod demo;
 use super::Failure;
 use super::client::own_url;
 use crate::config::{self, Config, Settings};
+use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
 use crate::server::{self, Role};
 use anyhow::{Context as _, anyhow};
@@ -82,6 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         given,
         is_tls: config.tls.is_some(),
         json: args.json,
+        development: config.development.then(|| config.jwt_secret.clone()),
     };
     let run = serde_json::json!({
         "http": "",
@@ -184,6 +186,8 @@ struct Instance {
     is_tls: bool,
     /// Whether a program reads what is said.
     json: bool,
+    /// In development mode, what its key follows from.
+    development: Option<config::Secret<String>>,
 }
 
 impl Instance {
@@ -227,8 +231,17 @@ impl Instance {
             dir = self.dir.display(),
         );
         let Some(DemoSale { id, sku }) = sale else { return text };
+        let page = format!("{url}/sales/{id}");
+        let shop = match &self.development {
+            Some(secret) => format!(
+                "{}\n         DEVELOPMENT MODE: whoever has this link signs in as anybody and pays with nothing",
+                development::link(&page, secret.expose())
+            ),
+            None => format!("{page} (sign in with a token: {program} token --user alice)"),
+        };
         text += &format!(
-            "Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
+            "Shop     {shop}\n\
+             Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              {prepare}\n\

@@ -11,7 +11,6 @@ use crate::domain::sale::Sale;
 use crate::ledger::audit::Owned;
 use crate::ledger::outbox::Message;
 use crate::stock::read_shard::ShardReading;
-use crate::stock::transfer::{Destination, Transfer};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
@@ -67,7 +66,7 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
             granted += counters.granted - counters.withdrawn;
             in_transit += counters.in_transit();
             for transfer in reading.transfers.iter().filter(|it| it.sku == **sku) {
-                if !settled.contains(&(arrives_at(reading, transfer), transfer.id)) {
+                if !settled.contains(&(transfer.arrives_at(reading.shard), transfer.id)) {
                     on_their_way += transfer.units;
                 }
                 // They are off the sale's books already.
@@ -102,14 +101,6 @@ fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     a.record.epoch == b.record.epoch && moves(a) == moves(b) && sent(a) == sent(b)
 }
 
-/// The shard that gets these units, if they arrive: given back by the ledger, they arrive where they came from.
-const fn arrives_at(lender: &ShardReading, transfer: &Transfer) -> u16 {
-    match transfer.to {
-        Destination::Shard(to) => to,
-        Destination::Ledger => lender.shard,
-    }
-}
-
 /// What a shard knows already of what is written down as on its way: transfers that have arrived, or have come back, and
 /// restocks that it has been told.
 async fn settled(
@@ -120,7 +111,7 @@ async fn settled(
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let sent = readings.iter().flat_map(|reading| {
         let sent = reading.transfers.iter();
-        sent.map(|it| (arrives_at(reading, it), it.id))
+        sent.map(|it| (it.arrives_at(reading.shard), it.id))
     });
     let due = owned.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),

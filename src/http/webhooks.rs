@@ -48,20 +48,34 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
     };
-    let id = header("webhook-id");
+    let delivery = Delivery {
+        id: header("webhook-id"),
+        timestamp: header("webhook-timestamp"),
+        signature: header("webhook-signature"),
+    };
+    take_in(&api, &delivery, &body).await
+}
+
+/// What a delivery says of itself.
+pub(super) struct Delivery<'a> {
+    pub(super) id: &'a str,
+    pub(super) timestamp: &'a str,
+    pub(super) signature: &'a str,
+}
+
+/// Takes in one delivery, if its signature is right.
+pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<HttpResponse, Problem> {
     let now = Utc::now().timestamp();
+    let Delivery {
+        id,
+        timestamp,
+        signature,
+    } = *delivery;
     // On the bytes as they came, before anything is made of them.
     let secret = api.webhook_secret.expose();
-    webhook::verify(
-        secret,
-        id,
-        header("webhook-timestamp"),
-        header("webhook-signature"),
-        &body,
-        now,
-    )
-    .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
-    let payment = parse_json::<Event>(&body)?.check(id)?;
+    webhook::verify(secret, id, timestamp, signature, body, now)
+        .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
+    let payment = parse_json::<Event>(body)?.check(id)?;
     let began = Instant::now();
     let outcome = api
         .for_others(|app| async move { flow::pay::pay(&app, &payment).await })

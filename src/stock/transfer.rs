@@ -61,6 +61,15 @@ impl Transfer {
             server: None,
         })
     }
+
+    /// The shard of the sale that gets these units, if they arrive: what the ledger gives back, its lender.
+    #[must_use]
+    pub const fn arrives_at(&self, lender: u16) -> u16 {
+        match self.to {
+            Destination::Shard(to) => to,
+            Destination::Ledger => lender,
+        }
+    }
 }
 
 /// What a lender says.

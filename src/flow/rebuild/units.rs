@@ -112,10 +112,8 @@ async fn settled(
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let mut ids = Vec::new();
     for reading in readings {
-        ids.extend(reading.transfers.iter().map(|it| match it.to {
-            Destination::Shard(to) => (to, it.id),
-            Destination::Ledger => (reading.shard, it.id),
-        }));
+        let sent = reading.transfers.iter();
+        ids.extend(sent.map(|it| (it.arrives_at(reading.shard), it.id)));
     }
     ids.extend(claim.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),

@@ -16,7 +16,7 @@ use flashsale::http::extract::Tokens;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use flashsale::http::survive::survive;
-use flashsale::http::{Api, Shared, Weather, configure};
+use flashsale::http::{Api, Shared, Weather, routes};
 use reqwest::Method;
 use serde_json::json;
 use std::net::TcpListener;
@@ -37,6 +37,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
         followers: std::sync::Arc::default(),
+        development: None,
         ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),
     });
@@ -58,7 +59,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             .app_data(Data::from(Arc::clone(&machines)))
             .route("/handler", in_handler)
             .route("/flow", in_flow)
-            .configure(configure)
+            .configure(routes(false))
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     });

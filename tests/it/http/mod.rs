@@ -13,6 +13,7 @@ mod holds;
 mod hostile;
 mod nothing;
 mod orders;
+mod pages;
 mod payments;
 mod purchase;
 mod sales;

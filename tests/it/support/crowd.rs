@@ -271,9 +271,9 @@ impl World {
 
     /// Sells every free unit to new shoppers, one each, and shows that the next one is told so.
     pub async fn sells_out(&self, sale: &Sale) {
-        let free = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap().items[0]
-            .stock
-            .available;
+        let stock = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap().items[0].stock;
+        // Instances even the shards out meanwhile.
+        let free = stock.available + stock.in_transit;
         let round = Uuid::new_v4().simple();
         for n in 0..free {
             let outcome = buy(&self.app, sale, &format!("last-{round}-{n}"), "key", 1).await;

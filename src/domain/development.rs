@@ -1,0 +1,42 @@
+//! The key of development mode, which the program prints at its start. It follows from the secret of shoppers' tokens, so
+//! that all instances have the same and a restart does not change it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+
+/// Bytes that the key has.
+const LENGTH: usize = 18;
+
+/// The key that follows from the secret; it tells nothing of that.
+#[must_use]
+pub fn key(jwt_secret: &str) -> String {
+    // Infallible: HMAC takes a key of any length. Without one, no key would be taken.
+    let mac = Hmac::<Sha256>::new_from_slice(jwt_secret.as_bytes()).map(|mut mac| {
+        mac.update(b"flashsale development mode");
+        mac.finalize().into_bytes()
+    });
+    mac.map(|bytes| URL_SAFE_NO_PAD.encode(&bytes[..LENGTH]))
+        .unwrap_or_default()
+}
+
+/// The address of a page, with the key where browsers keep it to themselves.
+#[must_use]
+pub fn link(page: &str, jwt_secret: &str) -> String {
+    format!("{page}#development={}", key(jwt_secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_long_and_another_for_every_secret() {
+        let one = key("0123456789abcdef0123456789abcdef");
+        assert_eq!(one.len(), 24);
+        assert_eq!(one, key("0123456789abcdef0123456789abcdef"));
+        assert_ne!(one, key("0123456789abcdef0123456789abcdeg"));
+        assert_eq!(link("http://a/", "s"), format!("http://a/#development={}", key("s")));
+    }
+}

@@ -1,0 +1,138 @@
+//! Development mode: whoever has the key that the program printed at its start signs in as anybody and pays with nothing,
+//! so that the pages can be tried without a shop and a payment provider around them. Without it, none of these routes
+//! exists.
+
+use super::Api;
+use super::extract::{Json, Shopper};
+use super::problem::{Code, Problem};
+use super::webhooks::{Delivery, take_in};
+use crate::config::Secret;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, UserId};
+use crate::domain::time::{self, from_millis};
+use crate::domain::{development, shopper_token, webhook};
+use crate::flow;
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::HeaderValue;
+use actix_web::middleware::Next;
+use actix_web::web::Data;
+use actix_web::{Error, HttpResponse, ResponseError};
+use chrono::Utc;
+use serde::Deserialize;
+use serde_json::json;
+use subtle::ConstantTimeEq as _;
+
+/// Where a request shows the key.
+const KEY: &str = "X-Development-Key";
+/// How long a token is good that is handed out here, in seconds.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// What development mode needs and nothing else does.
+pub struct Development {
+    jwt_secret: Secret<String>,
+    /// See [`development::key`].
+    key: String,
+}
+
+impl Development {
+    /// With the secret that signs shoppers' tokens.
+    #[must_use]
+    pub fn new(jwt_secret: Secret<String>) -> Self {
+        let key = development::key(jwt_secret.expose());
+        Self { jwt_secret, key }
+    }
+
+    fn knows(&self, given: &[u8]) -> bool {
+        let key = self.key.as_bytes();
+        !key.is_empty() && bool::from(given.ct_eq(key))
+    }
+}
+
+/// Answers only who shows the key: wherever requests come from, through a proxy or from a page of somebody else's.
+///
+/// # Errors
+/// Those of the service behind it.
+pub async fn only_with_key<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B, BoxBody>>, Error> {
+    let given = request.headers().get(KEY).map(HeaderValue::as_bytes);
+    let development = request.app_data::<Data<Api>>().and_then(|api| api.development.as_ref());
+    if development.is_some_and(|development| development.knows(given.unwrap_or_default())) {
+        return Ok(next.call(request).await?.map_into_left_body());
+    }
+    let problem = Problem::new(
+        Code::NotFound,
+        format!("there is nothing here without {KEY}: it is in the link that the program printed at its start"),
+    );
+    Ok(request.into_response(problem.error_response()).map_into_right_body())
+}
+
+/// Who wants to be whom.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBody {
+    user: String,
+}
+
+/// `POST /dev/token`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpResponse, Problem> {
+    let development = of(&api)?;
+    let user: UserId = body
+        .user
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("user: {wrong}")))?;
+    let now = Utc::now().timestamp();
+    let expires_at = now + TOKEN_SECONDS;
+    let token = shopper_token::issue(development.jwt_secret.expose(), user.as_str(), now, expires_at)
+        .map_err(|error| Problem::from(Fault::Bug(format!("a token cannot be signed: {error}"))))?;
+    let expires_at = time::format(&from_millis(expires_at * 1000));
+    Ok(HttpResponse::Created().json(json!({"token": token, "expires_at": expires_at})))
+}
+
+fn of(api: &Api) -> Result<&Development, Problem> {
+    api.development.as_ref().ok_or_else(|| Problem::not_found("such path"))
+}
+
+/// What is paid for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PayBody {
+    order_id: String,
+}
+
+/// `POST /dev/pay`: plays the provider, which tells of a payment by a signed webhook. Paying again is the same payment.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
+    let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
+    let order = api
+        .for_shopper(|app| async move { flow::order::read_order(&app, id, &user).await })
+        .await?;
+    let order = order.ok_or_else(|| Problem::not_found("such order"))?;
+    let payment = format!("dev_{id}");
+    let event = json!({
+        "type": "payment.succeeded",
+        "timestamp": time::format(&Utc::now()),
+        "data": {
+            "payment_id": payment,
+            "order_id": id.to_string(),
+            "amount_minor": order.amount_minor,
+            "currency": order.currency,
+        },
+    });
+    let event = event.to_string();
+    let now = Utc::now().timestamp();
+    let signature = webhook::sign(api.webhook_secret.expose(), &payment, now, event.as_bytes());
+    let delivery = Delivery {
+        id: &payment,
+        timestamp: &now.to_string(),
+        signature: &signature,
+    };
+    take_in(&api, &delivery, event.as_bytes()).await
+}

@@ -1,0 +1,157 @@
+//! The shopper's pages: files that are part of the program and the same for everybody. What is on a page, its scripts
+//! ask of the API, so a page costs neither Redis nor Postgres anything.
+
+use super::Api;
+use super::problem::Problem;
+use crate::domain::ids::SaleId;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETag, EntityTag, Header as _, IfNoneMatch, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use actix_web::web::{Bytes, Data};
+use actix_web::{HttpRequest, HttpResponse};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// What a page may load and do: its own files, its own API, and captchas, which come as `data:`. Its forms are sent by its
+/// scripts alone, and no text becomes markup or code: `proof` is the policy under which it starts its one worker.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types proof";
+
+macro_rules! assets {
+    ($($name:literal)*) => {
+        /// The files of `pages/assets`, by name.
+        const ASSETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("pages/assets/", $name)))),*];
+    };
+}
+
+assets! {
+    "api.js"
+    "attempt-store.js"
+    "attempt.js"
+    "base.css"
+    "captcha.js"
+    "clock.js"
+    "development.js"
+    "dom.js"
+    "format.js"
+    "icon.svg"
+    "item-card.js"
+    "language.js"
+    "order-row.js"
+    "poll.js"
+    "proof-worker.js"
+    "proof.js"
+    "sale-page.js"
+    "sale-state.js"
+    "sales-page.js"
+    "shop.css"
+    "sign-in.js"
+    "storage.js"
+    "words.js"
+}
+
+/// The pages, as they are without development mode.
+const SALES_PAGE: &str = include_str!("pages/sales.html");
+const SALE_PAGE: &str = include_str!("pages/sale.html");
+/// Where a page says whether development mode is on, and what it says then.
+const PRODUCTION: &str = "data-development=\"no\"";
+const DEVELOPMENT: &str = "data-development=\"yes\"";
+
+/// A file as it is served.
+struct File {
+    text: Bytes,
+    kind: &'static str,
+    tag: EntityTag,
+}
+
+impl File {
+    fn new(text: Bytes, kind: &'static str) -> Self {
+        // Half of the digest tells versions apart.
+        let tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(&text)[..16]);
+        Self {
+            text,
+            kind,
+            tag: EntityTag::new_strong(tag),
+        }
+    }
+
+    fn page(text: &str, is_development: bool) -> Self {
+        let text = if is_development {
+            text.replacen(PRODUCTION, DEVELOPMENT, 1)
+        } else {
+            text.to_owned()
+        };
+        Self::new(text.into(), "text/html; charset=utf-8")
+    }
+
+    /// Answers with it, or that the client's copy is still good.
+    fn answer(&self, request: &HttpRequest, status: StatusCode) -> HttpResponse {
+        let is_known = match IfNoneMatch::parse(request) {
+            Ok(IfNoneMatch::Any) => true,
+            Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
+            Err(_) => false,
+        };
+        let is_known = is_known && status == StatusCode::OK;
+        let mut answer = HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { status });
+        answer
+            .insert_header(ETag(self.tag.clone()))
+            // Kept, but asked about each time: files of two versions do not work together.
+            .insert_header((CACHE_CONTROL, "no-cache"))
+            .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+            .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            // A sale's address is nobody's business; those of orders are in no address.
+            .insert_header((REFERRER_POLICY, "no-referrer"));
+        if is_known {
+            answer.finish()
+        } else {
+            answer.content_type(self.kind).body(self.text.clone())
+        }
+    }
+}
+
+static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+    let file = |(name, text): &(&'static str, &'static str)| {
+        let kind = match name.rsplit('.').next() {
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "application/octet-stream",
+        };
+        (*name, File::new(Bytes::from_static(text.as_bytes()), kind))
+    };
+    ASSETS.iter().map(file).collect()
+});
+
+/// The two pages, without development mode and with it.
+static PAGES: LazyLock<[[File; 2]; 2]> = LazyLock::new(|| {
+    [SALES_PAGE, SALE_PAGE].map(|text| [false, true].map(|is_development| File::page(text, is_development)))
+});
+
+/// `GET /`
+pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+    PAGES[0][usize::from(api.development.is_some())].answer(&request, StatusCode::OK)
+}
+
+/// `GET /sales/{id}`: the page is the same for every sale, and says itself when there is no such one. What cannot be a
+/// sale's id is none.
+pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+    let is_id = request.match_info().query("id").parse::<SaleId>().is_ok();
+    let status = if is_id { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    PAGES[1][usize::from(api.development.is_some())].answer(&request, status)
+}
+
+/// `GET /assets/{name}`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let file = FILES.get(request.match_info().query("name"));
+    let file = file.ok_or_else(|| Problem::not_found("such file"))?;
+    Ok(file.answer(&request, StatusCode::OK))
+}

@@ -1,0 +1,47 @@
+// Asks the API. An answer is always an object: whatever goes wrong on the way is the code `no_answer`.
+
+// The server answers within two seconds; whoever waits longer has lost it.
+const PATIENCE_MS = 8000;
+
+export async function ask(method, path, { token, headers = {}, body } = {}) {
+    const sent = performance.now();
+    const giveUp = new AbortController();
+    const timer = setTimeout(() => giveUp.abort(), PATIENCE_MS);
+    const all = { Accept: 'application/json', ...headers };
+    if (token) {
+        all.Authorization = `Bearer ${token}`;
+    }
+    if (body !== undefined) {
+        all['Content-Type'] = 'application/json';
+    }
+    try {
+        const response = await fetch(path, {
+            method,
+            headers: all,
+            body: body === undefined ? undefined : JSON.stringify(body),
+            cache: 'no-store',
+            credentials: 'omit',
+            signal: giveUp.signal,
+        });
+        const said = await response.json();
+        return {
+            isOk: response.ok,
+            status: response.status,
+            body: said,
+            code: response.ok ? 'ok' : String(said.code ?? 'no_answer'),
+            wait: Math.max(1, Number.parseInt(response.headers.get('Retry-After') ?? '1', 10) || 1),
+            sent,
+            received: performance.now(),
+        };
+    } catch {
+        // No connection, no answer in time, or one that is not from the API.
+        return { isOk: false, status: 0, body: {}, code: 'no_answer', wait: 1, sent, received: performance.now() };
+    } finally {
+        clearTimeout(timer);
+    }
+}
+
+// Whether it is unknown what became of what was asked. `overloaded` says that nothing did.
+export function isUnknown(answer) {
+    return answer.code === 'no_answer' || (answer.status >= 500 && answer.code !== 'overloaded');
+}

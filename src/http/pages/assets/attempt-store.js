@@ -1,0 +1,78 @@
+// What a shopper has begun to buy and not heard the end of: its key, so that a reload, another tab and tomorrow ask for
+// the same. It is forgotten when the outcome is known, and not before.
+
+import { lasting, ofTab } from './storage.js';
+
+// A tab that has not shown itself for so long does not go on with it any more.
+const GONE_MS = 6000;
+const TAB = 'flashsale.tab';
+
+// 128 random bits; `crypto.randomUUID` is not there for pages from an origin that is not secure.
+function draw() {
+    return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+// This tab, also after a reload.
+const tab = ofTab.get(TAB) ?? draw();
+ofTab.set(TAB, tab);
+
+const name = (sale, user) => `flashsale.attempt.${sale}.${user}`;
+
+export function load(sale, user) {
+    try {
+        const attempt = JSON.parse(lasting.get(name(sale, user)) ?? 'null');
+        return typeof attempt?.key === 'string' ? attempt : null;
+    } catch {
+        return null;
+    }
+}
+
+export function begin(sale, user, sku, quantity) {
+    // `isOpen` says that it was sent and that nobody has heard what became of it; `isParked`, that no page asks any more.
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, isParked: false });
+}
+
+// Keeps it, and shows that this tab goes on with it; unless a later one has taken its place.
+export function keep(sale, user, attempt) {
+    const kept = load(sale, user);
+    if (kept === null || kept.key === attempt.key) {
+        attempt.tab = tab;
+        attempt.seen = Date.now();
+        lasting.set(name(sale, user), JSON.stringify(attempt));
+    }
+}
+
+export function forget(sale, user, attempt) {
+    if (load(sale, user)?.key === attempt.key) {
+        lasting.remove(name(sale, user));
+    }
+}
+
+// Whether this tab goes on with it: its own, or one that nobody goes on with any more.
+export function isOurs(attempt) {
+    return attempt.tab === tab || Math.abs(Date.now() - attempt.seen) > GONE_MS;
+}
+
+// Calls `changed` when another tab has begun, gone on with or ended one.
+export function onOtherTab(sale, changed) {
+    window.addEventListener('storage', (event) => {
+        if (event.key === null || event.key.startsWith(name(sale, ''))) {
+            changed();
+        }
+    });
+}
+
+// The shopper's place in a sale's waiting room: his ticket, and the admission when it was his turn.
+const roomName = (sale, user) => `flashsale.room.${sale}.${user}`;
+
+export function loadRoom(sale, user) {
+    try {
+        return JSON.parse(lasting.get(roomName(sale, user)) ?? '{}') ?? {};
+    } catch {
+        return {};
+    }
+}
+
+export function keepRoom(sale, user, room) {
+    lasting.set(roomName(sale, user), JSON.stringify(room));
+}

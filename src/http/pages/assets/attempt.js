@@ -1,0 +1,253 @@
+// One attempt to buy, from the click until its outcome is known: what the sale's guards ask for, then the purchase, again
+// with the same key as long as nobody knows what became of it.
+
+import { ask, isUnknown } from './api.js';
+import { keepRoom, loadRoom } from './attempt-store.js';
+import { solve } from './proof.js';
+
+// In a row, until the shopper decides: questions about an unknown outcome, waits, rounds through the guards.
+const UNKNOWN_MAX = 10;
+const SLOW_MAX = 5;
+const GUARDS_MAX = 5;
+// A longer wait is not ours to sit out.
+const WAIT_MAX_SECONDS = 90;
+// The waiting room is asked more patiently: nobody has bought anything yet, and one's place stays.
+const ROOM_MISSES_MAX = 30;
+const ROOM_LONGEST_SECONDS = 15;
+
+// How long to wait before the next question about an unknown outcome: longer and longer, and not all in one moment.
+const UNKNOWN_FIRST_SECONDS = 2;
+const UNKNOWN_LONGEST_SECONDS = 8;
+
+const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
+const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
+// Refusals that may come from in front of where the key is looked up: they say nothing of an earlier request with it.
+const BLIND_CODES = ['unauthenticated', 'rate_limited', 'overloaded'];
+
+const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
+
+// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`,
+// `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, wasWrong)` (what the shopper reads; null when
+// it was stopped).
+// Returns how it ended: `reserved` with the order, `refused` with the code, `slow` with `until`, `signed_out`,
+// `unknown`, `unsolvable` or `stopped`.
+export async function drive(attempt, world) {
+    const end = await tryOn(attempt, world);
+    // A request whose outcome nobody has heard may have come through, whatever was said since.
+    const isHidden = attempt.isOpen && ['refused', 'slow', 'unsolvable'].includes(end.kind);
+    return isHidden ? { kind: 'unknown' } : end;
+}
+
+async function tryOn(attempt, world) {
+    const counted = { unknown: 0, slow: 0, guards: 0 };
+    for (;;) {
+        const step = world.isStopped() ? { kind: 'stopped' } : await once(attempt, world);
+        if (step.kind !== 'again') {
+            return step;
+        }
+        counted[step.why] += 1;
+        const { unknown, slow, guards } = counted;
+        if (unknown > UNKNOWN_MAX) {
+            return { kind: 'unknown' };
+        }
+        if (step.why === 'guards') {
+            if (guards > GUARDS_MAX) {
+                return { kind: 'refused', code: step.code };
+            }
+            continue;
+        }
+        const seconds = step.why === 'unknown' ? backOff(unknown, step.seconds) : step.seconds;
+        const until = world.now() + seconds * 1000;
+        if (step.why === 'slow' && (slow > SLOW_MAX || seconds > WAIT_MAX_SECONDS)) {
+            return { kind: 'slow', code: step.code, until };
+        }
+        world.show({ kind: step.why, code: step.code, until });
+        if (!(await world.pause(seconds * 1000))) {
+            return { kind: 'stopped' };
+        }
+    }
+}
+
+function backOff(misses, asked) {
+    const wait = Math.min(UNKNOWN_FIRST_SECONDS * 1.5 ** (misses - 1), UNKNOWN_LONGEST_SECONDS);
+    return Math.max(asked, wait) * (1 + Math.random() / 4);
+}
+
+const slow = (answer) => ({ kind: 'again', why: 'slow', code: answer.code, seconds: answer.wait });
+const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: answer.wait });
+
+async function once(attempt, world) {
+    const headers = { 'Idempotency-Key': attempt.key };
+    // What may have come through already is asked for as it is: a key that has an order needs nothing else, and
+    // neither does it need that the sale still sells.
+    if (!attempt.isOpen) {
+        const { guards } = world.sale();
+        if (guards.waiting_room) {
+            const turn = await admission(attempt, world);
+            if (!turn.admission) {
+                return turn;
+            }
+            headers['X-Admission'] = turn.admission;
+        }
+        if (guards.purchase_token) {
+            const handed = await purchaseToken(attempt, world, guards.challenge);
+            if (!handed.token) {
+                return handed;
+            }
+            headers['X-Purchase-Token'] = handed.token;
+        }
+        if (world.isStopped()) {
+            return { kind: 'stopped' };
+        }
+    }
+    world.show({ kind: 'sending' });
+    const wasOpen = attempt.isOpen;
+    // Before it is sent: the page may be gone when the answer comes.
+    attempt.isOpen = true;
+    world.keep();
+    const answer = await ask('POST', `/v1/sales/${world.id}/orders`, {
+        token: world.token,
+        headers,
+        body: { sku: attempt.sku, quantity: attempt.quantity },
+    });
+    if (answer.isOk) {
+        return { kind: 'reserved', order: answer.body };
+    }
+    if (isUnknown(answer)) {
+        return unknown(answer);
+    }
+    attempt.isOpen = wasOpen && BLIND_CODES.includes(answer.code);
+    world.keep();
+    return refusal(answer, attempt, world);
+}
+
+function refusal(answer, attempt, world) {
+    if (answer.status === 401) {
+        return { kind: 'signed_out' };
+    }
+    if (SLOW_CODES.includes(answer.code)) {
+        return slow(answer);
+    }
+    if (GUARD_CODES.includes(answer.code)) {
+        attempt.purchaseToken = null;
+        if (answer.code === 'admission_required') {
+            keepRoom(world.id, world.user, { ...loadRoom(world.id, world.user), admission: null });
+        }
+        return { kind: 'again', why: 'guards', code: answer.code };
+    }
+    // By our reckoning it has begun: the two clocks are a moment apart.
+    if (answer.code === 'sale_not_open' && answer.body.sale_state === 'scheduled') {
+        return { kind: 'again', why: 'slow', code: 'early', seconds: 1 };
+    }
+    return refused(answer);
+}
+
+// Waits for the shopper's turn: `{ admission }`, or what ended the wait.
+async function admission(attempt, world) {
+    let room = loadRoom(world.id, world.user);
+    let misses = 0;
+    for (;;) {
+        if (room.admission && Date.parse(room.until) > world.now()) {
+            return room;
+        }
+        const answer = await ask('POST', `/v1/sales/${world.id}/waiting-room`, {
+            token: world.token,
+            body: room.ticket ? { ticket: room.ticket } : {},
+        });
+        let seconds;
+        if (answer.isOk && answer.body.state === 'closed') {
+            return { kind: 'refused', code: 'sale_not_open', state: 'closed' };
+        } else if (answer.isOk) {
+            misses = 0;
+            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = answer.body;
+            room = { ticket: ticket ?? room.ticket, admission: answer.body.admission, until: answer.body.expires_at };
+            keepRoom(world.id, world.user, room);
+            if (room.admission) {
+                return room;
+            }
+            seconds = answer.body.ask_again_seconds ?? 2;
+            world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
+        } else if (isUnknown(answer) || answer.code === 'overloaded') {
+            // One's place is not lost by that.
+            misses += 1;
+            if (misses > ROOM_MISSES_MAX) {
+                return { kind: 'slow', code: 'overloaded', until: world.now() };
+            }
+            seconds = Math.min(answer.wait * misses, ROOM_LONGEST_SECONDS);
+        } else {
+            return refusal(answer, attempt, world);
+        }
+        if (!(await world.pause(seconds * 1000))) {
+            return { kind: 'stopped' };
+        }
+    }
+}
+
+// A purchase token for this attempt: `{ token }`, or what kept us from one.
+async function purchaseToken(attempt, world, kind) {
+    const kept = attempt.purchaseToken;
+    if (kept && Date.parse(kept.expires_at) > world.now()) {
+        return kept;
+    }
+    let challenge;
+    if (kind !== 'none') {
+        const solved = attempt.solved ?? (await solution(attempt, world));
+        if (!solved.answer) {
+            return solved;
+        }
+        challenge = { id: solved.id, answer: solved.answer };
+    }
+    world.show({ kind: 'checking' });
+    const answer = await ask('POST', `/v1/sales/${world.id}/tokens`, {
+        token: world.token,
+        body: challenge ? { idempotency_key: attempt.key, challenge } : { idempotency_key: attempt.key },
+    });
+    if (answer.isOk) {
+        attempt.purchaseToken = answer.body;
+        attempt.solved = null;
+        world.keep();
+        return answer.body;
+    }
+    if (isUnknown(answer)) {
+        // The same answer to the same challenge is taken again.
+        return { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 };
+    }
+    attempt.solved = null;
+    attempt.wasWrong = answer.code === 'challenge_failed';
+    return refusal(answer, attempt, world);
+}
+
+// Has a challenge solved, by the shopper or by the browser: `{ id, answer }`, or what kept us from it.
+async function solution(attempt, world) {
+    world.show({ kind: 'checking' });
+    const posed = await ask('POST', '/v1/challenges', { token: world.token, body: { sale_id: world.id } });
+    if (!posed.isOk) {
+        return isUnknown(posed)
+            ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
+            : refusal(posed, attempt, world);
+    }
+    let answer;
+    if (posed.body.kind === 'captcha') {
+        answer = await world.letters(posed.body.image, Boolean(attempt.wasWrong));
+        if (answer === null) {
+            return { kind: 'stopped' };
+        }
+        if (answer === '') {
+            // Another picture is wanted.
+            attempt.wasWrong = false;
+            return { kind: 'again', why: 'guards', code: 'challenge_required' };
+        }
+    } else {
+        world.show({ kind: 'proving' });
+        answer = await solve(posed.body.altcha);
+        if (world.isStopped()) {
+            return { kind: 'stopped' };
+        }
+        if (answer === null) {
+            return { kind: 'unsolvable' };
+        }
+    }
+    attempt.solved = { id: posed.body.id, answer };
+    world.keep();
+    return attempt.solved;
+}

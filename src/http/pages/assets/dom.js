@@ -1,0 +1,67 @@
+// Making and changing elements. Text from outside becomes textContent and nothing else.
+
+export function element(name, attributes = {}, ...children) {
+    const made = document.createElement(name);
+    for (const [attribute, value] of Object.entries(attributes)) {
+        made.setAttribute(attribute, value);
+    }
+    made.append(...children);
+    return made;
+}
+
+// Only what changes is touched, so that neither focus nor a screen reader is disturbed.
+export function setText(node, text) {
+    if (node.textContent !== text) {
+        node.textContent = text;
+    }
+}
+
+export function setAttribute(node, name, value) {
+    if (node.getAttribute(name) !== value) {
+        node.setAttribute(name, value);
+    }
+}
+
+export function show(node, isShown) {
+    if (node.hidden === isShown) {
+        node.hidden = !isShown;
+    }
+}
+
+export function setTitle(text) {
+    if (document.title !== text) {
+        document.title = text;
+    }
+}
+
+// These in this order. What is there already stays where it is, with the focus that may be in it.
+export function setChildren(parent, wanted) {
+    wanted.forEach((child, at) => {
+        if (parent.children[at] !== child) {
+            parent.insertBefore(child, parent.children[at] ?? null);
+        }
+    });
+    while (parent.children.length > wanted.length) {
+        parent.lastElementChild.remove();
+    }
+}
+
+// A button that cannot be pressed now keeps the focus, which `disabled` would take away.
+export function setPressable(button, isPressable) {
+    setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');
+}
+
+export function onPress(button, act) {
+    button.addEventListener('click', () => {
+        if (button.getAttribute('aria-disabled') !== 'true') {
+            act();
+        }
+    });
+}
+
+export const byId = (id) => document.getElementById(id);
+
+// Tells a screen reader what has changed, once.
+export function announce(text) {
+    setText(byId('live'), text);
+}

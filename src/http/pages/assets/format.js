@@ -1,0 +1,49 @@
+// Numbers and times as people read them.
+
+import { locale, say } from './language.js';
+
+export function money(minor, currency) {
+    try {
+        const format = new Intl.NumberFormat(locale(), { style: 'currency', currency });
+        return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
+    } catch {
+        // A currency that the browser does not take.
+        return `${minor} ${currency}`;
+    }
+}
+
+const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'short' });
+
+export const moment = (time) => moments().format(new Date(time));
+
+export const span = (from, to) => moments().formatRange(new Date(from), new Date(to));
+
+const two = (number) => String(number).padStart(2, '0');
+
+// What is left until then, in whole seconds: a countdown says 0 when it is over and not before.
+export function secondsLeft(until, now) {
+    return Math.max(0, Math.ceil((until - now) / 1000));
+}
+
+// Seconds as 4:05 or 1:04:05.
+export function clockTime(seconds) {
+    const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+    const start = hours > 0 ? `${hours}:${two(minutes)}` : String(minutes);
+    return `${start}:${two(seconds % 60)}`;
+}
+
+// Seconds in the words of somebody who waits.
+export function about(seconds) {
+    return seconds < 90 ? say('aboutSeconds', { n: seconds }) : say('aboutMinutes', { n: Math.ceil(seconds / 60) });
+}
+
+// Days, hours, minutes and seconds with their names; days only if there are any.
+export function countdownParts(seconds) {
+    const parts = [
+        [Math.floor(seconds / 86_400), 'days'],
+        [Math.floor(seconds / 3600) % 24, 'hours'],
+        [Math.floor(seconds / 60) % 60, 'minutes'],
+        [seconds % 60, 'seconds'],
+    ];
+    return parts.slice(parts[0][0] > 0 ? 0 : 1).map(([number, word]) => [two(number), say(word)]);
+}

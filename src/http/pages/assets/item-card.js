@@ -1,0 +1,150 @@
+// One item of a sale: what it is, how much is left, and the button with what became of pressing it.
+
+import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
+import { about, clockTime, money, secondsLeft } from './format.js';
+import { say } from './language.js';
+
+// How many may be chosen at once.
+const CHOICE_MAX = 10;
+
+// What is said of a refusal; of another one, that it did not work.
+const REFUSALS = {
+    sold_out: 'refusedSoldOut',
+    purchase_limit_reached: 'refusedLimit',
+    too_many_holds: 'refusedHolds',
+    banned: 'refusedBanned',
+    challenge_failed: 'refusedChallenge',
+    challenge_required: 'refusedChallenge',
+    idempotency_key_reused: 'refusedKey',
+};
+const CLOSED_STATES = { draft: 'refusedEarly', scheduled: 'refusedEarly', paused: 'refusedPaused', closed: 'refusedClosed' };
+// What is said while one has to wait, and where one has to decide oneself whether to try again.
+const SLOW = { overloaded: 'slowBusy', cooling_down: 'slowUnpaid', early: 'slowEarly' };
+const SLOW_END = { overloaded: 'slowBusyEnd', cooling_down: 'slowUnpaid', early: 'refusedEarly' };
+
+// The button's text while an attempt is on its way.
+const BUSY = {
+    sending: 'sending',
+    checking: 'checking',
+    proving: 'checking',
+    letters: 'checking',
+    queued: 'queued',
+    unknown: 'asking',
+    slow: 'waiting',
+    elsewhere: 'elsewhereButton',
+};
+
+// What is said while an attempt is on its way, and of how it ended.
+function words(phase) {
+    switch (phase?.kind) {
+        case 'sending':
+            return say('sendingNote');
+        case 'checking':
+            return say('checkingNote');
+        case 'proving':
+            return say('provingNote');
+        case 'letters':
+            return say('lettersNote');
+        case 'queued':
+            return say(phase.isSoldOut ? 'queuedSoldOut' : 'queuedNote');
+        case 'unknown':
+            return say(phase.isEnd ? 'unknownEnd' : 'unknownNote');
+        case 'slow':
+            return say(phase.isEnd ? (SLOW_END[phase.code] ?? 'slowEnd') : (SLOW[phase.code] ?? 'slowNote'));
+        case 'elsewhere':
+            return say('elsewhere');
+        case 'reserved':
+            return say('reservedNote');
+        case 'unsolvable':
+            return say('unsolvable');
+        case 'refused':
+            if (phase.code === 'sold_out' && phase.quantity > 1) {
+                return say('refusedFew');
+            }
+            return say((phase.code === 'sale_not_open' ? CLOSED_STATES[phase.state] : REFUSALS[phase.code]) ?? 'refused');
+        default:
+            return '';
+    }
+}
+
+const TONES = { refused: 'is-bad', unsolvable: 'is-bad', reserved: 'is-good' };
+
+// What acts when the button is pressed: `buy(sku, quantity)`, `again()`, `stop()`.
+export function itemCard(item, act) {
+    const id = `item-${item.sku}`;
+    const name = element('h3', { id });
+    const price = element('p', { class: 'price' });
+    const left = element('span', { class: 'pill' });
+    const limit = element('p', { class: 'muted small' });
+    const quantity = element('select', { id: `${id}-quantity` });
+    for (let number = 1; number <= Math.min(item.per_user_limit, CHOICE_MAX); number += 1) {
+        quantity.append(element('option', { value: String(number) }, String(number)));
+    }
+    const quantityLabel = element('label', { for: quantity.id });
+    const buy = element('button', { class: 'strong buy', type: 'button', 'aria-describedby': id });
+    const note = element('p', { class: 'note' });
+    const timer = element('p', { class: 'timer', role: 'timer', 'aria-live': 'off' });
+    const place = element('div');
+    const again = element('button', { type: 'button' });
+    const stop = element('button', { class: 'quiet', type: 'button' });
+    const outcome = element('div', { class: 'outcome' }, note, timer, place, element('div', { class: 'actions' }, again, stop));
+    const head = element('div', { class: 'item-head' }, name, left);
+    const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
+    const card = element('li', { class: 'item' }, head, price, limit, element('div', { class: 'buying' }, choice, buy), outcome);
+    onPress(buy, () => act.buy(item.sku, Number(quantity.value)));
+    onPress(again, () => act.again());
+    onPress(stop, () => act.stop());
+
+    // `phase` is how the attempt at this item stands, if there is one; `isBusy` that there is one, at whichever item.
+    function update(now, sale, item, phase, isBusy) {
+        setText(name, item.name);
+        setText(price, money(item.price_minor, item.currency));
+        setText(left, say(`left_${item.availability}`));
+        setAttribute(left, 'class', `pill is-${item.availability}`);
+        setText(limit, say('limitNote', { n: item.per_user_limit }));
+        setText(quantityLabel, say('quantity'));
+        show(choice, quantity.length > 1);
+        quantity.disabled = isBusy;
+
+        const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
+        const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
+        const mayQueue = sale.state === 'scheduled' && sale.guards.waiting_room;
+        let word = 'buy';
+        if (isHere) {
+            word = BUSY[phase.kind];
+        } else if (sale.state !== 'open' && !mayQueue) {
+            word = { paused: 'pausedButton', closed: 'closedButton' }[sale.state] ?? 'notYet';
+        } else if (item.availability === 'sold_out' && !mayQueue) {
+            word = 'left_sold_out';
+        } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
+            word = 'waiting';
+        } else if (sale.guards.waiting_room) {
+            word = 'enterRoom';
+        }
+        setText(buy, say(word));
+        setPressable(buy, !isBusy && (word === 'buy' || word === 'enterRoom'));
+        setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
+
+        const text = words(phase);
+        setText(note, text);
+        setAttribute(outcome, 'class', `outcome ${TONES[phase?.kind] ?? ''}`);
+        show(outcome, text !== '');
+        setText(timer, timing(phase, wait));
+        show(timer, timer.textContent !== '');
+        setText(again, say('askAgain'));
+        show(again, phase?.kind === 'unknown' && Boolean(phase.isEnd));
+        setText(stop, say(phase?.kind === 'queued' ? 'leaveRoom' : 'stop'));
+        show(stop, Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind));
+        return text;
+    }
+
+    return { card, place, update };
+}
+
+function timing(phase, wait) {
+    if (phase?.kind === 'queued') {
+        const words = [say('queuedPlace', { position: phase.position, waiting: phase.waiting })];
+        return (phase.wait === undefined ? words : [...words, about(phase.wait)]).join(' · ');
+    }
+    return wait > 0 ? say('againIn', { time: clockTime(wait) }) : '';
+}

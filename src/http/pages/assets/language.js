@@ -1,0 +1,41 @@
+// The language of the page: as chosen before, else as the browser asks for.
+
+import { setAttribute, setText } from './dom.js';
+import { lasting } from './storage.js';
+import { WORDS } from './words.js';
+
+const KEPT = 'flashsale.language';
+const listeners = [];
+
+const wished = () => (navigator.language.toLowerCase().startsWith('zh') ? 'zh' : 'en');
+
+let language = Object.hasOwn(WORDS, lasting.get(KEPT) ?? '') ? lasting.get(KEPT) : wished();
+
+export const locale = () => (language === 'zh' ? 'zh-CN' : 'en');
+
+// A text, with {names} in it replaced. What the API has learned to say since stands for itself.
+export function say(word, values = {}) {
+    return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => String(values[name]));
+}
+
+function translate() {
+    setAttribute(document.documentElement, 'lang', locale());
+    for (const node of document.querySelectorAll('[data-word]')) {
+        setText(node, say(node.dataset.word));
+    }
+    const button = document.getElementById('language');
+    setText(button, say('otherLanguage'));
+    setAttribute(button, 'lang', language === 'zh' ? 'en' : 'zh-CN');
+}
+
+// Translates the page, and again whenever the other language is asked for; then also calls `changed`.
+export function startLanguage(changed) {
+    listeners.push(changed);
+    document.getElementById('language').addEventListener('click', () => {
+        language = language === 'zh' ? 'en' : 'zh';
+        lasting.set(KEPT, language);
+        translate();
+        listeners.forEach((listener) => listener());
+    });
+    translate();
+}

@@ -1,0 +1,30 @@
+// Looks for the counter of a proof of work (ALTCHA, version 2, SHA-256): the one whose key begins as the challenge says.
+// A key is the digest of salt, nonce and counter, digested again until that was done `cost` times.
+
+const COUNTERS_MAX = 1_000_000;
+
+const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16));
+const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+
+async function keyOf(parameters, start, counter) {
+    const first = new Uint8Array(start.length + 4);
+    first.set(start);
+    new DataView(first.buffer).setUint32(start.length, counter);
+    let data = first;
+    for (let round = 0; round < Math.max(1, parameters.cost); round += 1) {
+        data = await crypto.subtle.digest('SHA-256', data);
+    }
+    return toHex(new Uint8Array(data).slice(0, parameters.keyLength));
+}
+
+addEventListener('message', async ({ data: { parameters, from, step } }) => {
+    const start = new Uint8Array([...fromHex(parameters.salt), ...fromHex(parameters.nonce)]);
+    for (let counter = from; counter < COUNTERS_MAX; counter += step) {
+        const key = await keyOf(parameters, start, counter);
+        if (key.startsWith(parameters.keyPrefix)) {
+            postMessage({ counter, derivedKey: key });
+            return;
+        }
+    }
+    postMessage(null);
+});

@@ -1,0 +1,36 @@
+// Solves a proof of work on threads of its own, so that the page does not stand still.
+
+const WORKERS_MAX = 4;
+const WORKER = '/assets/proof-worker.js';
+
+// The pages' policy lets no text become code; this alone may name a script, and only this one.
+const named = window.trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
+const script = named ? named.createScriptURL(WORKER) : WORKER;
+
+// What ALTCHA's widget would submit; null when there is no solution here: only a page from a secure origin may digest.
+export async function solve(challenge) {
+    const { parameters } = challenge;
+    if (!window.isSecureContext || parameters.algorithm !== 'SHA-256') {
+        return null;
+    }
+    const began = performance.now();
+    const count = Math.min(WORKERS_MAX, navigator.hardwareConcurrency || 1);
+    const workers = Array.from({ length: count }, () => new Worker(script));
+    const found = workers.map(
+        (worker, from) =>
+            new Promise((resolve, reject) => {
+                worker.addEventListener('message', ({ data }) => (data ? resolve(data) : reject(new Error('none'))));
+                worker.addEventListener('error', () => reject(new Error('the worker failed')));
+                worker.postMessage({ parameters, from, step: count });
+            }),
+    );
+    try {
+        const solution = await Promise.any(found);
+        const time = Math.round(performance.now() - began);
+        return btoa(JSON.stringify({ challenge, solution: { ...solution, time } }));
+    } catch {
+        return null;
+    } finally {
+        workers.forEach((worker) => worker.terminate());
+    }
+}

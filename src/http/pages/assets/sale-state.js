@@ -1,0 +1,25 @@
+// What a sale is at a moment: the server said it a while ago, and its times go on by themselves.
+
+export function stateAt(sale, now) {
+    if (now === null) {
+        return sale.state;
+    }
+    if (['open', 'scheduled', 'paused'].includes(sale.state) && now >= Date.parse(sale.ends_at)) {
+        return 'closed';
+    }
+    return sale.state === 'scheduled' && now >= Date.parse(sale.starts_at) ? 'open' : sale.state;
+}
+
+// What is counted down to, and the word for it; nothing when the sale is over.
+export function timeOf(sale, state) {
+    switch (state) {
+        case 'draft':
+        case 'scheduled':
+            return { word: 'startsIn', until: Date.parse(sale.starts_at) };
+        case 'open':
+        case 'paused':
+            return { word: 'endsIn', until: Date.parse(sale.ends_at) };
+        default:
+            return { word: 'isOver', until: null };
+    }
+}

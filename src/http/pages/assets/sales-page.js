@@ -1,0 +1,102 @@
+// The list of sales.
+
+import { ask } from './api.js';
+import { distrust, hear, now } from './clock.js';
+import { isDevelopment } from './development.js';
+import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
+import { clockTime, moment, secondsLeft } from './format.js';
+import { say, startLanguage } from './language.js';
+import { poll, showConnection } from './poll.js';
+import { stateAt, timeOf } from './sale-state.js';
+
+const EVERY_MS = 15_000;
+const TICK_MS = 500;
+// Those that sell come first.
+const ORDER = ['open', 'paused', 'scheduled', 'closed'];
+
+const cards = new Map();
+let sales = null;
+// How many pages of the list are shown.
+let pages = 1;
+let hasMore = false;
+
+function card(id) {
+    const name = element('a', { href: `/sales/${id}` });
+    const state = element('span', { class: 'pill' });
+    const time = element('p', { class: 'muted' });
+    const head = element('div', { class: 'item-head' }, element('h2', {}, name), state);
+    const row = element('li', { class: 'sale' }, head, time);
+    function update(sale) {
+        const at = stateAt(sale, now());
+        setText(name, sale.name);
+        setText(state, say(`state_${at}`));
+        setAttribute(state, 'class', `pill is-${at}`);
+        const { word, until } = timeOf(sale, at);
+        const left = until === null ? 0 : secondsLeft(until, now());
+        // A day ahead, the date says more than the hours that are left.
+        setText(time, until === null || left > 86_400 ? moment(sale.starts_at) : `${say(word)} ${clockTime(left)}`);
+    }
+    return { row, update };
+}
+
+function render() {
+    showConnection();
+    setTitle(say('sales'));
+    if (sales === null || now() === null) {
+        return;
+    }
+    show(byId('empty'), sales.length === 0);
+    show(byId('more'), hasMore);
+    for (const sale of sales) {
+        if (!cards.has(sale.id)) {
+            cards.set(sale.id, card(sale.id));
+        }
+        cards.get(sale.id).update(sale);
+    }
+    setChildren(
+        byId('sales'),
+        sales.map((sale) => cards.get(sale.id).row),
+    );
+}
+
+function sorted(all) {
+    const rank = (sale) => ORDER.indexOf(sale.state);
+    const shown = all.filter((sale) => ORDER.includes(sale.state));
+    return shown.sort((a, b) => rank(a) - rank(b) || a.starts_at.localeCompare(b.starts_at));
+}
+
+async function refresh() {
+    const found = [];
+    let more = true;
+    let answer;
+    for (let page = 0; page < pages && more; page += 1) {
+        const after = found.at(-1)?.id;
+        // Without the shopper's token: looks that say who looks are counted, and a page that is left open looks often.
+        answer = await ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`);
+        if (!answer.isOk) {
+            return answer;
+        }
+        found.push(...answer.body.data);
+        more = answer.body.has_more;
+        if (answer.body.data.length > 0) {
+            hear(answer.body.data[0].server_time, answer.sent, answer.received);
+        }
+    }
+    hasMore = more;
+    sales = sorted(found);
+    if (sales.length === 0) {
+        show(byId('empty'), true);
+    }
+    render();
+    return answer;
+}
+
+show(byId('development'), isDevelopment);
+startLanguage(render);
+document.addEventListener('visibilitychange', distrust);
+const again = poll(refresh, () => EVERY_MS, true);
+byId('more').addEventListener('click', () => {
+    pages += 1;
+    again();
+});
+setInterval(render, TICK_MS);

@@ -1,0 +1,122 @@
+//! Sales that ask for something before one may buy.
+
+use super::window::{Window, development};
+use crate::support::app::{TestApp, rfc3339, sale_with};
+use crate::support::poll;
+use chrono::{TimeDelta, Utc};
+use flashsale::domain::challenge::{Challenge, LASTS};
+use flashsale::stock::Stock;
+use serde_json::{Value, json};
+
+const BUY: &str = "#items .buy";
+const NOTE: &str = "#items .outcome .note";
+const ORDER: &str = "#orders .order .pill";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
+    let app = development().await;
+    let window = Window::open(&app).await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
+    let guards = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
+    let id = app.load_sale(&sale_with(&guards)).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    window.sees("#items .outcome .timer", "Place 1 of ").await;
+    // Whoever leaves has bought nothing, and whoever comes again has his place.
+    window.click("#items .outcome button.quiet").await;
+    window.misses(NOTE).await;
+    assert_eq!(window.attempt().await, None);
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    app.operate(&id, "open").await.ok(200);
+    window.sees(NOTE, "It is yours").await;
+    window.sees(ORDER, "Reserved").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_of_work_is_solved_by_the_page() {
+    let app = development().await;
+    let guards = json!({"purchase_token": true, "challenge": "proof_of_work", "proof_cost": 50});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+/// The challenge that the page was posed last.
+async fn posed(window: &Window) -> Value {
+    let mut request = None;
+    poll::within(std::time::Duration::from_secs(10), "a challenge is posed", async || {
+        let events = window.network().await;
+        window.asked_nobody_else(&events);
+        let answered = events
+            .iter()
+            .filter(|event| event["method"] == "Network.responseReceived");
+        let mut of_challenge = answered.filter(|event| {
+            let url = event["params"]["response"]["url"].as_str().unwrap_or_default();
+            url.ends_with("/v1/challenges")
+        });
+        request = of_challenge
+            .next_back()
+            .map(|event| event["params"]["requestId"].clone());
+        request.is_some()
+    })
+    .await;
+    let body = window
+        .tell("Network.getResponseBody", json!({"requestId": request}))
+        .await;
+    serde_json::from_str(body["body"].as_str().unwrap()).unwrap()
+}
+
+/// Makes these the letters of a challenge, whatever its picture shows.
+async fn set_letters(app: &TestApp, sale: &str, user: &str, challenge: &Value, letters: &str) {
+    let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
+    let user = user.parse().unwrap();
+    let challenge = Challenge {
+        id: challenge["id"].as_str().unwrap().parse().unwrap(),
+        sale: sale.parse().unwrap(),
+        user: &user,
+    };
+    stock.pose_challenge(&challenge, letters, LASTS).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_captcha_is_shown_asked_for_again_and_read() {
+    let app = development().await;
+    let guards = json!({"purchase_token": true, "challenge": "captcha"});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let window = Window::open(&app).await.expect(&["403"]);
+    window.goto_sale(&id).await;
+    // Challenges are counted by account, in a Redis that tests share.
+    let user = uuid::Uuid::new_v4().to_string();
+    window.sign_in(&user).await;
+    window.click(BUY).await;
+    window.sees(".captcha label", "Letters in the picture").await;
+    let is_drawn = "const image = document.querySelector('.captcha img');
+        return image.complete && image.naturalWidth === 260 && document.activeElement.id === 'letters'";
+    poll::within(std::time::Duration::from_secs(10), "the picture is there", async || {
+        window.run(is_drawn, &[]).await == json!(true)
+    })
+    .await;
+    let first = posed(&window).await;
+    window.fill("#letters", "00000").await;
+    window.click(".captcha button.strong").await;
+    window.sees(".captcha .warning", "not right").await;
+    let second = posed(&window).await;
+    assert_ne!(first["id"], second["id"]);
+    set_letters(&app, &id, &user, &second, "AB3XY").await;
+    window.fill("#letters", "ab3xy").await;
+    window.click(".captcha button.strong").await;
+    window.sees(NOTE, "It is yours").await;
+    window.misses(".captcha").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}

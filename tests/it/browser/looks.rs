@@ -1,0 +1,126 @@
+//! How pages look: names from outside, languages, and what a screen reader is told.
+
+use super::window::{Look, Window, development};
+use crate::support::app::{TestApp, sale, sale_with, token};
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_from_outside_are_text() {
+    let app = development().await;
+    let hostile = "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>";
+    let mut sale = sale_with(&json!({"name": hostile}));
+    sale["items"][0]["name"] = json!(format!("{hostile}\u{202e}&amp;"));
+    let id = app.load_sale(&sale).await;
+    let window = Window::open(&app).await;
+    window.goto("/").await;
+    window.sees("#sales", hostile).await;
+    window.goto_sale(&id).await;
+    window.sees("#name", hostile).await;
+    window.sees("#items h3", hostile).await;
+    window.sign_in("<b id=hurt>ada</b>").await;
+    window.click("#items .buy").await;
+    window.sees("#orders h3", hostile).await;
+    let hurt = "return window.hurt ?? document.querySelectorAll('main script, main img, #hurt').length";
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["404"]);
+    for path in ["/", &format!("/sales/{id}")] {
+        window.goto(path).await;
+        window.sees("#development", "Development mode").await;
+    }
+    window.sees("#no-link", "open the link that the program printed").await;
+    window.misses("#as-anybody").await;
+    window.run("location.hash = 'development=wrong'", &[]).await;
+    window.sees("#as-anybody", "").await;
+    window.fill("#user", "ada").await;
+    window.click("#as-anybody button").await;
+    window.sees("#sign-in-why", "not of this shop").await;
+    window.sign_in("ada").await;
+    assert_eq!(
+        window.run("return location.hash", &[]).await,
+        "",
+        "the key is not left in the address"
+    );
+    window.close().await;
+
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    for nothing in ["#development", "#no-link", "#as-anybody"] {
+        window.misses(nothing).await;
+    }
+    window.fill("#token", &token("ada")).await;
+    window.click("#by-token button").await;
+    window.click("#items .buy").await;
+    window.sees("#orders .note", "pay in the shop").await;
+    window.misses("#orders button.strong").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pages_speak_chinese_where_the_browser_does_until_told_otherwise() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({"name": "双十一"}))).await;
+    let look = Look {
+        language: "zh-CN",
+        ..Look::default()
+    };
+    let window = Window::with(&app, look).await;
+    window.goto_sale(&id).await;
+    assert_eq!(window.run("return document.documentElement.lang", &[]).await, "zh-CN");
+    window.sees("#items .buy", "立即购买").await;
+    window.sign_in("阿达").await;
+    window.click("#items .buy").await;
+    window.sees("#orders .pill", "已保留").await;
+    window.sees("#items .note", "已为您保留").await;
+    window.click("#language").await;
+    window.sees("#orders .pill", "Reserved").await;
+    window.sees("#items .note", "It is yours").await;
+    window.goto("/").await;
+    window.sees("h1", "Sales").await;
+    assert_eq!(window.run("return document.documentElement.lang", &[]).await, "en");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_screen_reader_finds_landmarks_headings_and_names() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({}))).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.tell("Accessibility.enable", json!({})).await;
+    let tree = window.tell("Accessibility.getFullAXTree", json!({})).await;
+    let nodes: Vec<&Value> = tree["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|node| node["ignored"] == false)
+        .collect();
+    let named = |role: &str| -> Vec<&str> {
+        let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
+        of_role
+            .map(|node| node["name"]["value"].as_str().unwrap_or_default())
+            .collect()
+    };
+    for role in ["button", "textbox", "combobox", "link", "region", "heading"] {
+        let names = named(role);
+        assert!(
+            !names.is_empty() && names.iter().all(|name| !name.is_empty()),
+            "{role}: {names:?}"
+        );
+    }
+    for landmark in ["main", "banner"] {
+        assert_eq!(named(landmark).len(), 1, "{landmark}");
+    }
+    assert!(named("heading").contains(&"A sale") && named("region").contains(&"A sale"));
+    assert!(named("textbox").contains(&"Your token from the shop"));
+    assert_eq!(named("status").len(), 2, "what changes is told");
+    window.close().await;
+}

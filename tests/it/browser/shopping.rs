@@ -1,0 +1,207 @@
+//! What a shopper does on a good day, and what he is told on a bad one.
+
+use super::window::{Look, Window, development};
+use crate::support::app::{Who, rfc3339, sale, sale_with};
+use chrono::{TimeDelta, Utc};
+use serde_json::json;
+use thirtyfour::Key;
+
+const BUY: &str = "#items .buy";
+const NOTE: &str = "#items .outcome .note";
+const TIMER: &str = "#items .outcome .timer";
+const ORDER: &str = "#orders .order .pill";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
+    let app = development().await;
+    let items = json!([
+        {"sku": "phone", "name": "Aurora headphones, midnight blue", "price_minor": 49_900, "currency": "EUR",
+         "stock": 10, "per_user_limit": 5},
+        {"sku": "camera", "name": "Field camera, 35 mm", "price_minor": 89_000, "currency": "EUR", "stock": 1,
+         "per_user_limit": 1},
+    ]);
+    let id = app
+        .load_sale(&sale_with(&json!({"name": "Autumn launch", "items": items})))
+        .await;
+    let tall = Look {
+        height: 1180,
+        ..Look::default()
+    };
+    let window = Window::with(&app, tall).await;
+    window.goto("/").await;
+    window.sees("#sales", "Autumn launch").await;
+    window.click("#sales a").await;
+    window.sees("#name", "Autumn launch").await;
+    window.sees("#state", "On sale").await;
+    window.sees("#items .price", "€499.00").await;
+    // Who is not signed in is told so, and where.
+    window.click(BUY).await;
+    window.sees("#sign-in-why", "Sign in to buy").await;
+    window.sign_in("ada").await;
+    assert_eq!(window.attempt().await, None);
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees(ORDER, "Reserved").await;
+    window.sees("#orders .timer", "14:").await;
+    assert_eq!(window.attempt().await, None, "what is known needs no key");
+    window.picture("sale.png").await;
+    window.click("#orders button.strong").await;
+    window.sees(ORDER, "Paid").await;
+    window.misses("#orders .timer").await;
+    assert_eq!(app.units(&id).await, [9, 0, 1]);
+    // Another is given back, which has to be said twice.
+    window.click(BUY).await;
+    window.sees("#orders .order[data-state=reserved]", "Reserved").await;
+    window
+        .click("#orders .order[data-state=reserved] .actions button:nth-child(2)")
+        .await;
+    window
+        .click("#orders .order[data-state=reserved] .actions button:nth-child(3)")
+        .await;
+    window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
+    app.wait_for_units(&id, [9, 0, 1]).await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 3}))).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    window.sees(ORDER, "Expired").await;
+    window.sees("#orders .note", "not paid in time").await;
+    app.wait_for_units(&id, [10, 0, 0]).await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 2, "per_user_limit": 2})))
+        .await;
+    let window = Window::open(&app).await.expect(&["409"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let order = app.buy("bob", &id, "k", 1).await.ok(201).id();
+    window.fill("#item-phone-quantity", "2").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "not that many left").await;
+    app.buy("eve", &id, "k", 1).await.ok(201);
+    window.finds(BUY, "Sold out").await;
+    window.sees("#items .pill", "Sold out").await;
+    app.cancel("bob", &order).await.ok(200);
+    window.finds(BUY, "Buy").await;
+    window.fill("#item-phone-quantity", "1").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    window.finds(BUY, "Sold out").await;
+    // And two are what one may have.
+    app.restock(&id, "r", "phone", 5).await.ok(200);
+    window.finds(BUY, "Buy").await;
+    window.fill("#item-phone-quantity", "2").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "limit for one person").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_too_often_sees_how_long_to_wait_and_then_gets_it() {
+    let app = development().await;
+    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 6000}});
+    let id = app.load_sale(&sale_with(&rate)).await;
+    let window = Window::open(&app).await.expect(&["429"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    app.buy("ada", &id, "k", 1).await.ok(201);
+    window.click(BUY).await;
+    window.sees(NOTE, "Too many requests").await;
+    window.sees(TIMER, "Again in 0:0").await;
+    window.sees(BUY, "Please wait").await;
+    let key = window.attempt().await.unwrap()["key"].clone();
+    // Nothing has to be pressed.
+    window.sees(NOTE, "It is yours").await;
+    let orders = app.orders("ada", &id).await.ok(200).body;
+    assert_eq!(orders["data"].as_array().unwrap().len(), 2, "{key}: {orders}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_and_closed() {
+    let app = development().await;
+    let window = Window::open(&app).await;
+    let starts_at = Utc::now() + TimeDelta::seconds(8);
+    let id = app
+        .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
+        .await;
+    // A browser whose clock is an hour ahead.
+    let script = "const real = Date.now; Date.now = () => real() + 3600_000;";
+    window
+        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
+        .await;
+    window.goto_sale(&id).await;
+    window.sees("#until", "Starts in").await;
+    window.sees(BUY, "Not yet").await;
+    window.sees("#countdown", "00").await;
+    window.sign_in("ada").await;
+    window.sees(BUY, "Buy").await;
+    let now = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    let now: chrono::DateTime<Utc> = now.text("server_time").parse().unwrap();
+    let late = (now - starts_at).num_milliseconds();
+    assert!((0..2000).contains(&late), "the button opened {late} ms after the start");
+    for (verb, word) in [("pause", "Paused"), ("resume", "Buy"), ("close", "Over")] {
+        app.operate(&id, verb).await.ok(200);
+        window.finds(BUY, word).await;
+    }
+    window.sees("#until", "This sale is over").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_telephone_and_a_keyboard_are_enough() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let telephone = Look {
+        width: 360,
+        height: 820,
+        is_dark: true,
+        ..Look::default()
+    };
+    let window = Window::with(&app, telephone).await;
+    window.goto_sale(&id).await;
+    window.open_link().await;
+    // Tab by tab: past the link to the content, the heading and the languages.
+    window.fill("#user", "ada").await;
+    window.press(Key::Enter).await;
+    window.sees("#who", "ada").await;
+    let focus = "return document.activeElement.className + ' ' + document.activeElement.id";
+    for _ in 0..10 {
+        window.press(Key::Tab).await;
+        if window.run(focus, &[]).await.as_str().unwrap().contains("buy") {
+            break;
+        }
+    }
+    let outline = "return getComputedStyle(document.activeElement).outlineStyle";
+    assert_eq!(window.run(outline, &[]).await, "solid", "one sees where one is");
+    window.press(Key::Enter).await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(
+        window
+            .run("return document.getElementById('live').textContent", &[])
+            .await
+            .as_str()
+            .unwrap(),
+        "It is yours. Pay before the time is over: see your orders below."
+    );
+    window.picture("telephone.png").await;
+    let script = "return document.documentElement.scrollWidth";
+    assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
+    assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
+    window.close().await;
+}

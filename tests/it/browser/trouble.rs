@@ -1,0 +1,174 @@
+//! What a page makes of reloads, other tabs, and a server that is gone for a while.
+
+use super::window::{Window, development};
+use crate::support::app::{Instance, TestApp, sale, sale_with};
+use crate::support::servers;
+use serde_json::json;
+use thirtyfour::Key;
+
+const BUY: &str = "#items .buy";
+const NOTE: &str = "#items .outcome .note";
+const ORDER: &str = "#orders .order .pill";
+const PURCHASES: &[&str] = &["*/orders"];
+
+async fn key(window: &Window) -> String {
+    window.attempt().await.unwrap()["key"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    // The request has come through, and its answer has not.
+    let order = app.buy("ada", &id, &drawn, 1).await.ok(201).id();
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "We do not know yet").await;
+    assert_eq!(key(&window).await, drawn);
+    window.block(&[]).await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees("#orders .number", &order).await;
+    assert_eq!(window.attempt().await, None);
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_is_asked_for_by_its_key_alone_when_the_sale_is_over() {
+    let app = development().await;
+    let guards = json!({"guards": {"purchase_token": true}});
+    let id = app.load_sale(&sale_with(&guards)).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let attempt = window.attempt().await.unwrap();
+    assert_eq!(attempt["isOpen"], true);
+    // The request has come through, and its answer has not; then the sale ends.
+    let request = app.buying("ada", &id, attempt["key"].as_str().unwrap());
+    let request = request.header("X-Purchase-Token", attempt["purchaseToken"]["token"].as_str().unwrap());
+    let body = json!({"sku": "phone", "quantity": 1});
+    let order = app.send(request.json(&body)).await.ok(201).id();
+    app.operate(&id, "close").await.ok(200);
+    window.driver().refresh().await.unwrap();
+    window.sees(BUY, "Asking").await;
+    window.block(&[]).await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees("#orders .number", &order).await;
+    assert_eq!(window.attempt().await, None);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    window.click("#sign-out").await;
+    window.misses(NOTE).await;
+    window.sign_in("bob").await;
+    window.block(&[]).await;
+    window.sees("#no-orders", "None yet").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(key(&window).await, drawn, "hers waits for her");
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.click("#sign-out").await;
+    window.sign_in("ada").await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [8, 2, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tabs_buy_once_for_one_click() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let first = window.driver().window().await.unwrap();
+    let second = window.driver().new_tab().await.unwrap();
+    window.driver().switch_to_window(second).await.unwrap();
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.sees(NOTE, "Another tab is buying").await;
+    window.sees(BUY, "In another tab").await;
+    window.click(BUY).await;
+    window.driver().switch_to_window(first.clone()).await.unwrap();
+    window.block(&[]).await;
+    window.sees(ORDER, "Reserved").await;
+    // The other one hears of it.
+    let tabs = window.driver().windows().await.unwrap();
+    let other = tabs.into_iter().find(|tab| *tab != first).unwrap();
+    window.driver().switch_to_window(other).await.unwrap();
+    window.sees(ORDER, "Reserved").await;
+    window.sees(BUY, "Buy").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_outlives_its_server_and_says_so() {
+    let address = format!("127.0.0.1:{}", servers::free_port());
+    let variables = [("FLASHSALE_DEVELOPMENT", "true"), ("FLASHSALE_LISTEN", &*address)];
+    let mut app = TestApp::with("all", &variables).await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR", "503"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    app.instance.kill();
+    window.sees("#connection", "does not answer").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    app.instance = Instance::start(&app.environment, "all");
+    window.sees("#connection", "Connected again").await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees(ORDER, "Reserved").await;
+    window.misses("#connection").await;
+    let again = app.buy("ada", &id, &drawn, 1).await.ok(200);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_signed_out_in_between_goes_on_after_signing_in() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["401"]);
+    window.goto_sale(&id).await;
+    // What is no token is told at once, and one that nobody signed when it is used.
+    window.fill("#token", "hunter2").await;
+    window.press(Key::Enter).await;
+    window.sees("#sign-in-why", "not a token").await;
+    window.fill("#token", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.x").await;
+    window.click("#by-token button").await;
+    window.sees("#sign-in-why", "Sign in again").await;
+    window.fill("#token", &crate::support::app::token("ada")).await;
+    window.click("#by-token button").await;
+    window.sees("#who", "ada").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    window.click("#sign-out").await;
+    window.misses("#orders").await;
+    window.close().await;
+}

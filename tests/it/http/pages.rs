@@ -1,0 +1,410 @@
+//! The shopper's pages as they are served, their words and colours, and development mode.
+
+use crate::browser::window::{development, development_key};
+use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
+use reqwest::Method;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+    worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types proof";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages")
+}
+
+/// The files in a folder, by name.
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.is_file())
+        .map(|path| {
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                fs::read_to_string(path).unwrap(),
+            )
+        })
+        .collect()
+}
+
+fn assets() -> BTreeMap<String, String> {
+    files(&folder().join("assets"))
+}
+
+fn is_guarded(answer: &Answer) {
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-cache"),
+    ] {
+        assert_eq!(answer.header(name), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_file_is_served_guarded_and_not_sent_twice() {
+    let app = TestApp::start_api_only().await;
+    let kinds = [("js", "text/javascript"), ("css", "text/css"), ("svg", "image/svg+xml")];
+    for (name, text) in assets() {
+        let path = format!("/assets/{name}");
+        let served = app.get(Who::Nobody, &path).await.ok(200);
+        is_guarded(&served);
+        assert_eq!(served.text, text, "{name}");
+        let kind = served.header("content-type").unwrap();
+        assert!(
+            kinds
+                .iter()
+                .any(|(end, it)| name.ends_with(end) && kind.starts_with(it)),
+            "{name}: {kind}"
+        );
+        let tag = served.header("etag").unwrap();
+        for (known, status) in [(tag, 304), ("*", 304), ("\"other\"", 200), ("nonsense", 200)] {
+            let request = app
+                .request(Method::GET, Who::Nobody, &path)
+                .header("If-None-Match", known);
+            let again = app.send(request).await.ok(status);
+            assert_eq!(again.text.is_empty(), status == 304, "{name}");
+            is_guarded(&again);
+        }
+        let head = app.send(app.request(Method::HEAD, Who::Nobody, &path)).await.ok(200);
+        assert_eq!((head.text.as_str(), head.header("etag")), ("", Some(tag)), "{name}");
+    }
+    for nothing in [
+        "/assets/nothing.js",
+        "/assets/",
+        "/assets/..%2Fsale.html",
+        "/assets/sale.html",
+    ] {
+        app.get(Who::Nobody, nothing).await.no(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let sale_path = format!("/sales/{id}");
+    for path in ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+        let page = app.get(Who::Nobody, path).await.ok(200);
+        is_guarded(&page);
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+        assert!(page.text.contains("data-development=\"no\""), "{path}");
+        let tag = page.header("etag").unwrap();
+        let request = app.request(Method::GET, Who::Nobody, path).header("If-None-Match", tag);
+        app.send(request).await.ok(304);
+        for (at, _) in page.text.match_indices("<script") {
+            let tag = &page.text[at..at + page.text[at..].find("</script>").unwrap()];
+            assert!(tag.ends_with("\">") && tag.contains(" src=\"/assets/"), "{tag}");
+        }
+        for word in ["style=", "<style", "javascript:", "http:", "https:", "//"] {
+            assert!(!page.text.contains(word), "{path} has {word}");
+        }
+        for attribute in page.text.split_whitespace() {
+            assert!(!attribute.starts_with("on"), "{path} has {attribute}");
+        }
+    }
+    let wrong = app.request(Method::GET, Who::Nobody, "/sales/nonsense");
+    let wrong = wrong.send().await.unwrap();
+    assert_eq!(wrong.status().as_u16(), 404);
+    assert!(wrong.text().await.unwrap().contains("sale-page.js"));
+    app.post(Who::Nobody, "/").await.no(405, "invalid_request");
+}
+
+#[test]
+fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need() {
+    let assets = assets();
+    let mut named = BTreeSet::new();
+    for (name, text) in assets.iter().chain(&files(&folder())) {
+        for (start, end) in [("\"/assets/", '"'), ("'/assets/", '\''), ("from './", '\'')] {
+            for rest in text.split(start).skip(1) {
+                let file = rest.split(end).next().unwrap();
+                assert!(assets.contains_key(file), "{name} names {file}");
+                named.insert(file.to_owned());
+            }
+        }
+        // The ways from text to markup or code.
+        let dangers = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "Function(",
+            "http://",
+            "https://",
+        ];
+        for danger in dangers
+            .iter()
+            .filter(|danger| !(name == "icon.svg" && **danger == "http://"))
+        {
+            assert!(!text.contains(danger), "{name} has {danger}");
+        }
+    }
+    let all: BTreeSet<String> = assets.keys().cloned().collect();
+    assert_eq!(named, all, "files that nobody needs");
+    for page in ["sale.html", "sales.html"] {
+        let text = fs::read_to_string(folder().join(page)).unwrap();
+        let entry = text
+            .split("module\" src=\"/assets/")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let (mut needed, mut left) = (BTreeSet::new(), vec![entry.to_owned()]);
+        while let Some(file) = left.pop() {
+            let imports = assets[&file]
+                .split("from './")
+                .skip(1)
+                .map(|rest| rest.split('\'').next().unwrap().to_owned());
+            left.extend(imports.filter(|import| needed.insert(import.clone())));
+        }
+        let preloaded = text.split("modulepreload\" href=\"/assets/").skip(1);
+        let preloaded: BTreeSet<_> = preloaded
+            .map(|rest| rest.split('"').next().unwrap().to_owned())
+            .collect();
+        assert_eq!(preloaded, needed, "{page} loads beforehand");
+    }
+}
+
+/// The words of each language, in their order.
+fn words() -> Vec<(String, Vec<(String, String)>)> {
+    let mut languages: Vec<(String, Vec<(String, String)>)> = Vec::new();
+    for line in assets()["words.js"].lines() {
+        if let Some(language) = line.strip_prefix("    ").and_then(|it| it.strip_suffix(": {")) {
+            languages.push((language.to_owned(), Vec::new()));
+        } else if let Some(entry) = line.strip_prefix("        ") {
+            let (word, text) = entry.split_once(": '").unwrap_or_else(|| panic!("{entry}"));
+            let text = text.strip_suffix("',").unwrap_or_else(|| panic!("{entry}"));
+            languages.last_mut().unwrap().1.push((word.to_owned(), text.to_owned()));
+        }
+    }
+    languages
+}
+
+/// What is filled in.
+fn holes(text: &str) -> BTreeSet<&str> {
+    text.split('{')
+        .skip(1)
+        .map(|rest| rest.split('}').next().unwrap())
+        .collect()
+}
+
+#[test]
+fn both_languages_have_the_same_words_and_all_are_used() {
+    let languages = words();
+    let names: Vec<_> = languages.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["en", "zh"]);
+    let [(_, english), (_, chinese)] = &languages[..] else {
+        unreachable!()
+    };
+    let keys = |words: &[(String, String)]| words.iter().map(|(word, _)| word.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(english), keys(chinese));
+    assert!(english.len() > 80 && english.len() == keys(english).iter().collect::<BTreeSet<_>>().len());
+    for ((word, english), (_, chinese)) in english.iter().zip(chinese) {
+        assert_eq!(holes(english), holes(chinese), "{word}");
+        assert!(!english.is_empty() && !chinese.is_empty(), "{word}");
+        let is_chinese = chinese.chars().any(|it| ('\u{4e00}'..='\u{9fff}').contains(&it));
+        assert!(is_chinese || word == "otherLanguage", "{word}: {chinese}");
+    }
+    let all: String = assets()
+        .into_iter()
+        .chain(files(&folder()))
+        .filter(|(name, _)| name != "words.js")
+        .map(|(_, text)| text)
+        .collect();
+    for word in keys(english) {
+        let is_named = [format!("'{word}'"), format!("data-word=\"{word}\"")]
+            .iter()
+            .any(|it| all.contains(it));
+        let is_made = ["state_", "order_", "left_"]
+            .iter()
+            .any(|start| word.starts_with(start) && all.contains(&format!("`{start}${{")));
+        assert!(is_named || is_made, "nobody says {word}");
+    }
+    let known: BTreeSet<String> = keys(english).into_iter().collect();
+    for start in ["say('", "data-word=\"", "wantSignIn('", "why = '"] {
+        for rest in all.split(start).skip(1) {
+            let word = rest.split(['\'', '"']).next().unwrap();
+            assert!(word.is_empty() || known.contains(word), "there is no {word}");
+        }
+    }
+}
+
+/// How bright a colour is, as WCAG reckons.
+fn brightness(colour: &str) -> f64 {
+    let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+    let linear = |part: f64| {
+        if part <= 0.04045 {
+            part / 12.92
+        } else {
+            ((part + 0.055) / 1.055).powf(2.4)
+        }
+    };
+    0.2126 * linear(part(1)) + 0.7152 * linear(part(3)) + 0.0722 * linear(part(5))
+}
+
+#[test]
+fn text_can_be_read_on_every_ground_in_both_schemes() {
+    let css = &assets()["base.css"];
+    let schemes: Vec<BTreeMap<&str, &str>> = css
+        .split(":root {")
+        .skip(1)
+        .map(|rest| {
+            let lines = rest.split('}').next().unwrap().lines();
+            lines
+                .filter_map(|line| line.trim().strip_suffix(';')?.split_once(": "))
+                .collect()
+        })
+        .collect();
+    assert_eq!(schemes.len(), 2);
+    for scheme in schemes {
+        let check = |text: &str, ground: &str, least: f64| {
+            let (one, other) = (brightness(scheme[text]), brightness(scheme[ground]));
+            let ratio = (one.max(other) + 0.05) / (one.min(other) + 0.05);
+            assert!(ratio >= least, "{text} on {ground}: {ratio:.2}");
+        };
+        for ground in ["--ground", "--card", "--accent-soft", "--good-soft", "--bad-soft"] {
+            check("--ink", ground, 7.0);
+            check("--muted", ground, 4.5);
+            check("--accent", ground, 4.5);
+            check("--edge", ground, 3.0);
+        }
+        check("--good", "--good-soft", 4.5);
+        check("--on-accent", "--accent", 4.5);
+        check("--on-accent", "--accent-deep", 4.5);
+    }
+}
+
+/// Where a request shows the key of development mode.
+const KEY: &str = "X-Development-Key";
+
+async fn sign_in(client: &Client, user: &str) -> Answer {
+    let request = client.request(Method::POST, Who::Nobody, "/dev/token");
+    let request = request.header(KEY, development_key());
+    client.send(request.json(&json!({"user": user}))).await
+}
+
+async fn pay(client: &Client, who: Who<'_>, order: &str) -> Answer {
+    let request = client.request(Method::POST, who, "/dev/pay");
+    let request = request.header(KEY, development_key());
+    client.send(request.json(&json!({"order_id": order}))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn development_mode_signs_in_and_pays_through_the_providers_door() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let token = sign_in(&app, "ada").await.ok(201);
+    let ada = Who::Bearer(token.text("token"));
+    assert!(
+        app.get(Who::Nobody, "/")
+            .await
+            .ok(200)
+            .text
+            .contains("data-development=\"yes\"")
+    );
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    pay(&app, Who::Nobody, &order).await.no(401, "unauthenticated");
+    pay(&app, Who::Shopper("bob"), &order).await.no(404, "not_found");
+    pay(&app, ada, "nonsense").await.no(404, "not_found");
+    assert_eq!(app.payments_recorded().await, 0);
+    assert_eq!(pay(&app, ada, &order).await.ok(200).text("outcome"), "applied");
+    assert_eq!(pay(&app, ada, &order).await.ok(200).text("outcome"), "duplicate");
+    assert_eq!(app.payments_recorded().await, 1);
+    app.wait_for_order("ada", &order, "paid").await;
+    for wrong in ["", &"x".repeat(129)] {
+        sign_in(&app, wrong).await.no(400, "invalid_request");
+    }
+    for (method, path, status) in [(Method::GET, "/dev/token", 405), (Method::POST, "/dev/nothing", 404)] {
+        let request = app.request(method, Who::Nobody, path).header(KEY, development_key());
+        assert_eq!(app.send(request).await.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn development_mode_is_for_those_who_have_its_key() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let key = development_key();
+    for wrong in [None, Some(""), Some(&key[1..]), Some(JWT_SECRET), Some("x")] {
+        for (path, body) in [
+            ("/dev/token", json!({"user": "ada"})),
+            ("/dev/pay", json!({"order_id": order})),
+            ("/dev/nothing", json!({})),
+        ] {
+            let request = app.request(Method::POST, Who::Shopper("ada"), path).json(&body);
+            let request = match wrong {
+                Some(wrong) => request.header(KEY, wrong),
+                None => request,
+            };
+            app.send(request).await.no(404, "not_found");
+        }
+    }
+    assert_eq!(app.payments_recorded().await, 0);
+    assert!(!app.log().contains(&key), "the log is for others");
+}
+
+#[tokio::test]
+async fn who_starts_development_mode_is_told_the_link_and_that_it_is_on() {
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
+    let mut serving = program(&environment, &["serve"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut printed = BufReader::new(serving.stdout.take().unwrap());
+    let read = printed.read_line(&mut line);
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    read.unwrap();
+    assert!(line.starts_with("Development mode: http://127.0.0.1:"), "{line}");
+    assert!(
+        line.ends_with(&format!("/#development={}\n", development_key())),
+        "{line}"
+    );
+}
+
+#[tokio::test]
+async fn without_development_mode_none_of_it_exists() {
+    for variables in [&[][..], &[("FLASHSALE_DEVELOPMENT", "false")]] {
+        let app = TestApp::with("api", variables).await;
+        let id = app.load_sale(&sale()).await;
+        let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+        sign_in(&app, "ada").await.no(404, "not_found");
+        pay(&app, Who::Shopper("ada"), &order).await.no(404, "not_found");
+        app.get(Who::Nobody, "/dev/token").await.no(404, "not_found");
+        assert!(
+            !app.get(Who::Nobody, "/")
+                .await
+                .text
+                .contains("data-development=\"yes\"")
+        );
+    }
+}
+
+#[tokio::test]
+async fn development_mode_is_refused_where_others_can_ask() {
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
+    environment.insert("FLASHSALE_LISTEN".to_owned(), "0.0.0.0:0".to_owned());
+    let refused = program(&environment, &["serve"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("FLASHSALE_DEVELOPMENT is true") && said.contains("0.0.0.0:0"),
+        "{said}"
+    );
+    assert!(!said.contains(JWT_SECRET) && said.trim().lines().count() == 1, "{said}");
+}
