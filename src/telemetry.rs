@@ -1,13 +1,14 @@
 //! Logs: to standard error, for a human on a terminal and as JSON lines anywhere else. Traces: to an OpenTelemetry collector,
-//! where the configuration names one and the build has the feature `otlp`.
+//! where the configuration names one.
 
-#[cfg(feature = "otlp")]
 mod otlp;
 
 use anyhow::Context as _;
 use std::io::IsTerminal as _;
 use tracing::Span;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Where traces go.
 #[derive(Clone, Copy, Debug)]
@@ -22,14 +23,13 @@ pub struct Export<'a> {
 #[derive(Default)]
 #[must_use]
 pub struct Telemetry {
-    #[cfg(feature = "otlp")]
     _traces: Option<otlp::Traces>,
 }
 
 /// Starts logging for the whole process, once: as JSON lines where `json` says so or nobody sees a terminal.
 ///
 /// # Errors
-/// When the filter is not one, logging was started before, or traces cannot be exported by this build.
+/// When the filter is not one, the collector has no address that can be used, or logging was started before.
 pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Result<Telemetry> {
     // What these libraries call information is about themselves; naming them in the filter still wins.
     // A request that is none is its sender's fault, and would else let anybody fill the log with errors.
@@ -43,6 +43,7 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     if let Some(export) = export {
         return exporting(filter, json, export);
     }
+    // Without a layer of its own for each, so that what the filter leaves out costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
@@ -55,12 +56,7 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     Ok(Telemetry::default())
 }
 
-#[cfg(feature = "otlp")]
 fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Result<Telemetry> {
-    use tracing_subscriber::Layer as _;
-    use tracing_subscriber::layer::SubscriberExt as _;
-    use tracing_subscriber::util::SubscriberInitExt as _;
-
     let traces = otlp::Traces::start(export)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = if json {
@@ -76,17 +72,7 @@ fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Resul
     Ok(Telemetry { _traces: Some(traces) })
 }
 
-#[cfg(not(feature = "otlp"))]
-fn exporting(_: EnvFilter, _: bool, _: Export<'_>) -> anyhow::Result<Telemetry> {
-    anyhow::bail!(
-        "FLASHSALE_OTLP_URL is set, and this build exports no traces: unset it, or build with `--features otlp`"
-    )
-}
-
 /// Makes a span part of the trace that whoever asks has begun, as W3C Trace Context says it.
 pub fn follow(span: &Span, traceparent: &str) {
-    #[cfg(feature = "otlp")]
     otlp::follow(span, traceparent);
-    #[cfg(not(feature = "otlp"))]
-    let _unused = (span, traceparent);
 }

@@ -54,7 +54,10 @@ pub async fn request_id(
         request_id = %String::from_utf8_lossy(id.as_bytes()),
         method = %request.method(),
         path = request.path(),
-        status = tracing::field::Empty
+        status = tracing::field::Empty,
+        // How collectors know a request that was served, and one that failed.
+        otel.kind = "server",
+        otel.status_code = tracing::field::Empty
     );
     if !span.is_disabled()
         && let Some(parent) = request.headers().get(&TRACE_PARENT).and_then(|it| it.to_str().ok())
@@ -80,6 +83,9 @@ pub async fn request_id(
         .as_ref()
         .map_or_else(|(status, _)| *status, ServiceResponse::status);
     span.record("status", status.as_u16());
+    if status.is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
     if let Some(metrics) = metrics {
         metrics.requests.of([client, class_of(status)]).inc();
         metrics.request_duration.of([client]).observe(began.elapsed());

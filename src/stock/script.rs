@@ -116,7 +116,11 @@ impl Stock {
     async fn timed(&self, script: &Named, answer: impl Future<Output = Result<Value, Fault>>) -> Result<Value, Fault> {
         let began = Instant::now();
         let answer = answer
-            .instrument(tracing::debug_span!("script", script = script.name))
+            .instrument(tracing::debug_span!(
+                "script",
+                script = script.name,
+                otel.kind = "client"
+            ))
             .await;
         if answer.is_ok() {
             self.metrics.scripts.of([script.name]).observe(began.elapsed());

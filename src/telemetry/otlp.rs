@@ -12,6 +12,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 use tracing::{Span, Subscriber};
@@ -19,6 +20,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
+use ureq::http::Uri;
 
 /// How long the collector may take to accept a batch, and how long the end waits for it.
 const SEND_MAX: Duration = Duration::from_secs(5);
@@ -34,14 +36,25 @@ impl Traces {
     /// # Errors
     /// When the address is none.
     pub fn start(export: Export<'_>) -> anyhow::Result<Self> {
-        let agent = ureq::Agent::config_builder()
+        let uri = export
+            .url
+            .parse::<Uri>()
+            .context("FLASHSALE_OTLP_URL is not an address")?;
+        let host = uri.host().unwrap_or_default();
+        let mut agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(SEND_MAX))
-            .build()
-            .new_agent();
+            .timeout_global(Some(SEND_MAX));
+        if host == "localhost" || host == "[::1]" || host.starts_with("127.") {
+            // A proxy's localhost is another one.
+            agent = agent.proxy(None);
+        }
+        let agent = agent.build().new_agent();
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Http(agent))
+            .with_http_client(Http {
+                agent,
+                is_failing: AtomicBool::default(),
+            })
             .with_endpoint(format!("{}/v1/traces", export.url.trim_end_matches('/')))
             .with_timeout(SEND_MAX)
             .build()
@@ -89,15 +102,43 @@ pub fn follow(span: &Span, traceparent: &str) {
 
 /// Sends by the client that the rest of the program uses; on the exporter's own thread, which may wait.
 #[derive(Debug)]
-struct Http(ureq::Agent);
+struct Http {
+    agent: ureq::Agent,
+    /// Whether the last batch was not taken, which is said once.
+    is_failing: AtomicBool,
+}
 
 impl Http {
-    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
         let (head, body) = request.into_parts();
-        let response = self.0.run(Request::from_parts(head, body.as_ref()))?;
+        let response = self.agent.run(Request::from_parts(head, body.as_ref()))?;
         let (head, mut body) = response.into_parts();
         let bytes = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
         Ok(Response::from_parts(head, bytes.into()))
+    }
+
+    /// Says once that the collector takes nothing, and once that it does again.
+    fn note(&self, sent: &Result<Response<Bytes>, ureq::Error>) {
+        let reason = match sent {
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("it answered {}", response.status().as_u16())),
+            // Without the address, which may carry a token.
+            Err(ureq::Error::Io(error)) => Some(error.kind().to_string()),
+            Err(ureq::Error::Timeout(_)) => Some("no answer in time".to_owned()),
+            Err(ureq::Error::HostNotFound) => Some("there is no host of that name".to_owned()),
+            Err(_) => Some("no answer that can be understood".to_owned()),
+        };
+        let was_failing = self.is_failing.swap(reason.is_some(), Ordering::Relaxed);
+        match reason {
+            Some(reason) if !was_failing => {
+                tracing::warn!(
+                    reason,
+                    "the collector takes no traces; they are dropped until it does, and nothing waits for it"
+                );
+            }
+            None if was_failing => tracing::info!("the collector takes traces again"),
+            _ => {}
+        }
     }
 }
 
@@ -112,6 +153,7 @@ impl HttpClient for Http {
         Self: 'async_trait,
     {
         let sent = self.send(request);
-        Box::pin(async move { sent })
+        self.note(&sent);
+        Box::pin(async move { Ok(sent?) })
     }
 }

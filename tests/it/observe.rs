@@ -7,7 +7,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 /// The labels that there are. A shopper, an order, an item, a sale or an address is not among them.
 const LABELS: [&str; 14] = [
@@ -546,6 +550,11 @@ fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
             .ends_with(&format!(":{port}"))
     );
     assert_eq!(host, "app");
+    // And traces need no image of their own.
+    let settings = compose["x-app"]["environment"].as_object().unwrap();
+    for variable in ["FLASHSALE_OTLP_URL", "FLASHSALE_OTLP_RATIO"] {
+        assert!(settings.contains_key(variable), "{variable} does not reach the app");
+    }
 
     let source = read(at("grafana", "/etc/grafana/provisioning/datasources/flashsale.yml"));
     let source = &source["datasources"][0];
@@ -573,13 +582,11 @@ fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
 }
 
 /// A collector of traces: what it is sent, on a thread that ends with the test.
-#[cfg(feature = "otlp")]
-fn collector() -> (String, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
-    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (sent, received) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let (sent, received) = mpsc::channel();
+    thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
             // A connection is used for one batch after the other.
@@ -602,18 +609,18 @@ fn collector() -> (String, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
                 }
                 let mut body = vec![0; length];
                 stream.read_exact(&mut body).unwrap();
-                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                // First: whoever is answered may end, and is looked at then.
                 if sent.send((head, body)).is_err() {
                     return;
                 }
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         }
     });
     (url, received)
 }
 
-#[cfg(feature = "otlp")]
 #[tokio::test]
 async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
     let (url, received) = collector();
@@ -654,4 +661,35 @@ async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
         assert!(has(word.as_bytes()), "no {word}");
     }
     assert!(!has(b"not-traced"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_is_told_of_once_and_keeps_nobody_waiting() {
+    // Nobody listens here any more.
+    let url = format!(
+        "http://{}",
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    );
+    let environment = [
+        ("FLASHSALE_LOG", "info"),
+        ("FLASHSALE_OTLP_URL", url.as_str()),
+        ("FLASHSALE_OTLP_RATIO", "1"),
+        // So that there are several batches.
+        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+    ];
+    let app = TestApp::with("all", &environment).await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    let says = "the collector takes no traces";
+    poll::answer("the log says so", || async { app.log().contains(says).then_some(()) }).await;
+    for shopper in ["ada", "bob", "cleo"] {
+        app.buy(shopper, &id, "k", 1).await.ok(201);
+    }
+    let mut instance = app.instance;
+    instance.terminate();
+    poll::answer("the log is whole", || async {
+        instance.log().contains("\"stopped\"").then_some(())
+    })
+    .await;
+    let log = instance.log();
+    assert_eq!(log.matches(says).count(), 1, "{log}");
 }

@@ -232,15 +232,20 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
 }
 
 #[test]
-fn a_build_without_the_exporter_says_so_instead_of_exporting_nothing() {
-    if cfg!(feature = "otlp") {
-        return;
-    }
+fn traces_that_can_go_nowhere_are_refused_in_a_line() {
     let mut environment = environment(&servers::redis(), "postgres://127.0.0.1:1/none");
-    environment.insert("FLASHSALE_OTLP_URL".to_owned(), "http://127.0.0.1:4318".to_owned());
-    let refused = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(2);
-    assert!(refused.stderr.contains("FLASHSALE_OTLP_URL is set"), "{refused:?}");
-    environment.insert("FLASHSALE_OTLP_RATIO".to_owned(), "2".to_owned());
-    let refused = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(2);
-    assert!(refused.stderr.contains("FLASHSALE_OTLP_RATIO"), "{refused:?}");
+    for (variable, wrong) in [
+        ("FLASHSALE_OTLP_URL", "127.0.0.1:4318"),
+        ("FLASHSALE_OTLP_RATIO", "2"),
+        ("FLASHSALE_OTLP_RATIO", "all"),
+    ] {
+        environment.insert("FLASHSALE_OTLP_URL".to_owned(), "http://127.0.0.1:4318".to_owned());
+        environment.insert(variable.to_owned(), wrong.to_owned());
+        let refused = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(2);
+        assert!(
+            refused.stderr.contains(variable) && refused.stderr.lines().count() == 1,
+            "{refused:?}"
+        );
+        environment.remove("FLASHSALE_OTLP_RATIO");
+    }
 }
