@@ -762,7 +762,7 @@ mod tests {
             ("# one\n# two\nlisten = \n", "flashsale.toml:3: "),
             (
                 "a = 1\n",
-                "flashsale.toml:1: unknown key `a`; the keys are listen, redis_url",
+                "flashsale.toml:1: unknown key `a`; the keys are listen, metrics_listen",
             ),
             ("Listen = \"127.0.0.1:1\"\n", "flashsale.toml:1: unknown key `Listen`"),
             ("\nadmin_key = \"x\"\n", "flashsale.toml:2: `admin_key` has 1 bytes"),
