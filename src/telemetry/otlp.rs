@@ -15,10 +15,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
-use tracing::{Span, Subscriber};
+use tracing::{Level, Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 use ureq::http::Uri;
 
@@ -77,7 +77,12 @@ impl Traces {
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        let ours = Targets::new().with_target("flashsale", LevelFilter::DEBUG);
+        // Asked anew for each line: sqlx asks whether one would be logged, and logs none. An answer that is kept beside a
+        // filter that is not asked again would then be taken for that about the next line, which would be missing in the log.
+        let ours = dynamic_filter_fn(|line, _| {
+            *line.level() <= Level::DEBUG && line.target().split(':').next() == Some("flashsale")
+        });
+        let ours = ours.with_max_level_hint(LevelFilter::DEBUG);
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer("flashsale"))
             .with_location(false)

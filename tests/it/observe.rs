@@ -525,12 +525,12 @@ fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
             assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name}: {port}");
         }
     }
-    let observing: Vec<&String> = services
+    let observing: BTreeSet<&str> = services
         .iter()
         .filter(|(_, it)| it["profiles"] == json!(["observe"]))
-        .map(|(name, _)| name)
+        .map(|(name, _)| name.as_str())
         .collect();
-    assert_eq!(observing, ["grafana", "prometheus"]);
+    assert_eq!(observing, BTreeSet::from(["grafana", "prometheus"]));
     let at = |service: &str, path: &str| mounted.get(&(service.to_owned(), path.to_owned())).unwrap().clone();
     let read = |path: PathBuf| -> Value { serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap() };
 
