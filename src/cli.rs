@@ -7,15 +7,18 @@ pub mod audit;
 pub mod ban;
 pub mod bench;
 mod client;
+pub mod completions;
 mod duration;
 pub mod guards;
 pub mod healthcheck;
 pub mod inspect;
+pub mod man;
 pub mod migrate;
 #[cfg(test)]
 mod mock_server;
 mod output;
 pub mod pay;
+mod progress;
 pub mod rebuild;
 pub mod sale;
 mod sale_file;
@@ -25,13 +28,26 @@ pub mod token;
 pub mod up;
 mod watch;
 
-use crate::config::ConfigError;
-use clap::{Parser, Subcommand};
+use crate::config::{Config, ConfigError, Secret};
+use crate::telemetry::{self, Export, Telemetry};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Sell scarce stock in a flash sale: never oversold, never a unit leaked, never sold twice to one request.
 #[derive(Parser)]
-#[command(name = "flashsale", version, propagate_version = true)]
+#[command(
+    name = "flashsale",
+    version,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  flashsale up                                  # everything on this machine, with a demo sale
+  flashsale sale create sale.example.toml
+  flashsale sale watch 3f2c…
+  flashsale completions bash > ~/.local/share/bash-completion/completions/flashsale
+
+Exit codes: 0 done, 1 the answer is no, 2 bad usage or configuration."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -44,7 +60,7 @@ enum Command {
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
     /// Bring the schema of the database up to this binary.
-    Migrate,
+    Migrate(migrate::Args),
     /// Create, open, restock and follow sales.
     Sale(sale::Args),
     /// Print a shopper's bearer token.
@@ -65,6 +81,10 @@ enum Command {
     Inspect(inspect::Args),
     /// Measure this program on this machine, beside its parts and beside other ways to sell.
     Bench(bench::Args),
+    /// Print what a shell needs to complete these commands.
+    Completions(completions::Args),
+    /// Print a manual page, or write them all.
+    Man(man::Args),
     /// Ask the instance with this configuration whether it is ready; for container health checks.
     #[command(hide = true)]
     Healthcheck,
@@ -90,13 +110,31 @@ impl From<ConfigError> for Failure {
     }
 }
 
+/// Starts logging, and tracing where it is configured; both end when what is returned is dropped.
+fn start_logging(config: &Config, json: bool) -> Result<Telemetry, Failure> {
+    let traces = config.traces.as_ref().map(Secret::expose);
+    let export = traces.map(|traces| Export {
+        url: &traces.url,
+        ratio: traces.ratio,
+    });
+    telemetry::init(&config.log, json, export).map_err(|error| match export {
+        Some(_) => Failure::Usage(format!("{error:#}")),
+        None => Failure::Fault(error),
+    })
+}
+
+/// Every command, with its arguments and help.
+fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Migrate => migrate::run(),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
@@ -107,6 +145,8 @@ pub fn main() -> ExitCode {
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };
     match outcome {

@@ -22,8 +22,9 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 25] = [
+const VARIABLES: [&str; 28] = [
     LISTEN,
+    METRICS_LISTEN,
     REDIS_URL,
     DATABASE_URL,
     ADMIN_KEY,
@@ -48,6 +49,8 @@ const VARIABLES: [&str; 25] = [
     TLS_KEY,
     DEVELOPMENT,
     LOG,
+    OTLP_URL,
+    OTLP_RATIO,
 ];
 /// Those that are numbers, which a file may also write without quotes.
 const NUMBERS: [&str; 10] = [
@@ -66,6 +69,8 @@ const NUMBERS: [&str; 10] = [
 const SWITCHES: [&str; 1] = [DEVELOPMENT];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
+/// Where metrics and health are served by themselves.
+const METRICS_LISTEN: &str = "FLASHSALE_METRICS_LISTEN";
 /// Where Redis is.
 pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
 /// Where Postgres is.
@@ -93,6 +98,9 @@ const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
 /// Whether people may sign in as anybody and pay with nothing.
 pub const DEVELOPMENT: &str = "FLASHSALE_DEVELOPMENT";
 const LOG: &str = "FLASHSALE_LOG";
+/// The collector of traces, and the share of requests that it is told of.
+const OTLP_URL: &str = "FLASHSALE_OTLP_URL";
+const OTLP_RATIO: &str = "FLASHSALE_OTLP_RATIO";
 /// The operators' bearer key.
 pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
 /// The secret that signs shoppers' tokens.
@@ -127,6 +135,8 @@ impl<T> fmt::Debug for Secret<T> {
 pub struct Config {
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// Where metrics and health are served besides, without TLS and also by a process that serves nothing else.
+    pub metrics_listen: Option<SocketAddr>,
     /// The stock. Hidden because a URL may carry a password.
     pub redis_url: Secret<String>,
     /// The ledger. Hidden because a URL may carry a password.
@@ -153,6 +163,17 @@ pub struct Config {
     pub development: bool,
     /// The tracing filter.
     pub log: String,
+    /// Where traces go, if anywhere. Hidden because an address may carry a token.
+    pub traces: Option<Secret<Traces>>,
+}
+
+/// A collector of traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// Where it is, without the path.
+    pub url: String,
+    /// The share of requests that it is told of, 0 to 1.
+    pub ratio: f64,
 }
 
 /// What is missing or wrong, in one line that names the variable (or the file and line) and says what to do.
@@ -284,13 +305,13 @@ impl Config {
         }
         let checked =
             |name, default: &str, check: fn(&str) -> Result<(), String>| check_one(settings, name, default, check);
-        let listen = parsed(settings, LISTEN, "127.0.0.1:8080", |value| {
-            value
-                .parse()
-                .map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
-        })?;
+        let listen = parsed(settings, LISTEN, "127.0.0.1:8080", address)?;
         Ok(Self {
             listen,
+            metrics_listen: match settings.get(METRICS_LISTEN) {
+                Some(_) => Some(parsed(settings, METRICS_LISTEN, "", address)?),
+                None => None,
+            },
             redis_url: Secret(checked(REDIS_URL, "", check_redis_url)?),
             database_url: Secret(checked(DATABASE_URL, "", check_database_url)?),
             admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
@@ -312,8 +333,29 @@ impl Config {
                 check_filter(value)
                     .map_err(|error| format!("is not a tracing filter such as `info,flashsale=debug` ({error})"))
             })?,
+            traces: traces(settings)?.map(Secret),
         })
     }
+}
+
+/// Where traces go.
+fn traces(settings: &Settings) -> Result<Option<Traces>, ConfigError> {
+    if settings.get(OTLP_URL).is_none() {
+        return Ok(None);
+    }
+    let ratio = parsed(settings, OTLP_RATIO, "0.01", |value| {
+        let ratio = value.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+        ratio.ok_or_else(|| "is not a share from 0 to 1, such as 0.01 for one request in a hundred".to_owned())
+    })?;
+    Ok(Some(Traces {
+        url: check_one(settings, OTLP_URL, "", check_webhook_url)?,
+        ratio,
+    }))
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    let address = value.parse();
+    address.map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
 }
 
 /// Whom to tell of alerts.
@@ -761,7 +803,7 @@ mod tests {
             ("# one\n# two\nlisten = \n", "flashsale.toml:3: "),
             (
                 "a = 1\n",
-                "flashsale.toml:1: unknown key `a`; the keys are listen, redis_url",
+                "flashsale.toml:1: unknown key `a`; the keys are listen, metrics_listen",
             ),
             ("Listen = \"127.0.0.1:1\"\n", "flashsale.toml:1: unknown key `Listen`"),
             ("\nadmin_key = \"x\"\n", "flashsale.toml:2: `admin_key` has 1 bytes"),

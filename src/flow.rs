@@ -14,6 +14,7 @@ pub mod durable;
 pub mod expire;
 pub mod inspect;
 pub mod looks;
+pub mod measure;
 pub mod order;
 pub mod pay;
 pub mod permit;
@@ -35,6 +36,7 @@ pub mod waiting_room;
 
 use crate::domain::fault::Fault;
 use crate::ledger::Ledger;
+use crate::metrics::Metrics;
 use crate::stock::Stock;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -93,13 +95,18 @@ pub struct App {
     pub looks: Arc<looks::Looks>,
     /// Alerts as they come, for those who follow them.
     pub alert_feed: Arc<alert_feed::AlertFeed>,
+    /// What this process counts.
+    pub metrics: Arc<Metrics>,
 }
 
 impl App {
     /// An application over these two.
     #[must_use]
     pub fn new(stock: Stock, ledger: Ledger) -> Self {
+        let metrics = Arc::new(Metrics::default());
         Self {
+            stock: stock.counted(&metrics.stock),
+            metrics,
             sales: Arc::new(sale_book::SaleBook::new(ledger.clone())),
             shortages: Arc::default(),
             glances: Arc::default(),
@@ -112,7 +119,6 @@ impl App {
             stopped: Arc::default(),
             looks: Arc::default(),
             alert_feed: Arc::default(),
-            stock,
             ledger,
         }
     }
@@ -121,7 +127,8 @@ impl App {
     #[must_use]
     pub fn over(&self, stock: Stock) -> Self {
         Self {
-            stock,
+            stock: stock.counted(&self.metrics.stock),
+            metrics: Arc::clone(&self.metrics),
             ledger: self.ledger.clone(),
             sales: Arc::clone(&self.sales),
             shortages: Arc::clone(&self.shortages),

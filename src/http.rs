@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 /// What the handlers of one worker use.
 pub struct Api {
@@ -147,8 +148,14 @@ impl Api {
         wait: Duration,
         flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Problem> {
+        // A task of its own has no span of its own: what is logged in it belongs to the request.
+        let span = if tracing::enabled!(tracing::Level::DEBUG) {
+            Span::current()
+        } else {
+            Span::none()
+        };
         // The flow goes on behind an answer that came too late, but not for ever.
-        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow));
+        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow).instrument(span));
         let answer = match tokio::time::timeout(wait, flow).await {
             Ok(Ok(Ok(answer))) => answer,
             Ok(Ok(Err(_))) => Err(Fault::Unavailable("no answer in time".to_owned())),
@@ -191,9 +198,9 @@ impl Weather {
             }
             Err(fault) => {
                 if matches!(fault, Fault::Bug(_)) {
-                    tracing::error!(%fault, "a request found what should not be");
+                    tracing::error!(%fault, request_id = request_id::current(), "a request found what should not be");
                 } else if self.0.swap(chrono::Utc::now().timestamp(), Ordering::Relaxed) == 0 {
-                    tracing::warn!(%fault, "requests are answered 503");
+                    tracing::warn!(%fault, request_id = request_id::current(), "requests are answered 503");
                 }
                 Err(fault.into())
             }
@@ -284,6 +291,8 @@ routes! {
         "/healthz": get health::healthz;
         "/readyz": get health::readyz;
         "/metrics": get health::metrics;
+    }
+    for_everybody "" documented {
         "/openapi.json": get openapi::document;
         "/docs": get docs::page;
         "/docs/reference.css": get docs::style;
@@ -334,8 +343,9 @@ pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
     }
 }
 
-fn nowhere() -> Route {
-    web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })
+/// The routes for machines.
+pub fn machine_routes(config: &mut ServiceConfig) {
+    config.configure(for_machines).default_service(nowhere());
 }
 
 fn configure(config: &mut ServiceConfig) {
@@ -346,7 +356,12 @@ fn configure(config: &mut ServiceConfig) {
     config
         .configure(for_people)
         .configure(for_machines)
+        .configure(for_everybody)
         .service(operators.default_service(nowhere()))
         .service(shoppers.default_service(nowhere()))
         .default_service(nowhere());
+}
+
+fn nowhere() -> Route {
+    web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })
 }

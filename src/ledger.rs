@@ -14,6 +14,7 @@ pub mod payment;
 pub mod rebuild;
 pub mod restock;
 pub mod sale;
+pub mod watch;
 
 use crate::domain::fault::Fault;
 use sqlx::pool::PoolConnection;

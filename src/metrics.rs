@@ -1,94 +1,283 @@
-//! What is counted, in the Prometheus text format. Label sets are bounded: outcomes, jobs and status classes, never
-//! users, orders or sales.
+//! What is counted, for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts, pools, never users, orders or
+//! sales. What a purchase touches is counted without a lock and without memory.
+//!
+//! `docs/alerts.md` says what operators make of it; `observe/` has the rules and the dashboard.
 
-use prometheus_client::encoding::EncodeLabelSet;
+mod by;
+mod process;
+mod text;
+mod timing;
+
+pub use by::By;
+pub use text::{CLASSIC, OPEN_METRICS};
+pub use timing::Timing;
+
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use timing::{ANSWERS, CALLS, WORK};
 
-/// Label of purchases and payments.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
-    /// The outcome's code.
-    pub outcome: &'static str,
-}
+/// A gauge of seconds or of shares.
+pub type Float = Gauge<f64, AtomicU64>;
 
-/// Label of jobs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Job {
-    /// The job's name.
-    pub job: &'static str,
-}
-
-/// Label of job runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct JobRun {
-    /// The job's name.
-    pub job: &'static str,
-    /// `done`, `failed`, `timed_out` or `skipped`.
-    pub result: &'static str,
-}
-
-/// Label of what the guards stop.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Guarding {
-    /// The layer's name.
-    pub layer: &'static str,
-}
+/// What may come of a purchase: accepted, answered again, or the code of the refusal.
+const PURCHASE_OUTCOMES: &[&str] = &[
+    "reserved",
+    "sold_out",
+    "rate_limited",
+    "replayed",
+    "purchase_limit_reached",
+    "sale_not_open",
+    "admission_required",
+    "purchase_token_required",
+    "banned",
+    "too_many_holds",
+    "cooling_down",
+    "idempotency_key_reused",
+    "not_found",
+    "overloaded",
+    "unavailable",
+];
+const PAYMENT_OUTCOMES: &[&str] = &["applied", "duplicate", "refund_due", "unmatched", "pending"];
+/// Who asks, by path; a page is asked for by a browser, for anybody.
+const CLIENTS: &[&str] = &["shopper", "operator", "provider", "page", "machine"];
+const STATUSES: &[&str] = &["2xx", "4xx", "5xx", "3xx"];
+const SCRIPTS: &[&str] = &[
+    "purchase",
+    "permit",
+    "resolve",
+    "read_shard",
+    "waiting_room",
+    "fixed_window",
+    "sliding_window",
+    "compact_window",
+    "token_bucket",
+    "solve_challenge",
+    "leave_room",
+    "transfer_out",
+    "transfer_in",
+    "transfer_done",
+    "set_state",
+    "ban",
+    "restock",
+    "withdraw_done",
+    "preload",
+    "stop",
+    "fence",
+    "begin_restore",
+    "forget_buyers",
+    "restore_buyers",
+    "end_restore",
+];
+const FAULTS: &[&str] = &["unavailable", "incomplete", "overloaded", "bug"];
+const JOBS: &[&str] = &[
+    "expire",
+    "release",
+    "transfers",
+    "rebalance",
+    "settle",
+    "load",
+    "retire",
+    "alerts",
+];
+const JOB_RESULTS: &[&str] = &["done", "failed", "timed_out", "skipped"];
+const LAYERS: &[&str] = &[
+    "address",
+    "instance",
+    "shared",
+    "window",
+    "waiting_room",
+    "purchase_token",
+    "challenge",
+    "ban",
+    "cooldown",
+    "holds",
+];
+const SERVERS: &[&str] = &["redis", "postgres"];
+const POOLS: &[&str] = &["api", "payments", "jobs", "reports", "news"];
 
 /// Everything that this process counts.
+#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Purchases by what came of them.
-    pub purchases: Family<Outcome, Counter>,
+    /// Purchases by `outcome`.
+    pub purchases: By<Counter>,
     /// How long purchases took.
-    pub purchase_duration: Histogram,
-    /// Payments by what came of them.
-    pub payments: Family<Outcome, Counter>,
-    /// Orders taken into the ledger.
-    pub orders_drained: Counter,
-    /// Runs of each job by result.
-    pub job_runs: Family<JobRun, Counter>,
-    /// When each job last succeeded, seconds since the epoch.
-    pub job_last_success: Family<Job, Gauge<f64, AtomicU64>>,
-    /// What needs an operator's eye, by kind.
-    pub alerts: Family<Outcome, Gauge>,
-    /// Tries to deliver alerts to their webhook, by what came of them.
-    pub alert_deliveries: Family<Outcome, Counter>,
-    /// Requests that the guards have stopped, by layer.
-    pub guard_refusals: Family<Guarding, Counter>,
-    /// Requests a second that this instance takes; 0 is without a limit.
-    pub gateway_rate: Gauge,
+    pub purchase_duration: Timing,
     /// Purchases that are being answered.
     pub purchases_in_flight: Gauge,
+    /// Requests by `client` and `status`.
+    pub requests: By<Counter, 2>,
+    /// How long requests took, by `client`.
+    pub request_duration: By<Timing>,
+    /// What callers of the stock count.
+    pub stock: StockMetrics,
+    /// Payments by `outcome`.
+    pub payments: By<Counter>,
+    /// How long payments took.
+    pub payment_duration: Timing,
+    /// How long batches of the drain took.
+    pub drain_batch_duration: Timing,
+    /// How long the oldest event of each batch had waited when the ledger had it.
+    pub drain_delay: Timing,
+    /// Events taken in.
+    pub events_drained: Counter,
+    /// Orders taken in.
+    pub orders_drained: Counter,
+    /// Rounds of the drain by `result`.
+    pub drain_rounds: By<Counter>,
+    /// When the drain last came round.
+    pub drain_last_round: Float,
+    /// Events that wait for the drain.
+    pub backlog_events: Gauge,
+    /// For how long the oldest of them has waited.
+    pub backlog_age: Float,
+    /// Shortages by `outcome`.
+    pub shortages: By<Counter>,
+    /// How long shortages took.
+    pub shortage_duration: Timing,
+    /// Transfers that left a shard.
+    pub transfers: Counter,
+    /// Units in them.
+    pub transferred_units: Counter,
+    /// Shards by `state`.
+    pub shards: By<Gauge>,
+    /// The highest epoch of a shard that sells.
+    pub epoch_max: Gauge,
+    /// Renewals of permits by `result`.
+    pub permit_renewals: By<Counter>,
+    /// How long rounds of renewals took.
+    pub permit_round_duration: Timing,
+    /// Reconciled shards by `result`.
+    pub reconciled_shards: By<Counter>,
+    /// How long rebuildings took.
+    pub rebuild_duration: Timing,
+    /// Messages to the stock by `result`.
+    pub releases: By<Counter>,
+    /// Messages that wait in the outbox.
+    pub outbox_messages: Gauge,
+    /// For how long the oldest of them has waited.
+    pub outbox_age: Float,
+    /// How far behind their deadlines orders expire.
+    pub expiry_lag: Float,
+    /// Runs of each `task` (a job; Prometheus gives that label another meaning) by `result`.
+    pub job_runs: By<Counter, 2>,
+    /// What each `job` has done.
+    pub job_items: By<Counter>,
+    /// How long runs of each `job` took.
+    pub job_duration: By<Timing>,
+    /// When each `job` last succeeded.
+    pub job_last_success: By<Float>,
+    /// What needs an operator's eye, by `kind`.
+    pub attention: By<Gauge>,
+    /// Tries to deliver alerts by `outcome`.
+    pub alert_deliveries: By<Counter>,
+    /// Requests that the guards have stopped, by `layer`.
+    pub guard_refusals: By<Counter>,
+    /// Requests a second that this instance takes; 0 is without a limit.
+    pub gateway_rate: Gauge,
+    /// Whether each `server` answers.
+    pub up: By<Gauge>,
+    /// How long each `server` took to answer the last time.
+    pub ping_duration: By<Float>,
+    /// Connections by `pool` and `state`.
+    pub connections: By<Gauge, 2>,
+    /// How many connections each `pool` may have.
+    pub connections_max: By<Gauge>,
     /// Memory that the servers with stock use, in bytes.
     pub redis_memory: Gauge,
+    /// The share of its bound that the fullest of them uses.
+    pub redis_memory_ratio: Float,
     /// How many servers that is.
     pub redis_servers: Gauge,
     /// Memory of this process, in bytes; looked up whenever it is told.
     resident_memory: Gauge,
 }
 
+/// What is counted of the calls to the stock.
+#[derive(Debug, Clone)]
+pub struct StockMetrics {
+    /// How long answers of each `script` took.
+    pub scripts: By<Timing>,
+    /// Calls without an orderly answer, by `fault`.
+    pub faults: By<Counter>,
+}
+
+impl Default for StockMetrics {
+    fn default() -> Self {
+        Self {
+            scripts: By::new([("script", SCRIPTS)], || Timing::new(CALLS)),
+            faults: By::new([("fault", FAULTS)], Counter::default),
+        }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
+        let counter = |label, values| By::new([(label, values)], Counter::default);
         let metrics = Self {
-            registry: Registry::with_prefix("flashsale"),
-            purchases: Family::default(),
-            // 0.5 ms to 8 s, doubling.
-            purchase_duration: Histogram::new(exponential_buckets(0.0005, 2.0, 15)),
-            payments: Family::default(),
-            orders_drained: Counter::default(),
-            job_runs: Family::default(),
-            job_last_success: Family::default(),
-            alerts: Family::default(),
-            alert_deliveries: Family::default(),
-            guard_refusals: Family::default(),
-            gateway_rate: Gauge::default(),
+            registry: Registry::default(),
+            purchases: counter("outcome", PURCHASE_OUTCOMES),
+            purchase_duration: Timing::new(ANSWERS),
             purchases_in_flight: Gauge::default(),
+            requests: By::new([("client", CLIENTS), ("status", STATUSES)], Counter::default),
+            request_duration: By::new([("client", CLIENTS)], || Timing::new(ANSWERS)),
+            stock: StockMetrics::default(),
+            payments: counter("outcome", PAYMENT_OUTCOMES),
+            payment_duration: Timing::new(ANSWERS),
+            drain_batch_duration: Timing::new(WORK),
+            drain_delay: Timing::new(WORK),
+            events_drained: Counter::default(),
+            orders_drained: Counter::default(),
+            drain_rounds: counter("result", &["done", "failed"]),
+            drain_last_round: Gauge::default(),
+            backlog_events: Gauge::default(),
+            backlog_age: Gauge::default(),
+            shortages: counter("outcome", &["sold_out", "brought", "failed"]),
+            shortage_duration: Timing::new(ANSWERS),
+            transfers: Counter::default(),
+            transferred_units: Counter::default(),
+            shards: By::new(
+                [("state", &["selling", "braked", "stopped", "superseded"])],
+                Gauge::default,
+            ),
+            epoch_max: Gauge::default(),
+            permit_renewals: counter("result", &["renewed", "halted", "refused", "damaged", "failed"]),
+            permit_round_duration: Timing::new(ANSWERS),
+            reconciled_shards: counter("result", &["whole", "rebuilt"]),
+            rebuild_duration: Timing::new(WORK),
+            releases: counter("result", &["applied", "postponed", "refused"]),
+            outbox_messages: Gauge::default(),
+            outbox_age: Gauge::default(),
+            expiry_lag: Gauge::default(),
+            job_runs: By::new([("task", JOBS), ("result", JOB_RESULTS)], Counter::default),
+            job_items: counter("task", JOBS),
+            job_duration: By::new([("task", JOBS)], || Timing::new(WORK)),
+            job_last_success: By::new([("task", JOBS)], Gauge::default),
+            attention: By::new(
+                [(
+                    "kind",
+                    &[
+                        "dead_letters",
+                        "failed_releases",
+                        "refunds_due",
+                        "unmatched_payments",
+                        "lost_orders",
+                    ],
+                )],
+                Gauge::default,
+            ),
+            alert_deliveries: counter("outcome", &["delivered", "failed"]),
+            guard_refusals: counter("layer", LAYERS),
+            gateway_rate: Gauge::default(),
+            up: By::new([("server", SERVERS)], Gauge::default),
+            ping_duration: By::new([("server", SERVERS)], Gauge::default),
+            connections: By::new([("pool", POOLS), ("state", &["idle", "busy"])], Gauge::default),
+            connections_max: By::new([("pool", POOLS)], Gauge::default),
             redis_memory: Gauge::default(),
+            redis_memory_ratio: Gauge::default(),
             redis_servers: Gauge::default(),
             resident_memory: Gauge::default(),
         };
@@ -97,86 +286,294 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Everything under its name; the names of units and `_total` are added by the registry.
     fn registered(mut self) -> Self {
-        let registry = &mut self.registry;
-        registry.register("purchases", "Purchases by outcome", self.purchases.clone());
-        registry.register_with_unit(
+        self.registry.register_collector(Box::new(process::Process::default()));
+        let mut registry = std::mem::take(&mut self.registry);
+        self.register_sales(registry.sub_registry_with_prefix("flashsale"));
+        self.register_work(registry.sub_registry_with_prefix("flashsale"));
+        self.register_servers(registry.sub_registry_with_prefix("flashsale"));
+        self.registry = registry;
+        self
+    }
+
+    /// What shoppers, operators and the provider ask.
+    fn register_sales(&self, to: &mut Registry) {
+        to.register("purchases", "Purchases by outcome", self.purchases.clone());
+        to.register_with_unit(
             "purchase_duration",
             "Time from a purchase's arrival to its answer",
             Unit::Seconds,
             self.purchase_duration.clone(),
         );
-        registry.register("payments", "Payments by outcome", self.payments.clone());
-        registry.register(
-            "orders_drained",
-            "Orders that this process's drain job took into the ledger",
-            self.orders_drained.clone(),
-        );
-        registry.register("job_runs", "Runs of each job by result", self.job_runs.clone());
-        registry.register_with_unit(
-            "job_last_success_timestamp",
-            "When each job last succeeded, since the epoch",
-            Unit::Seconds,
-            self.job_last_success.clone(),
-        );
-        registry.register("alerts", "What needs an operator's eye, by kind", self.alerts.clone());
-        registry.register(
-            "alert_deliveries",
-            "Tries to deliver alerts to their webhook, by outcome",
-            self.alert_deliveries.clone(),
-        );
-        registry.register(
-            "guard_refusals",
-            "Requests that the guards have stopped, by layer",
-            self.guard_refusals.clone(),
-        );
-        registry.register(
-            "gateway_rate",
-            "Requests a second that this instance takes; 0 is without a limit",
-            self.gateway_rate.clone(),
-        );
-        registry.register(
+        to.register(
             "purchases_in_flight",
             "Purchases that are being answered",
             self.purchases_in_flight.clone(),
         );
-        registry.register_with_unit(
+        to.register(
+            "http_requests",
+            "Requests by who asked and the class of the answer's status",
+            self.requests.clone(),
+        );
+        to.register_with_unit(
+            "http_request_duration",
+            "Time from a request's head to that of its answer, by who asked",
+            Unit::Seconds,
+            self.request_duration.clone(),
+        );
+        to.register("payments", "Payments by outcome", self.payments.clone());
+        to.register_with_unit(
+            "payment_duration",
+            "Time from a payment's arrival to its answer",
+            Unit::Seconds,
+            self.payment_duration.clone(),
+        );
+        to.register(
+            "guard_refusals",
+            "Requests that the guards have stopped, by layer",
+            self.guard_refusals.clone(),
+        );
+        to.register(
+            "gateway_rate",
+            "Requests a second that this instance takes; 0 is without a limit",
+            self.gateway_rate.clone(),
+        );
+        to.register(
+            "shortages",
+            "Times that a home shard was short, by what came of it: units were brought, or none were left anywhere",
+            self.shortages.clone(),
+        );
+        to.register_with_unit(
+            "shortage_duration",
+            "Time that it took to bring units or to prove that there are none",
+            Unit::Seconds,
+            self.shortage_duration.clone(),
+        );
+        to.register(
+            "transfers",
+            "Transfers of free units between shards, for a shortage or ahead of one",
+            self.transfers.clone(),
+        );
+        to.register(
+            "transferred_units",
+            "Units in those transfers",
+            self.transferred_units.clone(),
+        );
+    }
+
+    /// What goes on behind the answers.
+    fn register_work(&self, to: &mut Registry) {
+        to.register_with_unit(
+            "drain_batch_duration",
+            "Time to take a batch of events into the ledger",
+            Unit::Seconds,
+            self.drain_batch_duration.clone(),
+        );
+        to.register_with_unit(
+            "drain_delay",
+            "Time from a purchase to the ledger's commit, of the oldest event of each batch",
+            Unit::Seconds,
+            self.drain_delay.clone(),
+        );
+        to.register(
+            "events_drained",
+            "Events that this process took into the ledger",
+            self.events_drained.clone(),
+        );
+        to.register(
+            "orders_drained",
+            "Orders that this process took into the ledger",
+            self.orders_drained.clone(),
+        );
+        to.register(
+            "drain_rounds",
+            "Rounds of the drain job by result",
+            self.drain_rounds.clone(),
+        );
+        to.register_with_unit(
+            "drain_last_round_timestamp",
+            "When the drain job last came round, since the epoch; 0 in a process without jobs",
+            Unit::Seconds,
+            self.drain_last_round.clone(),
+        );
+        to.register(
+            "backlog_events",
+            "Events of all sales that wait for the ledger; told by processes that run the jobs",
+            self.backlog_events.clone(),
+        );
+        to.register_with_unit(
+            "backlog_oldest_age",
+            "For how long the oldest of those events has waited; told by processes that run the jobs",
+            Unit::Seconds,
+            self.backlog_age.clone(),
+        );
+        to.register(
+            "shards",
+            "Shards of all live sales as this process knows them: selling, braked by too large a backlog, stopped until they \
+             are reconciled, or superseded because a promoted replica has them",
+            self.shards.clone(),
+        );
+        to.register(
+            "shard_epoch_max",
+            "The highest epoch of a shard that sells; it rises when shards are rebuilt",
+            self.epoch_max.clone(),
+        );
+        to.register(
+            "permit_renewals",
+            "Renewals of shards' permits by result",
+            self.permit_renewals.clone(),
+        );
+        to.register_with_unit(
+            "permit_round_duration",
+            "Time to renew the permits of all shards",
+            Unit::Seconds,
+            self.permit_round_duration.clone(),
+        );
+        to.register(
+            "reconciled_shards",
+            "Shards that this process has reconciled with the ledger, by result",
+            self.reconciled_shards.clone(),
+        );
+        to.register_with_unit(
+            "rebuild_duration",
+            "Time to write shards of a sale anew",
+            Unit::Seconds,
+            self.rebuild_duration.clone(),
+        );
+        to.register(
+            "releases",
+            "Messages of the ledger that the stock was told, by result",
+            self.releases.clone(),
+        );
+        to.register(
+            "outbox_messages",
+            "Messages to the stock that wait in the ledger; told by processes that run the jobs",
+            self.outbox_messages.clone(),
+        );
+        to.register_with_unit(
+            "outbox_oldest_age",
+            "For how long the oldest of those messages has waited; told by processes that run the jobs",
+            Unit::Seconds,
+            self.outbox_age.clone(),
+        );
+        to.register_with_unit(
+            "expiry_lag",
+            "For how long the most overdue unpaid order should have expired; told by processes that run the jobs",
+            Unit::Seconds,
+            self.expiry_lag.clone(),
+        );
+        to.register("job_runs", "Runs of each job by result", self.job_runs.clone());
+        to.register(
+            "job_items",
+            "Things that each job has done: orders expired, messages delivered, and so on",
+            self.job_items.clone(),
+        );
+        to.register_with_unit(
+            "job_duration",
+            "Time of each job's runs",
+            Unit::Seconds,
+            self.job_duration.clone(),
+        );
+        to.register_with_unit(
+            "job_last_success_timestamp",
+            "When each job last succeeded, or its process began to run it, since the epoch; 0 in a process without jobs",
+            Unit::Seconds,
+            self.job_last_success.clone(),
+        );
+        to.register(
+            "needs_attention",
+            "What needs an operator's eye, by kind; told by processes that run the jobs",
+            self.attention.clone(),
+        );
+        to.register(
+            "alert_deliveries",
+            "Tries to deliver alerts to their webhook, by outcome",
+            self.alert_deliveries.clone(),
+        );
+    }
+
+    /// This process and those that it stands on.
+    fn register_servers(&self, to: &mut Registry) {
+        to.register_with_unit(
+            "script_duration",
+            "Time from a script's call to its answer",
+            Unit::Seconds,
+            self.stock.scripts.clone(),
+        );
+        to.register(
+            "redis_faults",
+            "Calls to Redis without an orderly answer, by what that means",
+            self.stock.faults.clone(),
+        );
+        to.register(
+            "server_up",
+            "Whether Redis and Postgres answer this process: 1 or 0",
+            self.up.clone(),
+        );
+        to.register_with_unit(
+            "server_ping_duration",
+            "Time that Redis and Postgres took to answer this process the last time",
+            Unit::Seconds,
+            self.ping_duration.clone(),
+        );
+        to.register(
+            "postgres_connections",
+            "Connections to Postgres by pool and state",
+            self.connections.clone(),
+        );
+        to.register(
+            "postgres_connections_max",
+            "Connections that each pool may have",
+            self.connections_max.clone(),
+        );
+        to.register_with_unit(
             "redis_memory",
             "Memory that the Redis servers with stock use; told by processes that run the jobs",
             Unit::Bytes,
             self.redis_memory.clone(),
         );
-        registry.register(
+        to.register(
+            "redis_memory_used_ratio",
+            "The share of its maxmemory that the fullest Redis server uses; 0 if none has one",
+            self.redis_memory_ratio.clone(),
+        );
+        to.register(
             "redis_servers",
             "Redis servers with stock: on a cluster its primaries; told by processes that run the jobs",
             self.redis_servers.clone(),
         );
-        registry.register_with_unit(
+        to.register_with_unit(
             "resident_memory",
             "Memory of this process",
             Unit::Bytes,
             self.resident_memory.clone(),
         );
-        self
+        let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+        let build: By<Gauge, 2> = By::new(
+            [("version", &[env!("CARGO_PKG_VERSION")]), ("profile", &[profile])],
+            Gauge::default,
+        );
+        build.of([env!("CARGO_PKG_VERSION"), profile]).set(1);
+        to.register("build_info", "Which build this is; always 1", build);
     }
 
-    /// The Prometheus text.
+    /// Everything, as OpenMetrics or as the older text.
     #[must_use]
-    pub fn encode(&self) -> String {
-        if let Some(bytes) = resident_memory() {
+    pub fn encode(&self, as_open_metrics: bool) -> String {
+        if let Some(bytes) = process::resident_memory() {
             self.resident_memory.set(bytes);
         }
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _infallible = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
+        if as_open_metrics { text } else { text::classic(&text) }
     }
 }
 
-/// What of this process is in memory, in bytes; nothing where the system does not tell.
-fn resident_memory() -> Option<i64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: i64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kibibytes * 1024)
+/// Now, in seconds since the epoch.
+#[must_use]
+pub fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.as_ref().map_or(0.0, Duration::as_secs_f64)
 }

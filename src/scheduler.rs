@@ -10,12 +10,12 @@ use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
 use crate::flow::alert_webhook::{Sender, Sent};
 use crate::flow::{self, App};
-use crate::metrics::{Job as JobLabel, JobRun, Metrics, Outcome};
+use crate::metrics::{self, Metrics};
 use chrono::Utc;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
@@ -50,6 +50,9 @@ const RECONCILE_GATHER: Duration = Duration::from_millis(50);
 const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(1800);
 /// Rounds at once: while one rebuilds a large sale, the others see to the rest.
 const RECONCILE_ROUNDS_MAX: usize = 4;
+
+/// How often every process looks at its servers, connections and permits.
+const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
 /// How often alerts are looked for that a webhook has to be told.
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
@@ -96,6 +99,7 @@ impl Keeper {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         running.spawn(keep_permits(Arc::clone(app), stop.clone()));
         running.spawn(keep_reconciled(Arc::clone(app), stop.clone()));
+        running.spawn(keep_measured(Arc::clone(app), stop.clone()));
         Self { stop, running }
     }
 
@@ -121,14 +125,13 @@ impl Scheduler {
     ///
     /// # Errors
     /// When the scheduler does not start.
-    pub async fn start(
-        app: Arc<App>,
-        metrics: Arc<Metrics>,
-        alert_webhook: Option<AlertWebhook>,
-    ) -> Result<Self, JobSchedulerError> {
+    pub async fn start(app: Arc<App>, alert_webhook: Option<AlertWebhook>) -> Result<Self, JobSchedulerError> {
+        let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
         let guard = |name, seconds_max| {
+            // Whoever has only just begun is not late yet.
+            metrics.job_last_success.of([name]).set(metrics::now());
             Arc::new(Guard {
                 name,
                 time_max: Duration::from_secs(seconds_max),
@@ -149,7 +152,7 @@ impl Scheduler {
         let beat = Arc::new(AtomicI64::new(Utc::now().timestamp()));
         let watched = Arc::clone(&beat);
         let guard = guard("alerts", 20);
-        let (looked_at, counted, tracked) = (Arc::clone(&app), Arc::clone(&metrics), running.clone());
+        let (looked_at, tracked) = (Arc::clone(&app), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
             let silence = Utc::now().timestamp() - watched.load(Ordering::Relaxed);
             if silence > DRAIN_SILENCE_MAX {
@@ -158,20 +161,15 @@ impl Scheduler {
                     "the drain has not come round; is Redis or Postgres hanging?"
                 );
             }
-            let (guard, app, metrics) = (Arc::clone(&guard), Arc::clone(&looked_at), Arc::clone(&counted));
-            Box::pin(tracked.track_future(async move { guard.run(watch_state(&app, &metrics)).await }))
+            let (guard, app) = (Arc::clone(&guard), Arc::clone(&looked_at));
+            Box::pin(tracked.track_future(async move { guard.run(flow::measure::measure_sales(&app)).await }))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
             let sender = Arc::new(Sender::new(hook));
-            running.spawn(deliver_alerts(
-                Arc::clone(&app),
-                sender,
-                Arc::clone(&metrics),
-                stop.clone(),
-            ));
+            running.spawn(deliver_alerts(Arc::clone(&app), sender, stop.clone()));
         }
-        running.spawn(drain(app, metrics, beat, stop.clone()));
+        running.spawn(drain(app, beat, stop.clone()));
         cron.start().await?;
         Ok(Self { cron, stop, running })
     }
@@ -206,18 +204,16 @@ impl Guard {
         let Ok(_alone) = self.alone.try_lock() else {
             return self.count("skipped");
         };
-        match tokio::time::timeout(self.time_max, body).await {
+        let began = Instant::now();
+        let outcome = tokio::time::timeout(self.time_max, body).await;
+        self.metrics.job_duration.of([self.name]).observe(began.elapsed());
+        match outcome {
             Ok(Ok(done)) => {
                 if done > 0 {
                     tracing::debug!(job = self.name, done, "a job found something to do");
                 }
-                let success = self
-                    .metrics
-                    .job_last_success
-                    .get_or_create(&JobLabel { job: self.name });
-                // Seconds of this century are exact in a double.
-                #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-                success.set(Utc::now().timestamp() as f64);
+                self.metrics.job_items.of([self.name]).inc_by(done as u64);
+                self.metrics.job_last_success.of([self.name]).set(metrics::now());
                 self.count("done");
             }
             Ok(Err(fault)) => {
@@ -236,15 +232,14 @@ impl Guard {
     }
 
     fn count(&self, result: &'static str) {
-        self.metrics
-            .job_runs
-            .get_or_create(&JobRun { job: self.name, result })
-            .inc();
+        self.metrics.job_runs.of([self.name, result]).inc();
     }
 }
 
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
-async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop: CancellationToken) {
+async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
+    let counted = Arc::clone(&app.metrics);
+    counted.drain_last_round.set(metrics::now());
     let (mut failing, mut idle) = (false, DRAIN_GATHER);
     loop {
         tokio::select! {
@@ -263,7 +258,7 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
                 } else {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };
-                metrics.orders_drained.inc_by(orders as u64);
+                counted.drain_rounds.of(["done"]).inc();
                 if failing {
                     tracing::info!("the drain works again");
                 }
@@ -274,10 +269,12 @@ async fn drain(app: Arc<App>, metrics: Arc<Metrics>, beat: Arc<AtomicI64>, stop:
                     tracing::warn!(%fault, "the drain has to wait; nothing is lost");
                 }
                 failing = true;
+                counted.drain_rounds.of(["failed"]).inc();
                 tokio::time::sleep(DRAIN_AFTER_FAULT).await;
             }
         }
         beat.store(Utc::now().timestamp(), Ordering::Relaxed);
+        counted.drain_last_round.set(metrics::now());
     }
 }
 
@@ -290,6 +287,17 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(PERMIT_EVERY) => {}
+        }
+    }
+}
+
+/// Measures this process for as long as it runs.
+async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
+    loop {
+        Box::pin(flow::measure::measure_process(&app)).await;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(MEASURE_EVERY) => {}
         }
     }
 }
@@ -340,9 +348,9 @@ fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<us
 
 /// Sends alerts to their webhook for as long as the process runs, and says once when it does not take them and once
 /// when it does again.
-async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, metrics: Arc<Metrics>, stop: CancellationToken) {
+async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationToken) {
     let (mut ledger, mut webhook) = (News::new("alerts for the webhook"), News::new("the webhook of alerts"));
-    let count = |outcome| metrics.alert_deliveries.get_or_create(&Outcome { outcome }).inc();
+    let count = |outcome| app.metrics.alert_deliveries.of([outcome]).inc();
     let late = async {
         stop.cancelled().await;
         tokio::time::sleep(DELIVER_END_MAX).await;
@@ -402,43 +410,23 @@ impl News {
     }
 }
 
-/// Looks at what is only known when it is asked for.
-async fn watch_state(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
-    // Neither hangs on the server of the other.
-    let (alerts, memory) = tokio::join!(count_alerts(app, metrics), Box::pin(measure_stock(app, metrics)));
-    if let Err(fault) = memory {
-        tracing::debug!(%fault, "the memory of Redis is not measured");
-    }
-    alerts
-}
-
-async fn measure_stock(app: &App, metrics: &Metrics) -> Result<(), Fault> {
-    let servers = flow::stats::stock_memory(app).await?;
-    metrics.redis_memory.set(servers.iter().sum());
-    metrics
-        .redis_servers
-        .set(i64::try_from(servers.len()).unwrap_or(i64::MAX));
-    Ok(())
-}
-
-async fn count_alerts(app: &App, metrics: &Metrics) -> Result<usize, Fault> {
-    let alerts = flow::stats::alerts(app).await?;
-    let kinds = [
-        ("dead_letters", alerts.dead_letters),
-        ("failed_releases", alerts.failed_releases),
-        ("refunds_due", alerts.refunds_due),
-        ("unmatched_payments", alerts.unmatched_payments),
-        ("lost_orders", alerts.lost_orders),
-    ];
-    for (outcome, count) in kinds {
-        metrics.alerts.get_or_create(&Outcome { outcome }).set(count);
-    }
-    Ok(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_job_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        for name in JOBS.iter().map(|(name, ..)| *name).chain(["alerts"]) {
+            for result in ["done", "failed", "timed_out", "skipped"] {
+                assert!(metrics.job_runs.knows([name, result]), "{name}");
+            }
+            assert!(
+                metrics.job_items.knows([name]) && metrics.job_last_success.knows([name]),
+                "{name}"
+            );
+        }
+    }
 
     #[test]
     fn a_round_that_found_nothing_to_do_beside_another_does_not_tell_that_all_is_well() {

@@ -12,13 +12,14 @@ use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, Shared, Weather, routes};
+use crate::http::{Api, Shared, Weather, machine_routes, routes};
 use crate::ledger::Ledger;
-use crate::metrics::Metrics;
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use crate::{flow, ledger};
+use actix_web::dev::ServerHandle;
 use actix_web::middleware::from_fn;
+use actix_web::web::Data;
 use actix_web::{App as HttpApp, HttpServer};
 use anyhow::{Context as _, anyhow};
 use std::net::{SocketAddr, TcpListener};
@@ -125,6 +126,12 @@ async fn run(
         Role::All | Role::Api => Some(listen(config.listen)?),
         Role::Worker => None,
     };
+    let machines = config.metrics_listen.map(|address| {
+        TcpListener::bind(address).with_context(|| {
+            format!("cannot listen on {address}; choose another address with FLASHSALE_METRICS_LISTEN")
+        })
+    });
+    let machines = machines.transpose()?;
     if migrate_first {
         migrate(config.database_url.expose()).await?;
     }
@@ -138,7 +145,7 @@ async fn run(
     let stock = Stock::connect(config.redis_url.expose())
         .await
         .map_err(anyhow::Error::from)?;
-    let (app, metrics) = (Arc::new(App::new(stock, ledger.clone())), Arc::new(Metrics::default()));
+    let app = Arc::new(App::new(stock, ledger.clone()));
     if let Some(unfit) = app.stock.unfit().await.map_err(anyhow::Error::from)? {
         tracing::warn!("{unfit}; until then this instance is not ready");
     }
@@ -157,7 +164,6 @@ async fn run(
         Role::All | Role::Worker => {
             let scheduler = Scheduler::start(
                 Arc::clone(&app),
-                Arc::clone(&metrics),
                 config.alert_webhook.as_ref().map(|hook| hook.expose().clone()),
             )
             .await;
@@ -167,11 +173,12 @@ async fn run(
     };
     let telling = Arc::clone(&app);
     let tell = tokio::spawn(async move { flow::durable::tell(&telling).await });
+    let machines = machines.map(|listener| serve_machines(&app, listener)).transpose()?;
     let outcome = match listener {
         Some(listener) => {
             let watched = Arc::clone(&app);
             let watch = tokio::spawn(async move { flow::durable::watch(&watched).await });
-            let outcome = serve_http(config, app, metrics, listener, stop, on_ready).await;
+            let outcome = serve_http(config, app, listener, stop, on_ready).await;
             watch.abort();
             outcome
         }
@@ -185,6 +192,10 @@ async fn run(
         scheduler.end().await;
     }
     keeper.end().await;
+    // Last: how a process ends can be watched to its end.
+    if let Some(machines) = machines {
+        machines.stop(false).await;
+    }
     tell.abort();
     ledger.close().await;
     tracing::info!("stopped");
@@ -197,10 +208,33 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// Serves metrics and health at an address of their own.
+fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<ServerHandle> {
+    let address = listener.local_addr()?;
+    let app = Arc::clone(app);
+    let server = HttpServer::new(move || {
+        HttpApp::new()
+            .app_data(Data::from(Arc::clone(&app)))
+            .configure(machine_routes)
+            .wrap(from_fn(survive))
+            .wrap(from_fn(request_id))
+    })
+    .workers(1)
+    .client_request_timeout(HEAD_TIME)
+    .keep_alive(KEEP_ALIVE)
+    .disable_signals()
+    .listen(listener)
+    .map_err(|error| anyhow!("cannot serve metrics on {address}: {error}"))?
+    .run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    tracing::info!(%address, "serving metrics");
+    Ok(handle)
+}
+
 async fn serve_http(
     config: &Config,
     app: Arc<App>,
-    metrics: Arc<Metrics>,
     listener: TcpListener,
     stop: &CancellationToken,
     on_ready: impl FnOnce(SocketAddr) + Send,
@@ -219,12 +253,11 @@ async fn serve_http(
     let feed = tokio::spawn(async move { flow::alert_feed::keep(&feeding).await });
     let ending = Arc::clone(&app);
     let following = {
-        let (app, gate, metrics, configured) =
-            (Arc::clone(&app), Arc::clone(&gate), Arc::clone(&metrics), config.guards);
-        tokio::spawn(async move { follow(&app, &gate, &metrics, configured).await })
+        let (app, gate, configured) = (Arc::clone(&app), Arc::clone(&gate), config.guards);
+        tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
     };
     let shared = Arc::new(Shared {
-        metrics,
+        metrics: Arc::clone(&app.metrics),
         tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
         token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
@@ -249,6 +282,7 @@ async fn serve_http(
     let server = HttpServer::new(move || {
         let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
         HttpApp::new()
+            .app_data(Data::from(Arc::clone(&app)))
             // Runs on the worker's own runtime: its purchases never wake another thread.
             .data_factory(move || {
                 let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());

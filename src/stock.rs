@@ -28,6 +28,7 @@ pub mod survey;
 pub mod transfer;
 
 use crate::domain::fault::Fault;
+use crate::metrics::StockMetrics;
 use link::Link;
 use replicate::Replicas;
 use std::time::Duration;
@@ -44,6 +45,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 pub struct Stock {
     link: Link,
     replicas: Replicas,
+    metrics: StockMetrics,
 }
 
 impl Stock {
@@ -56,13 +58,31 @@ impl Stock {
         Ok(Self {
             link,
             replicas: Replicas::by(way),
+            metrics: StockMetrics::default(),
         })
+    }
+
+    /// The same, whose calls are counted there.
+    #[must_use]
+    pub fn counted(self, metrics: &StockMetrics) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            ..self
+        }
     }
 
     /// Runs one command within the time limit.
     async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Fault> {
         let mut link = self.link.clone();
-        bounded(command.query_async(&mut link)).await
+        self.noted(bounded(command.query_async(&mut link)).await)
+    }
+
+    /// Passes an answer on and counts it if it is none.
+    fn noted<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if let Err(fault) = &answer {
+            self.metrics.faults.of([fault.kind()]).inc();
+        }
+        answer
     }
 
     /// Runs commands one after the other within the time limit, all on one server.

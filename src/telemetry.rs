@@ -1,14 +1,36 @@
-//! Logs: to standard error, for a human on a terminal and as JSON lines anywhere else.
+//! Logs: to standard error, for a human on a terminal and as JSON lines anywhere else. Traces: to an OpenTelemetry collector,
+//! where the configuration names one.
+
+mod otlp;
 
 use anyhow::Context as _;
 use std::io::IsTerminal as _;
-use tracing_subscriber::EnvFilter;
+use tracing::Span;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
-/// Starts logging for the whole process, once.
+/// Where traces go.
+#[derive(Clone, Copy, Debug)]
+pub struct Export<'a> {
+    /// The collector, without the path.
+    pub url: &'a str,
+    /// The share of requests that is traced, unless whoever asks has decided it.
+    pub ratio: f64,
+}
+
+/// Logging and tracing for as long as this is held; what waits for the collector is sent when it is dropped.
+#[derive(Default)]
+#[must_use]
+pub struct Telemetry {
+    _traces: Option<otlp::Traces>,
+}
+
+/// Starts logging for the whole process, once: as JSON lines where `json` says so or nobody sees a terminal.
 ///
 /// # Errors
-/// When the filter is not one, or logging was started before.
-pub fn init(filter: &str) -> anyhow::Result<()> {
+/// When the filter is not one, the collector has no address that can be used, or logging was started before.
+pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Result<Telemetry> {
     // What these libraries call information is about themselves; naming them in the filter still wins.
     // A request that is none is its sender's fault, and would else let anybody fill the log with errors.
     // The address of a webhook may be a secret.
@@ -17,13 +39,40 @@ pub fn init(filter: &str) -> anyhow::Result<()> {
          {filter}"
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
+    let json = json || !std::io::stderr().is_terminal();
+    if let Some(export) = export {
+        return exporting(filter, json, export);
+    }
+    // Without a layer of its own for each, so that what the filter leaves out costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let started = if std::io::stderr().is_terminal() {
-        builder.try_init()
-    } else {
+    let started = if json {
         builder.json().flatten_event(true).with_ansi(false).try_init()
+    } else {
+        builder.try_init()
     };
-    started.map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))
+    started.map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
+    Ok(Telemetry::default())
+}
+
+fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Result<Telemetry> {
+    let traces = otlp::Traces::start(export)?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = if json {
+        lines.json().flatten_event(true).with_ansi(false).boxed()
+    } else {
+        lines.boxed()
+    };
+    let started = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(traces.layer())
+        .try_init();
+    started.map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
+    Ok(Telemetry { _traces: Some(traces) })
+}
+
+/// Makes a span part of the trace that whoever asks has begun, as W3C Trace Context says it.
+pub fn follow(span: &Span, traceparent: &str) {
+    otlp::follow(span, traceparent);
 }

@@ -38,8 +38,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Alerts, newest first, and whether the webhook has taken them.
+    #[command(after_help = "Example:\n  flashsale alerts list --json | jq '.[0]'")]
     List,
     /// Print each new alert as it comes, until Ctrl-C.
+    #[command(after_help = "Example:\n  flashsale alerts follow --json | jq -r .user")]
     Follow,
 }
 

@@ -96,6 +96,8 @@ pub struct Stats {
     pub orders: BTreeMap<String, u64>,
     /// How much of each kind operators should look at.
     pub alerts: BTreeMap<String, u64>,
+    /// Requests that each guard has stopped.
+    pub stopped: BTreeMap<String, u64>,
 }
 
 /// Where an item's units are now.

@@ -3,6 +3,7 @@
 use super::answer::{scalar, sentence};
 use super::client::Connection;
 use super::output::{self, Table};
+use super::progress::Progress;
 use super::{Failure, sale};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -26,7 +27,12 @@ const COLUMNS: [&str; 13] = [
 
 /// Arguments of `audit`.
 #[derive(clap::Args)]
-#[command(after_help = "Exit code 1 when anything does not balance. Needs FLASHSALE_ADMIN_KEY.")]
+#[command(after_help = "\
+Exit code 1 when anything does not balance. Needs FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale audit 3f2c…
+  flashsale audit 3f2c… --json | jq .differences")]
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
@@ -43,11 +49,11 @@ pub struct Args {
 /// # Errors
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let body = args
-        .connection
-        .operator()?
-        .get(&sale::path(&args.sale_id, "/audit"))?
-        .body;
+    let operator = args.connection.operator()?;
+    let progress = Progress::of("counting every unit");
+    let answer = operator.get(&sale::path(&args.sale_id, "/audit"));
+    drop(progress);
+    let body = answer?.body;
     if args.json {
         output::print_json(&body)?
     } else {

@@ -36,8 +36,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Accounts that are banned now.
+    #[command(after_help = "Example:\n  flashsale ban list --json | jq -r '.[].user'")]
     List,
     /// Ban an account, or change its ban.
+    #[command(after_help = "Example:\n  flashsale ban add bot-17 --reason 'twenty accounts, one card' --for 24h")]
     Add {
         /// The account: the `sub` of its tokens.
         user: String,
@@ -52,6 +54,7 @@ enum Verb {
         end_sessions: bool,
     },
     /// Lift an account's ban.
+    #[command(after_help = "Example:\n  flashsale ban lift bot-17")]
     Lift {
         /// The account.
         user: String,

@@ -11,6 +11,13 @@ use std::path::PathBuf;
 
 /// Arguments of `bench`.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Each starts servers of its own and takes some minutes, on a machine that does nothing else.
+
+Examples:
+  flashsale bench ceiling
+  flashsale bench compare --json > compare.json
+  flashsale bench scale --quick --out /tmp")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -19,10 +26,13 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// What the parts could do at most, and what share of it the whole reaches.
+    #[command(after_help = "Example:\n  flashsale bench ceiling --seconds 10 --rounds 5")]
     Ceiling(Measuring),
     /// One load, four ways to sell: how fast each is, and what is left of the stock when parts are killed.
+    #[command(after_help = "Example:\n  flashsale bench compare --clients 256 --out loadtest/results")]
     Compare(Measuring),
     /// What a purchase costs as sales grow: items, shards, sales, live holds; and what a million a second would take.
+    #[command(after_help = "Example:\n  flashsale bench scale --data /mnt/ssd --json")]
     Scale(Measuring),
     /// Serve another way to sell, for `compare`.
     #[command(hide = true)]
@@ -111,7 +121,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Command::Scale(measuring) => measuring.tell(&scale::run(measuring.options())?),
         Command::Serve { way } => {
             let config = Config::load()?;
-            telemetry::init(&config.log)?;
+            let _telemetry = telemetry::init(&config.log, false, None)?;
             Ok(rivals::serve(&config, *way)?)
         }
     }

@@ -31,8 +31,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// What is configured, what operators have changed of it, and what counts.
+    #[command(after_help = "Example:\n  flashsale guards show --json | jq .effective")]
     Show,
     /// Change settings on every instance.
+    #[command(after_help = "Example:\n  flashsale guards set address_rate=20 instance_rate=configured")]
     Set {
         /// NAME=NUMBER, or NAME=configured to take a change back.
         #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]

@@ -1,6 +1,6 @@
 //! `flashsale inspect`: decodes what Redis holds of a sale, for a human who looks for a mistake.
 
-use super::{Failure, sale};
+use super::{Failure, output, sale};
 use crate::config::{DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::server;
@@ -12,7 +12,13 @@ use uuid::Uuid;
 ///
 /// Needs FLASHSALE_REDIS_URL and FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  flashsale inspect 3f2c…
+  flashsale inspect 3f2c… --user alice --data data | jq .buyer"
+)]
 pub struct Args {
     /// The sale's id.
     #[arg(value_name = "SALE_ID", value_parser = sale::sale_id)]
@@ -23,6 +29,9 @@ pub struct Args {
     /// Where a running `flashsale up` keeps its data: its servers are asked.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Print the JSON on one line, for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints JSON.
@@ -37,8 +46,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
     match server::inspect(&redis_url, &database_url, id, user.as_ref())? {
         Some(found) => {
-            println!("{}", serde_json::to_string_pretty(&found).map_err(anyhow::Error::from)?);
-            Ok(())
+            let found = serde_json::to_value(&found).map_err(anyhow::Error::from)?;
+            if args.json {
+                return output::print(&format!("{found}\n"));
+            }
+            output::print_json(&found)
         }
         None => Err(Failure::No(format!("there is no sale {id}"))),
     }

@@ -1,15 +1,29 @@
 //! `flashsale migrate`: brings the schema up to this binary.
 
-use super::Failure;
+use super::progress::Progress;
+use super::{Failure, output};
 use crate::config::{DATABASE_URL, Settings};
 use crate::server;
 use anyhow::Context as _;
+
+/// Arguments of `migrate`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+`flashsale up` does it by itself; `serve` refuses a database that is behind. Needs FLASHSALE_DATABASE_URL.
+
+Example:
+  FLASHSALE_DATABASE_URL=postgres://… flashsale migrate")]
+pub struct Args {
+    /// Print what came of it as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Applies the migrations that are missing.
 ///
 /// # Errors
 /// `Usage` when no database is named, `Fault` when it cannot be reached or a migration fails.
-pub fn run() -> Result<(), Failure> {
+pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::load()?;
     let Some(url) = settings.get(DATABASE_URL) else {
         return Err(Failure::Usage(format!(
@@ -17,7 +31,12 @@ pub fn run() -> Result<(), Failure> {
         )));
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(server::migrate(url))?;
-    println!("The schema is current.");
-    Ok(())
+    let progress = Progress::of("bringing the schema up");
+    let migrated = runtime.block_on(server::migrate(url));
+    drop(progress);
+    migrated?;
+    if args.json {
+        return output::print_json(&serde_json::json!({"schema": "current"}));
+    }
+    output::print("The schema is current.\n")
 }

@@ -20,7 +20,7 @@ operator (FLASHSALE_ADMIN_KEY). Needs FLASHSALE_WEBHOOK_SECRET.
 
 Exit code 0 for applied, pending and duplicate, 1 for refund_due and unmatched.
 
-Example:
+Examples:
   flashsale pay 3f2c…
   flashsale pay 3f2c… --amount 49900 --currency EUR --payment-id pay_1")]
 pub struct Args {

@@ -1,6 +1,7 @@
 //! `flashsale rebuild`: write a sale's stock in Redis anew from Postgres.
 
 use super::client::Connection;
+use super::progress::Progress;
 use super::{Failure, output, sale};
 use serde_json::Value;
 use std::time::Duration;
@@ -11,10 +12,12 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Arguments of `rebuild`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "A shard that has lost something is rebuilt by itself; this does it on demand, also while the \
-                        sale sells. Until it is done its purchases are answered 503. Needs FLASHSALE_ADMIN_KEY."
-)]
+#[command(after_help = "\
+A shard that has lost something is rebuilt by itself; this does it on demand, also while the sale sells. Until it is done
+its purchases are answered 503. Needs FLASHSALE_ADMIN_KEY.
+
+Example:
+  flashsale rebuild 3f2c… && flashsale audit 3f2c…")]
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
@@ -31,11 +34,11 @@ pub struct Args {
 /// # Errors
 /// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let body = args
-        .connection
-        .operator_within(REBUILD_LIMIT)?
-        .post(&sale::path(&args.sale_id, "/rebuild"), &[], "")?
-        .body;
+    let operator = args.connection.operator_within(REBUILD_LIMIT)?;
+    let progress = Progress::of("rebuilding the sale's stock");
+    let answer = operator.post(&sale::path(&args.sale_id, "/rebuild"), &[], "");
+    drop(progress);
+    let body = answer?.body;
     if args.json {
         return output::print_json(&body);
     }

@@ -3,6 +3,7 @@
 use super::answer::{self, Sale, Shard};
 use super::client::{CallError, Client, Connection};
 use super::output::{self, Table};
+use super::progress::Progress;
 use super::{Failure, sale_file, watch};
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Arguments of `sale`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
+Examples:
   flashsale sale create sale.example.toml
   flashsale sale preload 3f2c…
   flashsale sale watch 3f2c…
@@ -41,43 +42,51 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Create a sale from a TOML file (sale.example.toml shows every key).
+    #[command(after_help = "Example:\n  ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
     Create {
         /// The sale file.
         file: PathBuf,
     },
     /// List the sales.
+    #[command(after_help = "Example:\n  flashsale sale list --json | jq -r '.data[] | select(.state == \"open\").id'")]
     List,
     /// Show a sale.
+    #[command(after_help = "Example:\n  flashsale sale show 3f2c…")]
     Show {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Put a sale's stock into Redis, spread over its shards; a second time changes nothing.
+    #[command(after_help = "Example:\n  flashsale sale preload 3f2c…")]
     Preload {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Let shoppers buy, without waiting for starts_at.
+    #[command(after_help = "Example:\n  flashsale sale open 3f2c…")]
     Open {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Stop selling for a while; orders stay payable.
+    #[command(after_help = "Example:\n  flashsale sale pause 3f2c…")]
     Pause {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// Go on selling after a pause.
+    #[command(after_help = "Example:\n  flashsale sale resume 3f2c…")]
     Resume {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
     /// End a sale for good.
+    #[command(after_help = "Example:\n  flashsale sale close 3f2c… && flashsale audit 3f2c…")]
     Close {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
@@ -85,7 +94,7 @@ enum Action {
     },
     /// Add units to an item, or take unsold ones back.
     #[command(after_help = "\
-Example:
+Examples:
   flashsale sale restock 3f2c… phone-black 50
   flashsale sale restock 3f2c… phone-black -20")]
     Restock {
@@ -101,7 +110,13 @@ Example:
         #[arg(long)]
         key: Option<String>,
     },
-    /// Follow a sale live.
+    /// Follow a sale live: on a terminal with the last minute as lines, elsewhere a line whenever something has changed.
+    #[command(after_help = "\
+It ends when the sale is closed and everything is in Postgres, or with Ctrl-C.
+
+Examples:
+  flashsale sale watch 3f2c…
+  flashsale sale watch 3f2c… --json | jq .orders")]
     Watch {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
@@ -187,7 +202,10 @@ fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failur
 }
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let body = client.post(&path(id, "/preload"), &[], "")?.body;
+    let progress = Progress::of("putting the stock into Redis");
+    let answer = client.post(&path(id, "/preload"), &[], "");
+    drop(progress);
+    let body = answer?.body;
     if json {
         return output::print_json(&body);
     }

@@ -5,16 +5,26 @@ use super::client::own_url;
 use crate::config::Config;
 use crate::domain::development;
 use crate::server::{self, Role, ServeError};
-use crate::telemetry;
 use std::io::Write as _;
 use tokio_util::sync::CancellationToken;
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Needs FLASHSALE_REDIS_URL, FLASHSALE_DATABASE_URL, FLASHSALE_ADMIN_KEY, FLASHSALE_JWT_SECRET and FLASHSALE_WEBHOOK_SECRET,
+in the environment or in flashsale.toml.
+
+Examples:
+  flashsale migrate && flashsale serve
+  FLASHSALE_LISTEN=0.0.0.0:8080 flashsale serve --role api
+  FLASHSALE_METRICS_LISTEN=127.0.0.1:9090 flashsale serve --role worker")]
 pub struct Args {
     /// What this process does; any number of each may run side by side.
     #[arg(long, value_enum, default_value_t = Role::All)]
     role: Role,
+    /// Log JSON lines, on a terminal as well.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -24,7 +34,7 @@ pub struct Args {
 /// be reached.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = Config::load()?;
-    telemetry::init(&config.log)?;
+    let _telemetry = super::start_logging(&config, args.json)?;
     Ok(server::run_until_signal(
         &config,
         args.role,

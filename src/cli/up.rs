@@ -9,7 +9,6 @@ use crate::config::{self, Config, Settings};
 use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
 use crate::server::{self, Role};
-use crate::telemetry;
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
@@ -36,6 +35,11 @@ const SECRETS: [(&str, secrets::Make); 3] = [
 
 /// Arguments of `up`.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flashsale up
+  flashsale up --data /var/lib/flashsale --listen 0.0.0.0:8080
+  flashsale up --json 2> log | jq -r .http")]
 pub struct Args {
     /// The folder that holds everything: data, logs, secrets.
     #[arg(long, value_name = "DIR", default_value = "data")]
@@ -43,6 +47,9 @@ pub struct Args {
     /// Where HTTP is served, as IP:PORT; port 0 takes a free one [env: FLASHSALE_LISTEN] [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// Print one line of JSON once it is ready, instead of what to try, and log JSON lines.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -63,9 +70,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
     let mut config = Config::from_settings(&settings)?;
-    telemetry::init(&config.log)?;
+    let _telemetry = super::start_logging(&config, args.json)?;
 
-    println!("Starting Redis and Postgres in {} …", dir.display());
+    if !args.json {
+        println!("Starting Redis and Postgres in {} …", dir.display());
+    }
     let (redis, postgres) = start_servers(&dir)?;
     let (redis_url, database_url) = (redis.url(), postgres.url());
     settings.set_servers(redis_url.clone(), database_url.clone());
@@ -78,6 +87,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             .tls
             .clone()
             .zip(settings.get(config::TLS_CERT).map(PathBuf::from)),
+        json: args.json,
         development: config.development.then(|| config.jwt_secret.clone()),
     };
     let run = serde_json::json!({
@@ -179,6 +189,8 @@ struct Instance {
     given: Vec<&'static str>,
     /// What it serves HTTPS with, if it does, and where the certificate is.
     tls: Option<(Tls, PathBuf)>,
+    /// Whether a program reads what is said.
+    json: bool,
     /// In development mode, what its key follows from.
     development: Option<config::Secret<String>>,
 }
@@ -197,8 +209,15 @@ impl Instance {
                 tracing::warn!("there is no demo sale: {error:#}");
                 None
             });
+            let said = if self.json {
+                let (id, sku) = (sale.as_ref().map(|it| &it.id), sale.as_ref().map(|it| &it.sku));
+                let said = serde_json::json!({"http": url, "data": self.dir, "sale_id": id, "sku": sku});
+                format!("{said}\n")
+            } else {
+                self.guide(&url, sale.as_ref())
+            };
             // Whoever does not read our output does not need these lines.
-            let _unread = std::io::stdout().write_all(self.guide(&url, sale.as_ref()).as_bytes());
+            let _unread = std::io::stdout().write_all(said.as_bytes());
         });
     }
 

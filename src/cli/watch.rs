@@ -1,7 +1,9 @@
-//! `flashsale sale watch`: a sale followed live. On a terminal the view is redrawn in place; elsewhere a line is
+//! `flashsale sale watch`: a sale followed live. On a terminal the view is redrawn in place, with the last minute as
+//! sparklines; elsewhere a line is
 //! printed whenever something has changed; `--json` prints every answer on a line of its own.
 
 mod frame;
+mod history;
 mod pace;
 
 use super::answer::{self, Sale, Stats};
@@ -9,6 +11,7 @@ use super::client::{Answer, CallError, Client, Connection};
 use super::{Failure, output, sale};
 use chrono::{DateTime, TimeDelta, Utc};
 use frame::Frame;
+use history::History;
 use pace::Pace;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -45,14 +48,18 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
         shown: String::new(),
         lost_since: None,
     };
-    let mut pace = Pace::default();
+    let (mut purchases, mut stopped, mut history) = (Pace::default(), Pace::default(), History::default());
     let mut last: Option<Frame> = None;
     loop {
         let begun = Instant::now();
         match poll(client, id) {
             Ok(poll) => {
                 view.regained();
-                pace.note(begun, &poll.stats);
+                // Orders of every state: one that expires or is paid changes its state and is still one purchase.
+                purchases.note(begun, poll.stats.orders.values().sum());
+                stopped.note(begun, poll.stats.stopped.values().sum());
+                let per_second = purchases.per_second();
+                history.note(begun, (per_second, stopped.per_second()), &poll.stats);
                 if style == Style::Json {
                     output::print(&format!("{}\n", poll.raw))?;
                 }
@@ -60,7 +67,8 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
                     sale: poll.sale,
                     stats: poll.stats,
                     now: poll.now,
-                    per_second: pace.per_second(),
+                    per_second,
+                    history: history.lines(),
                 };
                 view.show(&frame)?;
                 if frame.stats.state == "closed" && frame.stats.undrained_events == 0 {

@@ -18,6 +18,17 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What kind of fault this is, as it is counted.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "unavailable",
+            Self::Incomplete(_) => "incomplete",
+            Self::Overloaded(_) => "overloaded",
+            Self::Bug(_) => "bug",
+        }
+    }
+
     /// Whether trying again later may help without anybody changing anything.
     #[must_use]
     pub const fn is_passing(&self) -> bool {

@@ -23,7 +23,7 @@ use moka::future::Cache;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -89,7 +89,19 @@ fn free(survey: &[Surveyed]) -> i64 {
 /// # Errors
 /// A fault says nothing about the stock: neither that it is there nor that it is not.
 pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) -> Result<Cover, Fault> {
-    let quantity = i64::from(quantity);
+    let began = Instant::now();
+    let covered = bring_or_prove(app, sale, sku, home, i64::from(quantity)).await;
+    let outcome = match &covered {
+        Ok(Cover::Brought) => "brought",
+        Ok(Cover::SoldOut) => "sold_out",
+        Err(_) => "failed",
+    };
+    app.metrics.shortages.of([outcome]).inc();
+    app.metrics.shortage_duration.observe(began.elapsed());
+    covered
+}
+
+async fn bring_or_prove(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64) -> Result<Cover, Fault> {
     let desk = app
         .shortages
         .0
@@ -213,6 +225,8 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
         .await?;
     crash::point("transfer.after_out");
     if let Sent::Out { units, epoch } = sent {
+        app.metrics.transfers.inc();
+        app.metrics.transferred_units.inc_by(units.unsigned_abs());
         let sent = Transfer {
             id,
             to: Destination::Shard(to),

@@ -130,7 +130,29 @@ async fn drain_claimed(
         *complete = Some(began);
     }
     app.stock.trim_events(key, last).await?;
+    count(app, &events, &drained, began);
     Ok(DrainOutcome::Drained { drained, more })
+}
+
+/// Counts a batch that was taken in, and tells of it to whoever follows orders.
+fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
+    let metrics = &app.metrics;
+    metrics.drain_batch_duration.observe(began.elapsed());
+    metrics.events_drained.inc_by(events.len() as u64);
+    metrics.orders_drained.inc_by(drained.inserted as u64);
+    let mut orders = events.iter().filter_map(|event| event.reserved.as_ref().ok());
+    if let Some(oldest) = orders.next() {
+        let waited = chrono::Utc::now().timestamp_millis() - oldest.created_at;
+        // Clocks of two hosts may disagree by more than the drain takes.
+        let waited = Duration::from_millis(u64::try_from(waited).unwrap_or_default());
+        metrics.drain_delay.observe(waited);
+    }
+    for event in events {
+        if let Ok(reserved) = &event.reserved {
+            let (epoch, seq) = (event.position.epoch, event.position.seq);
+            tracing::debug!(order = %reserved.order, epoch, seq, "an order is in the ledger");
+        }
+    }
 }
 
 /// Numbers follow each other; a missing one is a lost order, which must be seen.

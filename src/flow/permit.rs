@@ -21,7 +21,7 @@ use futures_util::StreamExt;
 use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
@@ -86,6 +86,23 @@ struct State {
     braked: HashSet<ShardKey>,
     /// Shards that a promoted replica has taken over from the server that this process asks.
     superseded: HashSet<ShardKey>,
+    /// How many shards there are in all.
+    live: usize,
+}
+
+/// How many shards there are of each kind, as one process knows them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardCounts {
+    /// They sell.
+    pub selling: usize,
+    /// They would, but too much of them waits for the ledger.
+    pub braked: usize,
+    /// They are not known to be whole.
+    pub stopped: usize,
+    /// A promoted replica has them.
+    pub superseded: usize,
+    /// The highest epoch of those that sell.
+    pub epoch_max: i64,
 }
 
 /// A shard that was reconciled.
@@ -123,6 +140,22 @@ impl Permits {
         let mut state = self.state();
         state.held.remove(&shard);
         state.suspects.insert(shard, epoch);
+    }
+
+    /// How many shards sell, and how many do not.
+    #[must_use]
+    pub fn count_shards(&self) -> ShardCounts {
+        let state = self.state();
+        let braked = state.held.keys().filter(|shard| state.braked.contains(shard)).count();
+        let known = state.held.len() + state.superseded.len();
+        ShardCounts {
+            selling: state.held.len() - braked,
+            braked,
+            // A sale that was loaded a moment ago is not counted yet.
+            stopped: state.live.saturating_sub(known),
+            superseded: state.superseded.len(),
+            epoch_max: state.held.values().map(|held| held.epoch).max().unwrap_or_default(),
+        }
     }
 
     fn grant(&self, shard: ShardKey, held: Held) {
@@ -253,6 +286,7 @@ async fn let_go(app: &App) {
 pub async fn renew(app: &App) -> Result<usize, Fault> {
     let_go(app).await;
     let held = app.permits.state().held.clone();
+    let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
         .map(|(shard, held)| async move { (shard, permit(app, shard, &held).await) })
@@ -261,18 +295,27 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
         match permitted {
             Ok(Permitted::Yes { waiting, last, brake }) => {
                 app.permits.note(shard, last, brake, waiting);
+                renewed.of(["renewed"]).inc();
                 tally.note(Ok(1));
             }
             // Somebody is about to write it anew; once that is done it is of another epoch, or else as it was.
-            Ok(Permitted::Halted) => {}
-            Ok(Permitted::Not) => app.permits.doubt(shard),
+            Ok(Permitted::Halted) => _ = renewed.of(["halted"]).inc(),
+            Ok(Permitted::Not) => {
+                renewed.of(["refused"]).inc();
+                app.permits.doubt(shard);
+            }
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+                renewed.of(["damaged"]).inc();
                 tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is not what it was; it is reconciled");
                 app.permits.suspect(shard);
             }
-            Err(fault) => tally.note(Err(fault)),
+            Err(fault) => {
+                renewed.of(["failed"]).inc();
+                tally.note(Err(fault));
+            }
         }
     }
+    app.metrics.permit_round_duration.observe(began.elapsed());
     tally.finish()
 }
 
@@ -305,8 +348,10 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
         tally.note(outcome);
     }
     drop(attended);
+    let shards = sales.iter().map(|sale| usize::from(sale.shards)).sum();
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut state = app.permits.state();
+    state.live = shards;
     state.held.retain(|shard, _| live.contains(&shard.sale));
     state.suspects.retain(|shard, _| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));

@@ -94,7 +94,7 @@ pub(super) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
 /// # Errors
 /// A fault leaves shards that do not sell and are rebuilt again.
 pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Result<Rebuilt, Fault> {
-    let shards: Vec<u16> = seen.keys().copied().collect();
+    let (began, shards): (_, Vec<u16>) = (Instant::now(), seen.keys().copied().collect());
     let Some(mut claim) = app.ledger.claim_rebuild(sale.id, &shards).await? else {
         return Err(Fault::Unavailable(
             "somebody drains or rebuilds shards of this sale, or takes units out of them".to_owned(),
@@ -113,6 +113,11 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             claim.finish(&epochs, &servers, &lost).await?;
             crash::point("rebuild.after_commit");
             tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
+            app.metrics
+                .reconciled_shards
+                .of(["rebuilt"])
+                .inc_by(epochs.len() as u64);
+            app.metrics.rebuild_duration.observe(began.elapsed());
             Ok(Rebuilt {
                 sale_id: sale.id,
                 shards: u16::try_from(epochs.len()).unwrap_or(u16::MAX),

@@ -103,6 +103,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
             });
         }
         app.ledger.note_reconciled(sale.id, &found).await?;
+        app.metrics.reconciled_shards.of(["whole"]).inc_by(found.len() as u64);
     }
     if !damaged.is_empty() {
         // Those get what no other accounts for, so no other must have forgotten what it has.

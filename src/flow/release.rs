@@ -127,6 +127,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         .all(|(_, delivery, _)| matches!(delivery, Delivery::Later));
     let (mut settled, mut trouble) = (Vec::with_capacity(messages), None);
     for (id, delivery, fault) in outcomes {
+        app.metrics.releases.of([delivery.result()]).inc();
         settled.push((id, delivery));
         trouble = trouble.or(fault);
     }
@@ -196,6 +197,7 @@ pub async fn release_now(app: &App, decided: &Decided) {
         .filter(|_| matches!(delivery, Delivery::Applied { .. }));
     if let Some(told) = told.filter(|told| before.as_ref() == Some(told)) {
         crash::point("release.after_stock");
+        app.metrics.releases.of(["applied"]).inc();
         // If this fails, the relay finds the message, and the stock that it knows.
         if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
             tracing::debug!(%fault, message = decided.message, "left to the relay");
@@ -228,6 +230,15 @@ async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>
 }
 
 impl Delivery {
+    /// What came of it, as it is counted.
+    const fn result(&self) -> &'static str {
+        match self {
+            Self::Applied { .. } => "applied",
+            Self::Later => "postponed",
+            Self::Failed(_) => "refused",
+        }
+    }
+
     /// A failure needs an operator, so it is logged as one.
     fn reported(self, outgoing: &Outgoing) -> Self {
         if let Self::Failed(reason) = &self {

@@ -8,7 +8,9 @@ use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::ledger::audit::Books;
+use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
+use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use moka::future::Cache;
 use std::collections::BTreeMap;
@@ -17,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// How long a glance is believed: many who look at a sale at once are one reading.
 const FRESH: Duration = Duration::from_millis(200);
+
+/// Shards asked at once for their oldest event.
+const SHARDS_AT_ONCE: usize = 32;
 
 /// How long the last good one is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -108,12 +113,60 @@ pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
     app.ledger.alerts(None).await
 }
 
-/// Bytes of memory that each Redis server with stock uses.
+/// Bytes of memory that each Redis server with stock uses, and may use.
 ///
 /// # Errors
 /// `Unavailable` when Redis does not answer.
-pub async fn stock_memory(app: &App) -> Result<Vec<i64>, Fault> {
+pub async fn stock_memory(app: &App) -> Result<Vec<(i64, i64)>, Fault> {
     app.stock.memory().await
+}
+
+/// What waits for the ledger in all sales.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many events.
+    pub events: i64,
+    /// For how long the oldest of them has waited.
+    pub oldest: Duration,
+}
+
+/// Looks for what waits for the ledger; shards that do not answer are left out.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not know which sales there are, or Redis the time.
+pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
+    let sales = app.sales.live().await?;
+    let of = |sale: &Arc<Sale>| {
+        let id = sale.id;
+        (0..sale.shards).map(move |shard| ShardKey { sale: id, shard })
+    };
+    let shards: Vec<ShardKey> = sales.iter().filter(|sale| sale.is_in_stock()).flat_map(of).collect();
+    let waiting = app.stock.undrained_each(&shards).await;
+    let waiting: Vec<(ShardKey, i64)> = shards
+        .into_iter()
+        .zip(waiting)
+        .filter_map(|(shard, events)| Some((shard, events.ok()?)))
+        .filter(|(_, events)| *events > 0)
+        .collect();
+    if waiting.is_empty() {
+        return Ok(Backlog::default());
+    }
+    let now = app.stock.now().await?;
+    let events = waiting.iter().map(|(_, events)| events).sum();
+    let oldest: Vec<Millis> = futures_util::stream::iter(waiting)
+        .map(|(shard, _)| async move {
+            let first = app.stock.events(shard, 1).await.ok()?;
+            Some(first.first()?.reserved.as_ref().ok()?.created_at)
+        })
+        .buffer_unordered(SHARDS_AT_ONCE)
+        .filter_map(|created_at| async move { created_at })
+        .collect()
+        .await;
+    let waited = oldest.into_iter().min().map_or(0, |created_at| now - created_at);
+    Ok(Backlog {
+        events,
+        oldest: Duration::from_millis(u64::try_from(waited).unwrap_or_default()),
+    })
 }
 
 /// Fills in the units of a sale that only the ledger knows any more.

@@ -6,7 +6,6 @@ use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::guard::address::{Client, client};
 use crate::guard::gate::Refusal;
-use crate::metrics::Guarding;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::middleware::Next;
@@ -57,8 +56,7 @@ fn sale_of(request: &ServiceRequest) -> Option<SaleId> {
 
 /// Counts a request that a guard has stopped.
 pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
-    let label = Guarding { layer: layer.as_str() };
-    api.metrics.guard_refusals.get_or_create(&label).inc();
+    api.metrics.guard_refusals.of([layer.as_str()]).inc();
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
         api.app.stopped.count(sale, layer);
     }

@@ -1,10 +1,11 @@
 //! For machines: is the process alive, can it work, what has it counted.
 
-use super::Api;
 use super::problem::{Code, Problem};
-use crate::flow;
-use actix_web::HttpResponse;
+use crate::flow::{self, App};
+use crate::metrics;
+use actix_web::http::header::ACCEPT;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -25,9 +26,6 @@ pub(super) struct Readiness {
     warnings: BTreeSet<String>,
 }
 
-/// How metrics are written.
-pub(super) const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// `GET /healthz`
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Health { status: "ok" })
@@ -37,8 +35,8 @@ pub async fn healthz() -> HttpResponse {
 ///
 /// # Errors
 /// The problem that is answered: why this instance cannot work.
-pub async fn readyz(api: Data<Api>) -> Result<HttpResponse, Problem> {
-    match flow::ready::readiness(&api.app).await {
+pub async fn readyz(app: Data<App>) -> Result<HttpResponse, Problem> {
+    match flow::ready::readiness(&app).await {
         Ok(warnings) => Ok(HttpResponse::Ok().json(Readiness {
             status: "ready",
             warnings,
@@ -48,6 +46,14 @@ pub async fn readyz(api: Data<Api>) -> Result<HttpResponse, Problem> {
 }
 
 /// `GET /metrics`
-pub async fn metrics(api: Data<Api>) -> HttpResponse {
-    HttpResponse::Ok().content_type(METRICS_TEXT).body(api.metrics.encode())
+pub async fn metrics(request: HttpRequest, app: Data<App>) -> HttpResponse {
+    let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    // Prometheus names it first; a browser or curl does not know it.
+    let is_open = accepted.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let text = if is_open {
+        metrics::OPEN_METRICS
+    } else {
+        metrics::CLASSIC
+    };
+    HttpResponse::Ok().content_type(text).body(app.metrics.encode(is_open))
 }

@@ -16,7 +16,6 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::guard::challenge;
-use crate::metrics::Outcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
@@ -92,8 +91,8 @@ pub async fn purchase(
         Ok(_) => "replayed",
         Err(problem) => problem.code().as_str(),
     };
-    api.metrics.purchases.get_or_create(&Outcome { outcome: code }).inc();
-    api.metrics.purchase_duration.observe(began.elapsed().as_secs_f64());
+    api.metrics.purchases.of([code]).inc();
+    api.metrics.purchase_duration.observe(began.elapsed());
     answer
 }
 
@@ -328,5 +327,44 @@ pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): Order
             Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))
         }
         CancelOutcome::NotFound => Err(Problem::not_found("such order")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::fault::Fault;
+    use crate::domain::sale::SaleState;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn whatever_comes_of_a_purchase_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        let refusals = [
+            PurchaseOutcome::KeyReused,
+            PurchaseOutcome::AdmissionRequired,
+            PurchaseOutcome::TokenRequired,
+            PurchaseOutcome::Banned,
+            PurchaseOutcome::RateLimited { wait_ms: 1 },
+            PurchaseOutcome::NotOpen(SaleState::Draft),
+            PurchaseOutcome::CoolingDown { wait_ms: 1 },
+            PurchaseOutcome::TooManyHolds,
+            PurchaseOutcome::LimitReached,
+            PurchaseOutcome::SoldOut,
+            PurchaseOutcome::SaleNotFound,
+            PurchaseOutcome::ItemNotFound,
+        ];
+        let layers = refusals.iter().filter_map(layer);
+        let gateway = [Layer::Address, Layer::Instance, Layer::Shared, Layer::Challenge];
+        for layer in layers.chain(gateway) {
+            assert!(metrics.guard_refusals.knows([layer.as_str()]), "{layer:?}");
+        }
+        let problems = refusals.map(|outcome| answer(outcome).unwrap_err());
+        let faults = [Fault::Unavailable, Fault::Incomplete, Fault::Overloaded, Fault::Bug];
+        let faults = faults.map(|fault| Problem::from(fault(String::new())));
+        for problem in problems.iter().chain(&faults) {
+            let code = problem.code().as_str();
+            assert!(metrics.purchases.knows([code]), "{code}");
+        }
     }
 }

@@ -1,14 +1,37 @@
-//! `X-Request-Id` on every answer: the client's own if it sends a sensible one, else a new one.
+//! `X-Request-Id` on every answer: the client's own if it sends a sensible one, else a new one. Every line that is logged
+//! about the request bears it, at `FLASHSALE_LOG=flashsale=debug` down to the scripts that it ran; and here, where every
+//! request passes, they are counted.
 
+use crate::flow::App;
+use crate::metrics::Metrics;
+use crate::telemetry;
 use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
+use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
+use actix_web::web::Data;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 static HEADER: HeaderName = HeaderName::from_static("x-request-id");
+/// Where whoever asks says of which trace the request is a part.
+static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
+tokio::task_local! {
+    /// The id of the request that is being answered.
+    static CURRENT: HeaderValue;
+}
+
+/// The id of the request that is being answered, for a line in the log; empty outside of one.
+pub(super) fn current() -> String {
+    let id = CURRENT.try_with(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    id.unwrap_or_default()
+}
 
 /// Adds the header.
 ///
@@ -18,13 +41,34 @@ pub async fn request_id(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let began = Instant::now();
+    let (metrics, client) = (metrics_of(&request), client_of(request.path()));
     let given = request.headers().get(&HEADER).filter(|id| is_sensible(id)).cloned();
     let id = given.or_else(|| HeaderValue::from_str(&Uuid::now_v7().to_string()).ok());
-    let answer = next.call(request).await;
     let Some(id) = id else {
-        return answer;
+        return next.call(request).await;
     };
-    match answer {
+    // Nothing is made of these fields unless somebody wants the span.
+    let span = tracing::debug_span!(
+        "request",
+        request_id = %String::from_utf8_lossy(id.as_bytes()),
+        method = %request.method(),
+        path = request.path(),
+        status = tracing::field::Empty,
+        // How collectors know a request that was served, and one that failed.
+        otel.kind = "server",
+        otel.status_code = tracing::field::Empty
+    );
+    if !span.is_disabled()
+        && let Some(parent) = request.headers().get(&TRACE_PARENT).and_then(|it| it.to_str().ok())
+    {
+        telemetry::follow(&span, parent);
+    }
+    let mut within = std::pin::pin!(CURRENT.scope(id, next.call(request).instrument(span.clone())));
+    let answer = within.as_mut().await;
+    // Taken back, because a copy would take memory.
+    let id = within.take_value().unwrap_or_else(|| HeaderValue::from_static("lost"));
+    let answer: Result<_, (StatusCode, Error)> = match answer {
         Ok(mut response) => {
             response.headers_mut().insert(HEADER.clone(), id);
             Ok(response)
@@ -32,11 +76,71 @@ pub async fn request_id(
         Err(error) => {
             let mut response = error.error_response();
             response.headers_mut().insert(HEADER.clone(), id);
-            Err(InternalError::from_response(error, response).into())
+            Err((response.status(), InternalError::from_response(error, response).into()))
         }
+    };
+    let status = answer
+        .as_ref()
+        .map_or_else(|(status, _)| *status, ServiceResponse::status);
+    span.record("status", status.as_u16());
+    if status.is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    if let Some(metrics) = metrics {
+        metrics.requests.of([client, class_of(status)]).inc();
+        metrics.request_duration.of([client]).observe(began.elapsed());
+    }
+    answer.map_err(|(_, error)| error)
+}
+
+/// Where the requests of this server are counted.
+fn metrics_of(request: &ServiceRequest) -> Option<Arc<Metrics>> {
+    Some(Arc::clone(&request.app_data::<Data<App>>()?.metrics))
+}
+
+/// Who asks for such a path.
+fn client_of(path: &str) -> &'static str {
+    match path.strip_prefix("/v1/") {
+        Some(rest) if rest.starts_with("admin/") => "operator",
+        Some(rest) if rest.starts_with("webhooks/") => "provider",
+        Some(_) => "shopper",
+        None if ["/metrics", "/healthz", "/readyz"].contains(&path) => "machine",
+        None => "page",
+    }
+}
+
+/// The class of a status, as it is counted.
+fn class_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        ..300 => "2xx",
+        300..400 => "3xx",
+        400..500 => "4xx",
+        _ => "5xx",
     }
 }
 
 fn is_sensible(id: &HeaderValue) -> bool {
     (1..=128).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_is_known_by_the_path() {
+        for (path, client) in [
+            ("/v1/sales/x/orders", "shopper"),
+            ("/v1/admin/sales", "operator"),
+            ("/v1/webhooks/payments", "provider"),
+            ("/metrics", "machine"),
+            ("/", "page"),
+        ] {
+            assert_eq!(client_of(path), client, "{path}");
+            for status in [200, 204, 302, 404, 499, 503] {
+                let class = class_of(StatusCode::from_u16(status).unwrap());
+                assert!(Metrics::default().requests.knows([client, class]));
+            }
+        }
+    }
 }

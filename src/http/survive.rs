@@ -1,6 +1,7 @@
 //! A handler that panics takes its own request with it and nothing else: the next one on the connection is served.
 
 use super::problem::Problem;
+use super::request_id::current;
 use crate::domain::fault::Fault;
 use actix_web::Error;
 use actix_web::body::MessageBody;
@@ -20,7 +21,7 @@ pub async fn survive(
     // What requests share is whole at every moment: values that are replaced, and locks that nobody panics under.
     let answer = AssertUnwindSafe(async move { next.call(request).await }).catch_unwind();
     answer.await.unwrap_or_else(|_panic| {
-        tracing::error!("a handler panicked");
+        tracing::error!(request_id = current(), "a handler panicked");
         Err(Problem::from(Fault::Bug("a handler panicked".to_owned())).into())
     })
 }

@@ -7,12 +7,12 @@ use super::problem::{Code, Problem};
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
-use crate::metrics::Outcome;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// The only event that is known.
 const SUCCEEDED: &str = "payment.succeeded";
@@ -104,15 +104,12 @@ pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> 
     webhook::verify(secret, id, timestamp, signature, body, now)
         .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
     let payment = parse_json::<Event>(body)?.check(id)?;
+    let began = Instant::now();
     let outcome = api
         .for_others(|app| async move { flow::pay::pay(&app, &payment).await })
         .await?;
-    api.metrics
-        .payments
-        .get_or_create(&Outcome {
-            outcome: outcome.as_str(),
-        })
-        .inc();
+    api.metrics.payments.of([outcome.as_str()]).inc();
+    api.metrics.payment_duration.observe(began.elapsed());
     Ok(HttpResponse::Ok().json(Answer { outcome }))
 }
 
@@ -151,5 +148,25 @@ impl Event {
             amount_minor,
             currency,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn whatever_comes_of_a_payment_is_counted_under_its_name() {
+        let metrics = Metrics::default();
+        for outcome in [
+            PaymentOutcome::Applied,
+            PaymentOutcome::Duplicate,
+            PaymentOutcome::RefundDue,
+            PaymentOutcome::Unmatched,
+            PaymentOutcome::Pending,
+        ] {
+            assert!(metrics.payments.knows([outcome.as_str()]), "{outcome:?}");
+        }
     }
 }

@@ -16,7 +16,7 @@ impl Stock {
         let mut call = BAN.prepare_invoke();
         call.key(shard.shard()).key(shard.buyer(&ban.user));
         call.arg(ban.until_seconds()).arg(ban.revision).arg(life.unwrap_or(0));
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&BAN, &call).await?)?.0.as_str() {
             "NOTED" | "STALE" => Ok(()),
             "LOADING" => Err(Fault::Incomplete(format!(
                 "shard {} of sale {} is being written anew",

@@ -39,7 +39,7 @@ impl Stock {
         let mut call = SOLVE_CHALLENGE.prepare_invoke();
         call.key(key(challenge));
         call.arg(&challenge.digest(answer)).arg(request.as_str());
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&SOLVE_CHALLENGE, &call).await?)?.0.as_str() {
             "SOLVED" => Ok(Solving::Solved),
             "WRONG" => Ok(Solving::Wrong),
             "UNKNOWN" => Ok(Solving::Unknown),

@@ -78,20 +78,25 @@ impl Stock {
         Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
-    /// Bytes of memory that each server with stock uses; on a cluster, each primary.
+    /// Bytes of memory that each server with stock uses, and may use, where 0 is as many as it likes; on a cluster, each
+    /// primary.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer, or does not tell.
-    pub async fn memory(&self) -> Result<Vec<i64>, Fault> {
+    pub async fn memory(&self) -> Result<Vec<(i64, i64)>, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("memory");
         let servers: Vec<String> = self.link.ask_all(&command).await?;
-        let used = |info: &String| {
-            let bytes = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-            let bytes = bytes.and_then(|bytes| bytes.trim().parse().ok());
-            bytes.ok_or_else(|| Fault::Unavailable("Redis does not tell its memory".to_owned()))
+        let bytes = |info: &String, name: &str| -> Option<i64> {
+            let bytes = info.lines().find_map(|line| line.strip_prefix(name));
+            bytes.and_then(|bytes| bytes.trim().parse().ok())
         };
-        servers.iter().map(used).collect()
+        let both = |info: &String| {
+            let used = bytes(info, "used_memory:");
+            let used = used.ok_or_else(|| Fault::Unavailable("Redis does not tell its memory".to_owned()))?;
+            Ok((used, bytes(info, "maxmemory:").unwrap_or_default()))
+        };
+        servers.iter().map(both).collect()
     }
 
     /// What forbids this Redis to hold stock, if anything: it must never evict a key.

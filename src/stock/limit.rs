@@ -3,7 +3,7 @@
 //! when.
 
 use super::Stock;
-use super::script::{COMPACT_WINDOW, FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
+use super::script::{COMPACT_WINDOW, FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use redis::{ScriptInvocation, Value};
@@ -100,19 +100,22 @@ impl Stock {
     /// # Errors
     /// A fault says that it is not known whether it was counted; `Bug` when the limit is none.
     pub async fn pass(&self, limit: &Limit, asking: &Asking<'_>) -> Result<Verdict, Fault> {
-        let mut call;
+        let (script, mut call);
         match limit {
             Limit::FixedWindow { limit, window } => {
+                script = &FIXED_WINDOW;
                 call = FIXED_WINDOW.prepare_invoke();
                 call.key(asking.key("counter"));
                 call.arg(limit).arg(millis(*window)).arg(1);
             }
             Limit::SlidingWindow { limit, window } => {
+                script = &SLIDING_WINDOW;
                 call = SLIDING_WINDOW.prepare_invoke();
                 call.key(asking.key("window"));
                 call.arg(limit).arg(millis(*window)).arg(&asking.request);
             }
             Limit::CompactWindow { limit, window } => {
+                script = &COMPACT_WINDOW;
                 call = COMPACT_WINDOW.prepare_invoke();
                 call.key(asking.key("row"));
                 call.arg(limit).arg(millis(*window)).arg(&asking.request);
@@ -125,7 +128,7 @@ impl Stock {
                 });
             }
         }
-        let (status, mut fields) = self.ask_limiter(call, asking.now).await?;
+        let (status, mut fields) = self.ask_limiter(script, call, asking.now).await?;
         match status.as_str() {
             "PASSED" => Ok(Verdict::Passed {
                 count: number(&mut fields)?,
@@ -152,7 +155,7 @@ impl Stock {
         let mut call = TOKEN_BUCKET.prepare_invoke();
         call.key(asking.key("bucket"));
         call.arg(rate).arg(burst).arg(wanted).arg(at_least);
-        let (status, mut fields) = self.ask_limiter(call, asking.now).await?;
+        let (status, mut fields) = self.ask_limiter(&TOKEN_BUCKET, call, asking.now).await?;
         match status.as_str() {
             "PASSED" => Ok(Taken::Some {
                 taken: number(&mut fields)?,
@@ -167,13 +170,14 @@ impl Stock {
 
     async fn ask_limiter(
         &self,
+        script: &Named,
         mut call: ScriptInvocation<'_>,
         now: Option<Millis>,
     ) -> Result<(String, IntoIter<Value>), Fault> {
         if let Some(now) = now {
             call.arg(now);
         }
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.run(script, &call).await?)?;
         Ok((status, fields.into_iter()))
     }
 }

@@ -96,7 +96,7 @@ impl Stock {
         if let Some(now) = now {
             call.arg(now);
         }
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.run(&PERMIT, &call).await?)?;
         match status.as_str() {
             "PERMITTED" => {
                 let mut fields = fields.into_iter();
@@ -133,7 +133,7 @@ impl Stock {
     async fn stop_for(&self, shard: ShardKey, halt: Duration) -> Result<(), Fault> {
         let mut call = STOP.prepare_invoke();
         call.key(shard.shard()).key(shard.halt()).arg(millis(halt));
-        match self.run(&call).await {
+        match self.run(&STOP, &call).await {
             // What the scripts cannot read, they do not sell from.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {

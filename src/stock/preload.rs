@@ -24,7 +24,7 @@ impl Stock {
             call.key(key.item(&item.sku));
             call.arg(part(item.stock, sale.shards, shard)).arg(item.per_user_limit);
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&PRELOAD, &call).await?)?.0.as_str() {
             "LOADED" | "ALREADY" => Ok(()),
             other => Err(unknown("preload", other)),
         }

@@ -101,7 +101,16 @@ impl Stock {
                 call.arg(asking.holds_max).arg(asking.cooldown_ms);
             }
         }
-        decode(self.command(&call).await?)
+        let answer = decode(self.run_admitted(&PURCHASE, &call).await?)?;
+        let (sale, number) = (shard.sale, shard.shard);
+        match &answer {
+            ShardAnswer::Reserved(record) => {
+                let (epoch, seq) = (record.event.map(|it| it.epoch), record.event.map(|it| it.seq));
+                tracing::debug!(%sale, shard = number, %order, epoch, seq, "reserved");
+            }
+            answer => tracing::debug!(%sale, shard = number, %order, ?answer, "not reserved"),
+        }
+        Ok(answer)
     }
 }
 

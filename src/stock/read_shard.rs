@@ -59,7 +59,7 @@ impl Stock {
             call.key(key.item(&item.sku));
         }
         call.arg(events_max.min(EVENTS_MAX));
-        let Value::Array(fields) = self.run(&call).await? else {
+        let Value::Array(fields) = self.run(&READ_SHARD, &call).await? else {
             return Err(Fault::Bug("read_shard answered no array".to_owned()));
         };
         let mut fields = fields.into_iter();

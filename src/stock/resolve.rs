@@ -38,7 +38,7 @@ impl Stock {
         let mut call = RESOLVE.prepare_invoke();
         call.key(shard.item(sku)).key(shard.buyer(user));
         call.arg(order.0.as_bytes()).arg(state.code()).arg(at);
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.run(&RESOLVE, &call).await?)?;
         match status.as_str() {
             "RESOLVED" => Ok(Resolved::Now),
             "ALREADY" => Ok(Resolved::Already),

@@ -17,7 +17,7 @@ impl Stock {
         let mut call = RESTOCK.prepare_invoke();
         call.key(shard.item(sku)).key(shard.shard()).key(shard.applied());
         call.arg(id.to_string()).arg(units).arg(epoch);
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&RESTOCK, &call).await?)?.0.as_str() {
             "ADDED" | "ALREADY" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the shard was rebuilt meanwhile".to_owned())),
             other => Err(unknown("restock", other)),

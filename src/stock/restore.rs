@@ -56,7 +56,7 @@ impl Stock {
         for (lender, epoch) in fences {
             call.arg(*lender).arg(*epoch);
         }
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.run(&BEGIN_RESTORE, &call).await?)?;
         match status.as_str() {
             "BEGUN" => Ok(Begun {
                 lost_events: number(&mut fields.into_iter())? == 1,
@@ -129,7 +129,7 @@ impl Stock {
         for buyer in buyers {
             call.key(buyer);
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&FORGET_BUYERS, &call).await?)?.0.as_str() {
             "FORGOTTEN" => Ok(()),
             "CHANGED" => Err(changed(shard)),
             other => Err(unknown("forget_buyers", other)),
@@ -152,7 +152,7 @@ impl Stock {
         for (user, buyer) in buyers {
             call.key(shard.buyer(user)).arg(buyer.encode(left));
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&RESTORE_BUYERS, &call).await?)?.0.as_str() {
             "WRITTEN" => Ok(()),
             "CHANGED" => Err(changed(shard)),
             other => Err(unknown("restore_buyers", other)),
@@ -185,7 +185,7 @@ impl Stock {
         for id in applied {
             call.arg(id.to_string());
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&END_RESTORE, &call).await?)?.0.as_str() {
             "RESTORED" => Ok(()),
             "CHANGED" => Err(changed(key)),
             other => Err(unknown("end_restore", other)),
@@ -229,7 +229,7 @@ impl Stock {
         for (lender, epoch) in lenders {
             call.arg(*lender).arg(*epoch);
         }
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&FENCE, &call).await?)?.0.as_str() {
             "FENCED" => Ok(()),
             other => Err(unknown("fence", other)),
         }

@@ -77,7 +77,7 @@ impl Stock {
         if let Some(now) = waiting.now {
             call.arg(now);
         }
-        let (status, fields) = outcome(self.run(&call).await?)?;
+        let (status, fields) = outcome(self.run(&WAITING_ROOM, &call).await?)?;
         let mut fields = fields.into_iter();
         match status.as_str() {
             "ADMITTED" => Ok(RoomAnswer::Admitted {
@@ -111,7 +111,7 @@ impl Stock {
     pub async fn leave_room(&self, shard: ShardKey, member: &Member) -> Result<bool, Fault> {
         let mut call = LEAVE_ROOM.prepare_invoke();
         call.key(shard.admitted()).key(shard.door()).arg(&member.id);
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&LEAVE_ROOM, &call).await?)?.0.as_str() {
             "LEFT" => Ok(true),
             "NOT_THERE" => Ok(false),
             other => Err(unknown("leave_room", other)),

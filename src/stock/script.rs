@@ -6,15 +6,39 @@ use super::keys::ShardKey;
 use super::{Stock, bounded};
 use crate::bugs;
 use crate::domain::fault::Fault;
-use redis::{Script, ScriptInvocation, Value};
+use redis::{Cmd, Script, ScriptInvocation, Value};
+use std::ops::Deref;
 use std::sync::LazyLock;
+use std::time::Instant;
+use tracing::Instrument as _;
+
+/// A script, and the name of its file, under which its calls are timed.
+pub struct Named {
+    name: &'static str,
+    script: LazyLock<Script>,
+}
+
+impl Deref for Named {
+    type Target = Script;
+
+    fn deref(&self) -> &Script {
+        &self.script
+    }
+}
 
 macro_rules! scripts {
     ($($name:ident $file:literal)*) => {$(
         #[doc = concat!("`lua/", $file, ".lua`")]
-        pub static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(&bugs::script($file, include_str!(concat!("../../lua/", $file, ".lua")))));
-    )*};
+        pub static $name: Named = Named {
+            name: $file,
+            script: LazyLock::new(|| {
+                Script::new(&bugs::script($file, include_str!(concat!("../../lua/", $file, ".lua"))))
+            }),
+        };
+    )*
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$($file),*];
+    };
 }
 
 scripts! {
@@ -77,14 +101,36 @@ impl Stock {
     }
 
     /// Runs a script and returns what it returned.
-    pub(super) async fn run(&self, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
+    pub(super) async fn run(&self, script: &Named, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
         let mut link = self.link.clone();
-        bounded(call.invoke_async(&mut link)).await
+        self.timed(script, bounded(call.invoke_async(&mut link))).await
+    }
+
+    /// Runs a script that only an admitted server has; see [`admitted`].
+    pub(super) async fn run_admitted(&self, script: &Named, call: &Cmd) -> Result<Value, Fault> {
+        let mut link = self.link.clone();
+        self.timed(script, bounded(call.query_async(&mut link))).await
+    }
+
+    /// Waits for a script's answer, and notes how long that took.
+    async fn timed(&self, script: &Named, answer: impl Future<Output = Result<Value, Fault>>) -> Result<Value, Fault> {
+        let began = Instant::now();
+        let answer = answer
+            .instrument(tracing::debug_span!(
+                "script",
+                script = script.name,
+                otel.kind = "client"
+            ))
+            .await;
+        if answer.is_ok() {
+            self.metrics.scripts.of([script.name]).observe(began.elapsed());
+        }
+        self.noted(answer)
     }
 }
 
 /// A call of a script that only an admitted server has; its arguments are added by the caller.
-pub(super) fn admitted(script: &Script, keys: &[String]) -> redis::Cmd {
+pub(super) fn admitted(script: &Script, keys: &[String]) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(script.get_hash()).arg(keys.len()).arg(keys);
     call
@@ -128,5 +174,23 @@ pub(super) fn number(fields: &mut impl Iterator<Item = Value>) -> Result<i64, Fa
         other => Err(Fault::Bug(format!(
             "a script answered {other:?} where a number belongs"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::StockMetrics;
+
+    #[test]
+    fn the_calls_of_every_script_are_timed_under_its_name() {
+        let metrics = StockMetrics::default();
+        // The barrier goes in a pipeline with others' questions, and has no time of its own.
+        let timed = NAMES.iter().filter(|name| **name != "barrier");
+        let untold: Vec<_> = timed.filter(|name| !metrics.scripts.knows([name])).collect();
+        assert!(untold.is_empty(), "{untold:?}");
+        for fault in [Fault::Unavailable, Fault::Incomplete, Fault::Overloaded, Fault::Bug] {
+            assert!(metrics.faults.knows([fault(String::new()).kind()]));
+        }
     }
 }

@@ -17,7 +17,7 @@ impl Stock {
         call.arg(sale.state_version).arg(sale.lifecycle.code());
         call.arg(sale.starts_at.timestamp_millis())
             .arg(sale.ends_at.timestamp_millis());
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&SET_STATE, &call).await?)?.0.as_str() {
             "SET" | "STALE" => Ok(()),
             "LOADING" => Err(Fault::Incomplete(format!("shard {shard} is being written anew"))),
             other => Err(unknown("set_state", other)),

@@ -117,7 +117,7 @@ impl Stock {
         let keys = [from.item(sku), from.shard(), from.transfers(), from.applied()];
         let mut call = admitted(&TRANSFER_OUT, &keys);
         call.arg(id.to_string()).arg(sku.as_str()).arg(to).arg(wanted).arg(now);
-        let (status, fields) = outcome(self.command(&call).await?)?;
+        let (status, fields) = outcome(self.run_admitted(&TRANSFER_OUT, &call).await?)?;
         let mut fields = fields.into_iter();
         match status.as_str() {
             "OUT" => Ok(Sent::Out {
@@ -163,7 +163,7 @@ impl Stock {
             .arg(transfer.epoch)
             .arg(transfer.to_epoch)
             .arg(transfer.server.as_deref().unwrap_or_default());
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&TRANSFER_IN, &call).await?)?.0.as_str() {
             // What is fenced off is the lender's own, which has forgotten the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
@@ -182,7 +182,7 @@ impl Stock {
     pub async fn transfer_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut call = TRANSFER_DONE.prepare_invoke();
         call.key(from.transfers()).key(from.applied()).arg(id.to_string());
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&TRANSFER_DONE, &call).await?)?.0.as_str() {
             "DONE" => Ok(()),
             other => Err(unknown("transfer_done", other)),
         }
@@ -203,7 +203,7 @@ impl Stock {
         let mut call = WITHDRAW_DONE.prepare_invoke();
         call.key(from.item(&sku)).key(from.transfers()).key(from.applied());
         call.arg(id.to_string()).arg(sku.as_str());
-        match outcome(self.run(&call).await?)?.0.as_str() {
+        match outcome(self.run(&WITHDRAW_DONE, &call).await?)?.0.as_str() {
             "DONE" => Ok(()),
             other => Err(unknown("withdraw_done", other)),
         }

@@ -10,6 +10,7 @@ mod http;
 mod limits;
 mod model;
 mod mutants;
+mod observe;
 mod promises;
 mod queries;
 mod scripts;

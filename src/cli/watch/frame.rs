@@ -24,6 +24,8 @@ pub struct Frame {
     pub now: DateTime<Utc>,
     /// Purchases a second, once two answers are there.
     pub per_second: Option<f64>,
+    /// The last minute.
+    pub history: String,
 }
 
 impl Frame {
@@ -54,6 +56,9 @@ impl Frame {
         }
         let orders: Vec<String> = self.orders();
         let _ = writeln!(text, "\norders  {}", orders.join("  "));
+        if !self.history.is_empty() {
+            let _ = writeln!(text, "\n{}", self.history.trim_end());
+        }
         for (kind, count) in stats.alerts.iter().filter(|(_, count)| **count > 0) {
             let _ = writeln!(text, "ALERT   {count} {}", kind.replace('_', " "));
         }
@@ -174,19 +179,28 @@ fn shards(shards: &[Shard], sku: &str) -> String {
     }
     let mut text = format!("{head}\n");
     for line in units.chunks(SHARDS_A_LINE) {
-        let blocks: String = line.iter().map(|count| block(*count, *most)).collect();
+        let blocks: String = line
+            .iter()
+            .map(|count| block(units_of(*count), units_of(*most)))
+            .collect();
         let _ = writeln!(text, "  {blocks}");
     }
     text
 }
 
-/// A shard without a unit is a dot, so that it cannot be taken for one that has few.
-fn block(count: i64, most: i64) -> char {
-    if count <= 0 || most <= 0 {
+/// Units, for a block that is eight steps high.
+fn units_of(count: i64) -> f64 {
+    f64::from(i32::try_from(count).unwrap_or(i32::MAX))
+}
+
+/// A block as high as its share of the `most`. Nothing is a dot, so that it cannot be taken for little.
+#[must_use]
+pub fn block(value: f64, most: f64) -> char {
+    if value <= 0.0 || most <= 0.0 {
         return '·';
     }
-    let step = (i128::from(count) * 8 - 1) / i128::from(most);
-    let step = usize::try_from(step).unwrap_or(0).min(BLOCKS.len() - 1);
+    let share = value / most;
+    let step = (1..8).filter(|step| share > f64::from(*step) / 8.0).count();
     BLOCKS.get(step).copied().unwrap_or('█')
 }
 
@@ -210,6 +224,7 @@ mod tests {
             stats: read(&stats).unwrap(),
             now,
             per_second: Some(12.34),
+            history: String::new(),
         }
     }
 
@@ -258,6 +273,7 @@ ALERT   2 dead letters
             stats: Stats::default(),
             now,
             per_second: None,
+            history: String::new(),
         };
         assert!(empty.screen().contains("purchases a second -"));
         assert_eq!(empty.line(), " undrained 0");
@@ -278,7 +294,13 @@ ALERT   2 dead letters
             "{text}"
         );
         assert_eq!(
-            (block(1, 8), block(8, 8), block(4, 8), block(-1, 8), block(0, 0)),
+            (
+                block(1.0, 8.0),
+                block(8.0, 8.0),
+                block(4.0, 8.0),
+                block(-1.0, 8.0),
+                block(0.0, 0.0)
+            ),
             ('▁', '█', '▄', '·', '·')
         );
     }

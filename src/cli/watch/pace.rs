@@ -1,6 +1,5 @@
-//! Purchases a second: the difference between answers a few seconds apart, so that it does not jump at each one.
+//! How fast a count rises: the difference between answers a few seconds apart, so that it does not jump at each one.
 
-use crate::cli::answer::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -13,10 +12,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Takes in the answer of `at`.
-    pub fn note(&mut self, at: Instant, stats: &Stats) {
-        // Orders of every state: one that expires or is paid changes its state and is still one purchase.
-        self.counts.push_back((at, stats.orders.values().sum()));
+    /// Takes in what was counted `at`.
+    pub fn note(&mut self, at: Instant, count: u64) {
+        self.counts.push_back((at, count));
         while self
             .counts
             .get(1)
@@ -26,13 +24,13 @@ impl Pace {
         }
     }
 
-    /// Purchases a second over the span; nothing until there are two answers.
+    /// How many more a second over the span; nothing until there are two answers.
     #[must_use]
     pub fn per_second(&self) -> Option<f64> {
         let (first_at, first) = self.counts.front()?;
         let (last_at, last) = self.counts.back()?;
         let seconds = last_at.duration_since(*first_at).as_secs_f64();
-        // A server that was rebuilt may count fewer than before: no purchases, not negative ones.
+        // A server that was rebuilt may count fewer than before: none more, not negative ones.
         let more = last.saturating_sub(*first);
         (seconds > 0.0).then(|| f64::from(u32::try_from(more).unwrap_or(u32::MAX)) / seconds)
     }
@@ -42,24 +40,16 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn stats(reserved: u64, paid: u64) -> Stats {
-        let orders = [("reserved".to_owned(), reserved), ("paid".to_owned(), paid)].into();
-        Stats {
-            orders,
-            ..Stats::default()
-        }
-    }
-
     #[test]
     fn it_is_the_difference_over_the_last_seconds() {
         let (begun, mut pace) = (Instant::now(), Pace::default());
-        pace.note(begun, &stats(10, 0));
+        pace.note(begun, 10);
         assert_eq!(pace.per_second(), None);
-        pace.note(begun + Duration::from_secs(2), &stats(5, 15));
+        pace.note(begun + Duration::from_secs(2), 20);
         assert_eq!(pace.per_second(), Some(5.0));
-        pace.note(begun + Duration::from_secs(6), &stats(5, 15));
+        pace.note(begun + Duration::from_secs(6), 20);
         assert_eq!(pace.per_second(), Some(0.0), "the first count is too old");
-        pace.note(begun + Duration::from_secs(7), &stats(0, 0));
+        pace.note(begun + Duration::from_secs(7), 0);
         assert_eq!(pace.per_second(), Some(0.0));
     }
 }

@@ -2,9 +2,10 @@
 
 use super::operation::{ORDER_ID, Operation};
 use super::schemas::Schemas;
-use crate::http::health::{Health, METRICS_TEXT, Readiness};
+use crate::http::health::{Health, Readiness};
 use crate::http::problem::Code;
 use crate::http::webhooks::{Answer, Event};
+use crate::metrics;
 use serde_json::json;
 
 /// Every route of theirs.
@@ -55,7 +56,7 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
         Operation::of_machines(["get", "/metrics"], "getMetrics", "What has been counted, for Prometheus").answers_with(
             200,
             "The metrics of this instance.",
-            METRICS_TEXT,
+            metrics::CLASSIC,
             text(),
             None,
         ),

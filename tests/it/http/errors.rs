@@ -44,6 +44,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
     });
     let (app, listener) = (Arc::clone(&world.app), TcpListener::bind("127.0.0.1:0").unwrap());
     let url = format!("http://{}", listener.local_addr().unwrap());
+    let machines = Arc::clone(&world.app);
     let server = HttpServer::new(move || {
         let api = Api {
             app: Arc::clone(&app),
@@ -56,6 +57,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         });
         HttpApp::new()
             .app_data(Data::new(api))
+            .app_data(Data::from(Arc::clone(&machines)))
             .route("/handler", in_handler)
             .route("/flow", in_flow)
             .configure(routes(false))

@@ -18,6 +18,7 @@ mod pages;
 mod payments;
 mod purchase;
 mod sales;
+mod terminal;
 mod tls;
 mod tokens;
 mod waiting_room;

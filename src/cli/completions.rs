@@ -1,0 +1,27 @@
+//! `flashsale completions`: what a shell needs to complete our commands.
+
+use super::{Failure, output};
+use clap_complete::Shell;
+
+/// Arguments of `completions`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flashsale completions bash > ~/.local/share/bash-completion/completions/flashsale
+  flashsale completions zsh > ~/.zfunc/_flashsale     # with fpath+=(~/.zfunc) before compinit in ~/.zshrc
+  flashsale completions fish > ~/.config/fish/completions/flashsale.fish")]
+pub struct Args {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the script.
+///
+/// # Errors
+/// `Fault` when standard output cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::command(), "flashsale", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}

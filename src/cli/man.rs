@@ -1,0 +1,50 @@
+//! `flashsale man`: the manual pages, made from the same text as `--help`.
+
+use super::{Failure, output};
+use anyhow::Context as _;
+use clap_mangen::Man;
+use std::path::PathBuf;
+
+/// Arguments of `man`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flashsale man | man -l -
+  flashsale man sale restock | man -l -
+  flashsale man --out ~/.local/share/man/man1     # one page a command; then: man flashsale-sale")]
+pub struct Args {
+    /// The command whose page is printed: that of flashsale itself without one.
+    #[arg(value_name = "COMMAND")]
+    path: Vec<String>,
+    /// Write all pages into this folder, which is made if it is not there.
+    #[arg(long, value_name = "DIR", conflicts_with = "path")]
+    out: Option<PathBuf>,
+}
+
+/// Prints one page, or writes them all.
+///
+/// # Errors
+/// `Usage` when there is no such command, `Fault` when the pages cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut command = super::command();
+    if let Some(dir) = &args.out {
+        let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
+        written.with_context(|| format!("the pages cannot be written into {}", dir.display()))?;
+        return Ok(());
+    }
+    // So that each knows its full name, and what it has from those above it.
+    command.build();
+    for name in &args.path {
+        let found = command.find_subcommand(name).filter(|it| !it.is_hide_set()).cloned();
+        command = found.ok_or_else(|| {
+            let path = args.path.join(" ");
+            Failure::Usage(format!(
+                "there is no command {}: see flashsale --help",
+                output::one_line(&path)
+            ))
+        })?;
+    }
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page).context("the page cannot be made")?;
+    output::print(&String::from_utf8_lossy(&page))
+}

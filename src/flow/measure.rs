@@ -1,0 +1,101 @@
+//! Measure: what is only known when somebody looks. It is looked at now and then, so that whoever reads the metrics waits
+//! for nobody. A crash leaves nothing.
+
+use super::{App, stats};
+use crate::domain::fault::Fault;
+use crate::metrics::Metrics;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer.
+const PING_MAX: Duration = Duration::from_millis(1500);
+
+/// Measures what is this process's own: whether its servers answer, its connections, the shards that it lets sell.
+pub async fn measure_process(app: &App) {
+    let metrics = &app.metrics;
+    tokio::join!(
+        ping(metrics, "redis", async { app.stock.now().await.map(drop) }),
+        ping(metrics, "postgres", app.ledger.ping()),
+    );
+    for pool in app.ledger.pools() {
+        metrics.connections.of([pool.name, "idle"]).set(whole(pool.idle));
+        metrics.connections.of([pool.name, "busy"]).set(whole(pool.busy));
+        metrics.connections_max.of([pool.name]).set(pool.max.into());
+    }
+    let shards = app.permits.count_shards();
+    metrics.shards.of(["selling"]).set(whole(shards.selling));
+    metrics.shards.of(["braked"]).set(whole(shards.braked));
+    metrics.shards.of(["stopped"]).set(whole(shards.stopped));
+    metrics.shards.of(["superseded"]).set(whole(shards.superseded));
+    metrics.epoch_max.set(shards.epoch_max);
+}
+
+async fn ping(metrics: &Metrics, server: &str, answer: impl Future<Output = Result<(), Fault>>) {
+    let began = Instant::now();
+    let answered = matches!(tokio::time::timeout(PING_MAX, answer).await, Ok(Ok(())));
+    metrics.up.of([server]).set(answered.into());
+    metrics.ping_duration.of([server]).set(began.elapsed().as_secs_f64());
+}
+
+/// Measures what is the same for all processes, so that those with jobs tell it.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
+    // None hangs on the server of another.
+    let (alerts, waiting, memory, backlog) = tokio::join!(
+        count_alerts(app),
+        measure_ledger(app),
+        Box::pin(measure_stock(app)),
+        Box::pin(measure_backlog(app))
+    );
+    if let Err(fault) = memory.and(backlog) {
+        tracing::debug!(%fault, "the stock is not measured");
+    }
+    alerts.and(waiting)
+}
+
+async fn measure_stock(app: &App) -> Result<(), Fault> {
+    let servers = stats::stock_memory(app).await?;
+    app.metrics.redis_memory.set(servers.iter().map(|(used, _)| used).sum());
+    app.metrics.redis_servers.set(whole(servers.len()));
+    let shares = servers.iter().filter(|(_, max)| *max > 0);
+    // Bytes of any memory are exact in a double.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let shares = shares.map(|(used, max)| *used as f64 / *max as f64);
+    app.metrics.redis_memory_ratio.set(shares.fold(0.0, f64::max));
+    Ok(())
+}
+
+async fn measure_backlog(app: &App) -> Result<(), Fault> {
+    let backlog = stats::backlog(app).await?;
+    app.metrics.backlog_events.set(backlog.events);
+    app.metrics.backlog_age.set(backlog.oldest.as_secs_f64());
+    Ok(())
+}
+
+async fn measure_ledger(app: &App) -> Result<usize, Fault> {
+    let waiting = app.ledger.waiting().await?;
+    app.metrics.outbox_messages.set(waiting.messages);
+    app.metrics.outbox_age.set(waiting.oldest_seconds);
+    app.metrics.expiry_lag.set(waiting.overdue_seconds);
+    Ok(0)
+}
+
+async fn count_alerts(app: &App) -> Result<usize, Fault> {
+    let alerts = stats::alerts(app).await?;
+    let kinds = [
+        ("dead_letters", alerts.dead_letters),
+        ("failed_releases", alerts.failed_releases),
+        ("refunds_due", alerts.refunds_due),
+        ("unmatched_payments", alerts.unmatched_payments),
+        ("lost_orders", alerts.lost_orders),
+    ];
+    for (kind, count) in kinds {
+        app.metrics.attention.of([kind]).set(count);
+    }
+    Ok(0)
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,85 @@
+//! What the system knows of this process, under the names that Prometheus's own libraries give it; looked up whenever it is
+//! told, and left out where the system does not tell.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Parts of a second in which Linux counts a process's time, on every machine that we run on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Process {
+    started: f64,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        // Close enough: everything is counted from here on.
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            started: started.map_or(0.0, |since| since.as_secs_f64()),
+        }
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: f64| {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
+        };
+        let help = "When this process began to count, since the epoch.";
+        gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
+        if let Some(open) = open_files() {
+            gauge(
+                "process_open_fds",
+                "Files and connections that this process has open.",
+                None,
+                open,
+            )?;
+        }
+        if let Some(max) = open_files_max() {
+            gauge("process_max_fds", "How many it may have open.", None, max)?;
+        }
+        if let Some(seconds) = processor_seconds() {
+            let counter = ConstCounter::new(seconds);
+            let help = "Processor time that this process has used.";
+            let kind = counter.metric_type();
+            counter.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), kind)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// What of this process is in memory, in bytes.
+pub fn resident_memory() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: i64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+fn open_files() -> Option<f64> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    u32::try_from(open).ok().map(f64::from)
+}
+
+fn open_files_max() -> Option<f64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in brackets, may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((user + system) / TICKS_A_SECOND)
+}

@@ -1,0 +1,251 @@
+//! The terminal: help with examples, JSON everywhere, completions, manual pages, the live view, progress.
+
+use crate::support::app::{Ran, TestApp, environment, program, program_path, sale};
+use crate::support::servers;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+/// Runs the program without any setting.
+fn run(args: &[&str]) -> Ran {
+    Ran::of(program(&BTreeMap::new(), args).output().unwrap())
+}
+
+/// The commands in the help of `path`, as far as it has any.
+fn commands_of(path: &[String]) -> Vec<Vec<String>> {
+    let args: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+    let help = run(&args).ended(0).stdout;
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else {
+        return Vec::new();
+    };
+    let names = listed
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap().to_owned());
+    names
+        .filter(|name| name != "help")
+        .map(|name| path.iter().cloned().chain([name]).collect())
+        .collect()
+}
+
+/// Every command that people see, also those within others.
+fn commands() -> Vec<Vec<String>> {
+    let (mut all, mut left) = (Vec::new(), vec![Vec::new()]);
+    while let Some(path) = left.pop() {
+        left.extend(commands_of(&path));
+        all.push(path);
+    }
+    assert!(all.len() > 30, "{all:?}");
+    all
+}
+
+#[test]
+fn every_command_has_help_with_an_example_that_names_it() {
+    for path in commands() {
+        let args: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = run(&args).ended(0).stdout;
+        let (_, examples) = help
+            .split_once("\nExample")
+            .unwrap_or_else(|| panic!("flashsale {} --help has no example:\n{help}", path.join(" ")));
+        let words = format!("flashsale {}", path.join(" "));
+        assert!(examples.contains(words.trim_end()), "{words}:\n{examples}");
+    }
+}
+
+#[test]
+fn every_command_that_tells_something_takes_json() {
+    let all = commands();
+    let has_own = |path: &Vec<String>| {
+        all.iter()
+            .any(|other| other.len() > path.len() && other.starts_with(path))
+    };
+    for path in all.iter().filter(|path| !has_own(path)) {
+        // What these print is for shells and for `man`.
+        if ["completions", "man"].contains(&path[0].as_str()) {
+            continue;
+        }
+        let args: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = run(&args).ended(0).stdout;
+        assert!(help.contains("--json"), "flashsale {} takes no --json", path.join(" "));
+    }
+}
+
+#[test]
+fn completions_are_scripts_that_their_shells_can_read() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]).ended(0).stdout;
+        for word in ["sale", "restock", "watch", "--json"] {
+            let word = word.trim_start_matches(if shell == "fish" { "--" } else { "" });
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+    // This one is there wherever the tests run.
+    let script = run(&["completions", "bash"]).ended(0).stdout;
+    let asked = "COMP_WORDS=(flashsale sale re); COMP_CWORD=2; _flashsale flashsale re sale; echo \"${COMPREPLY[@]}\"";
+    let bash = Command::new("bash")
+        .arg("-c")
+        .arg(format!("{script}\n{asked}"))
+        .output()
+        .unwrap();
+    let bash = Ran::of(bash).ended(0);
+    for verb in ["resume", "restock"] {
+        assert!(bash.stdout.contains(verb), "{bash:?}");
+    }
+    let refused = run(&["completions", "cmd.exe"]).ended(2);
+    assert!(refused.stderr.contains("bash"), "{refused:?}");
+}
+
+#[test]
+fn manual_pages_say_what_help_says_and_are_one_a_command() {
+    let page = run(&["man"]).ended(0).stdout;
+    assert!(
+        page.contains(".TH flashsale 1") && page.contains("Exit codes"),
+        "{page}"
+    );
+    let page = run(&["man", "sale", "restock"]).ended(0).stdout;
+    assert!(
+        page.contains(".TH flashsale\\-sale\\-restock 1") || page.contains(".TH flashsale-sale-restock 1"),
+        "{page}"
+    );
+    assert!(page.contains("phone"), "{page}");
+    let refused = run(&["man", "sale", "borrow"]).ended(2);
+    assert!(
+        refused.stderr.contains("there is no command sale borrow"),
+        "{refused:?}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("man1");
+    run(&["man", "--out", out.to_str().unwrap()]).ended(0);
+    for path in commands() {
+        let name = ["flashsale".to_owned()]
+            .into_iter()
+            .chain(path)
+            .collect::<Vec<_>>()
+            .join("-");
+        let page = out.join(format!("{name}.1"));
+        assert!(page.is_file(), "no {}", page.display());
+    }
+    assert!(!out.join("flashsale-healthcheck.1").exists());
+}
+
+#[tokio::test]
+async fn json_is_json_also_where_people_see_a_sentence() {
+    let app = TestApp::start_api_only().await;
+    assert_eq!(
+        app.run(&["migrate", "--json"]).ended(0).json(),
+        json!({"schema": "current"})
+    );
+    assert_eq!(app.run(&["migrate"]).ended(0).stdout, "The schema is current.\n");
+    let id = app.load_sale(&sale()).await;
+    let one_line = app.run(&["inspect", &id, "--json"]).ended(0);
+    assert_eq!(one_line.stdout.lines().count(), 1, "{one_line:?}");
+    assert_eq!(
+        one_line.json()["sale"],
+        app.run(&["inspect", &id]).ended(0).json()["sale"]
+    );
+    for args in [
+        &["sale", "list", "--json"][..],
+        &["sale", "show", &id, "--json"],
+        &["audit", &id, "--json"],
+        &["rebuild", &id, "--json"],
+        &["guards", "show", "--json"],
+        &["alerts", "list", "--json"],
+        &["ban", "list", "--json"],
+        &["token", "--user", "ada", "--json"],
+    ] {
+        let ran = app.run(args).ended(0);
+        assert!(ran.json().is_object() || ran.json().is_array(), "{args:?}: {ran:?}");
+        // What goes on is told on the other stream, if at all.
+        assert_eq!(ran.stderr, "", "{args:?}");
+    }
+}
+
+/// Runs the program on a terminal of its own until it ends, and returns what was written there.
+fn on_a_terminal(app: &TestApp, args: &[&str]) -> String {
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
+    environment.insert("TERM".to_owned(), "xterm".to_owned());
+    let words: Vec<String> = std::iter::once(program_path())
+        .chain(args.iter().map(|arg| (*arg).to_owned()))
+        .map(|word| format!("'{word}'"))
+        .collect();
+    // Debian's util-linux has it on every machine.
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"])
+        .env_clear()
+        .envs(&environment)
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().flush().unwrap();
+    let mut seen = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut seen).unwrap();
+    assert!(child.wait().unwrap().success(), "{seen}");
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    for shopper in ["ada", "bob", "cleo"] {
+        app.buy(shopper, &id, "k", 2).await.ok(201);
+    }
+    let seen = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| on_a_terminal(&app, &["sale", "watch", &id]));
+        let rest = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                // Long enough for two samples.
+                crate::support::poll::wait_out(2).await;
+                app.buy("dora", &id, "k", 3).await.ok(201);
+                crate::support::poll::wait_out(1).await;
+                app.operate(&id, "close").await.ok(200)
+            })
+        });
+        assert_eq!(rest.body["state"], "closed");
+        watching.join().unwrap()
+    });
+    assert!(
+        seen.contains("\u{1b}[H") && seen.contains("OPEN") && seen.contains("CLOSED"),
+        "{seen}"
+    );
+    for word in [
+        "purchases a second  ",
+        "undrained events  ",
+        "free units  ",
+        "now 1, most 4",
+    ] {
+        assert!(seen.contains(word), "no {word:?} in {seen}");
+    }
+    assert!(seen.chars().any(|it| "▁▂▃▄▅▆▇█".contains(it)), "{seen}");
+    let lines = app.run(&["sale", "watch", &id]).ended(0).stdout;
+    assert!(
+        lines.lines().count() == 1 && lines.contains("closed undrained 0"),
+        "{lines}"
+    );
+    let told: Value = app.run(&["sale", "watch", &id, "--json"]).ended(0).json();
+    assert_eq!(told["state"], "closed");
+}
+
+#[test]
+fn traces_that_can_go_nowhere_are_refused_in_a_line() {
+    let mut environment = environment(&servers::redis(), "postgres://127.0.0.1:1/none");
+    for (variable, wrong) in [
+        ("FLASHSALE_OTLP_URL", "127.0.0.1:4318"),
+        ("FLASHSALE_OTLP_RATIO", "2"),
+        ("FLASHSALE_OTLP_RATIO", "all"),
+    ] {
+        environment.insert("FLASHSALE_OTLP_URL".to_owned(), "http://127.0.0.1:4318".to_owned());
+        environment.insert(variable.to_owned(), wrong.to_owned());
+        let refused = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(2);
+        assert!(
+            refused.stderr.contains(variable) && refused.stderr.lines().count() == 1,
+            "{refused:?}"
+        );
+        environment.remove("FLASHSALE_OTLP_RATIO");
+    }
+}

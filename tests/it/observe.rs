@@ -1,0 +1,695 @@
+//! What operators see from outside: metrics, the rules and the dashboard over them, traces, and the compose profile that
+//! brings all of it. `./dev rules` checks the rules themselves.
+
+use crate::support::app::{Answer, Instance, TestApp, Who, sale_with};
+use crate::support::poll;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+/// The labels that there are. A shopper, an order, an item, a sale or an address is not among them.
+const LABELS: [&str; 14] = [
+    "outcome", "client", "status", "script", "fault", "result", "state", "task", "kind", "layer", "server", "pool",
+    "version", "profile",
+];
+/// No metric has more series than this, without the buckets of each.
+const SERIES_MAX: usize = 40;
+/// What a name ends in is what it is measured in; these are counts.
+const COUNTS: [&str; 12] = [
+    "flashsale_purchases_in_flight",
+    "flashsale_gateway_rate",
+    "flashsale_backlog_events",
+    "flashsale_shards",
+    "flashsale_shard_epoch_max",
+    "flashsale_outbox_messages",
+    "flashsale_needs_attention",
+    "flashsale_server_up",
+    "flashsale_postgres_connections",
+    "flashsale_postgres_connections_max",
+    "flashsale_redis_servers",
+    "flashsale_build_info",
+];
+
+fn file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&file(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every rule, by the name of its alert.
+fn rules() -> BTreeMap<String, Value> {
+    let all = yaml("observe/alerts.yml");
+    let groups = all["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
+    let named: Vec<(String, Value)> = rules
+        .map(|rule| (rule["alert"].as_str().unwrap().to_owned(), rule))
+        .collect();
+    let count = named.len();
+    let by_name: BTreeMap<String, Value> = named.into_iter().collect();
+    assert_eq!(by_name.len(), count, "two alerts have one name");
+    by_name
+}
+
+/// Every text under one of these keys.
+fn texts(value: &Value, keys: &[&str], found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_str() {
+                    Some(text) if keys.contains(&key.as_str()) => found.push(text.to_owned()),
+                    _ => texts(value, keys, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| texts(item, keys, found)),
+        _ => {}
+    }
+}
+
+/// What the dashboard and the rules ask of Prometheus.
+fn expressions() -> Vec<String> {
+    let mut found = Vec::new();
+    texts(&yaml("observe/alerts.yml"), &["expr"], &mut found);
+    assert!(found.len() >= 25, "{found:?}");
+    let dashboard: Value = serde_json::from_str(&file("observe/grafana/flashsale.json")).unwrap();
+    texts(&dashboard, &["expr", "query"], &mut found);
+    assert!(found.len() >= 80, "{}", found.len());
+    found
+}
+
+/// The names in an expression that are of ours.
+fn names(expression: &str) -> BTreeSet<&str> {
+    let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+    words
+        .filter(|word| word.starts_with("flashsale_") || word.starts_with("process_"))
+        .collect()
+}
+
+/// One metric as it is served.
+#[derive(Debug, Default)]
+struct Served {
+    kind: String,
+    help: String,
+    /// Name and labels of each of its samples.
+    series: BTreeMap<String, f64>,
+}
+
+/// Reads the older text by its own rules.
+fn read(text: &str) -> BTreeMap<String, Served> {
+    let mut all: BTreeMap<String, Served> = BTreeMap::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            current = name.to_owned();
+            let before = all.insert(
+                current.clone(),
+                Served {
+                    help: help.to_owned(),
+                    ..Served::default()
+                },
+            );
+            assert!(before.is_none(), "{name} is described twice");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(name, current, "a type without help");
+            all.get_mut(name).unwrap().kind = kind.to_owned();
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+            let served = all.get_mut(&current).unwrap();
+            let sample = series.split('{').next().unwrap();
+            let suffixes: &[&str] = match served.kind.as_str() {
+                "histogram" => &["_bucket", "_count", "_sum"],
+                "counter" | "gauge" => &[""],
+                other => panic!("{current} is a {other}"),
+            };
+            assert!(
+                suffixes.iter().any(|suffix| sample == format!("{current}{suffix}")),
+                "{line} under {current}"
+            );
+            let value = value.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert!(
+                served.series.insert(series.to_owned(), value).is_none(),
+                "{series} is told twice"
+            );
+        }
+    }
+    all
+}
+
+/// The labels of a series.
+fn labels(series: &str) -> Vec<(&str, &str)> {
+    let inside = series
+        .split_once('{')
+        .map_or("", |(_, rest)| rest.trim_end_matches('}'));
+    let pairs = inside.split(',').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap()).collect()
+}
+
+async fn served(client: &Instance) -> BTreeMap<String, Served> {
+    read(&client.get(Who::Nobody, "/metrics").await.ok(200).text)
+}
+
+fn value(all: &BTreeMap<String, Served>, series: &str) -> f64 {
+    let found = all.values().find_map(|it| it.series.get(series));
+    *found.unwrap_or_else(|| panic!("no {series}"))
+}
+
+#[tokio::test]
+async fn every_metric_that_a_rule_or_the_dashboard_names_is_served_and_the_other_way_round() {
+    let app = TestApp::start().await;
+    let served = served(&app).await;
+    let samples: BTreeSet<&str> = served
+        .values()
+        .flat_map(|it| it.series.keys())
+        .map(|series| series.split('{').next().unwrap())
+        .collect();
+    let mut asked = BTreeSet::new();
+    for expression in &expressions() {
+        for name in names(expression) {
+            assert!(samples.contains(name), "{expression} names {name}, which nobody serves");
+            asked.insert(name.to_owned());
+        }
+        // And with no label value that never comes.
+        for part in expression.split(['{', ',']).filter(|part| part.contains("=\"")) {
+            let (label, value) = part.split_once("=\"").unwrap();
+            let value = value.split('"').next().unwrap();
+            let is_ours = LABELS.contains(&label) && !value.contains('$');
+            let pair = format!("{label}=\"{value}\"");
+            let all = || served.values().flat_map(|it| it.series.keys());
+            assert!(
+                !is_ours || all().any(|series| series.contains(&pair)),
+                "{expression}: {pair}"
+            );
+        }
+    }
+    for (name, metric) in &served {
+        let is_asked = metric
+            .series
+            .keys()
+            .any(|series| asked.contains(series.split('{').next().unwrap()));
+        assert!(
+            is_asked,
+            "{name} is served, and neither a rule nor the dashboard shows it"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_metric_has_help_a_name_in_base_units_and_few_labels() {
+    let app = TestApp::start().await;
+    let served = served(&app).await;
+    assert!(served.len() > 45, "{}", served.len());
+    for (name, metric) in &served {
+        let is_snake = name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_');
+        assert!(
+            is_snake && (name.starts_with("flashsale_") || name.starts_with("process_")),
+            "{name}"
+        );
+        assert!(
+            metric.help.len() > 15 && metric.help.ends_with('.'),
+            "{name}: {:?}",
+            metric.help
+        );
+        let is_in_base_units = match metric.kind.as_str() {
+            "counter" => name.ends_with("_total"),
+            "histogram" => name.ends_with("_seconds"),
+            _ => {
+                let units = ["_seconds", "_bytes", "_ratio", "_fds"];
+                !name.ends_with("_total")
+                    && (units.iter().any(|it| name.ends_with(it)) || COUNTS.contains(&name.as_str()))
+            }
+        };
+        assert!(is_in_base_units, "{name} is a {}", metric.kind);
+        let mut sets = BTreeSet::new();
+        for series in metric.series.keys() {
+            let labels: Vec<_> = labels(series).into_iter().filter(|(name, _)| *name != "le").collect();
+            for (label, _) in &labels {
+                // `job` and `instance` are Prometheus's own.
+                assert!(LABELS.contains(label), "{series}");
+            }
+            sets.insert(labels.iter().map(|(_, value)| *value).collect::<Vec<_>>());
+        }
+        assert!(sets.len() <= SERIES_MAX, "{name} has {} series", sets.len());
+    }
+    let bounds: Vec<String> = served["flashsale_purchase_duration_seconds"]
+        .series
+        .keys()
+        .filter_map(|series| Some(labels(series).into_iter().find(|(name, _)| *name == "le")?.1.to_owned()))
+        .collect();
+    for bound in ["\"0.001\"", "\"10.0\"", "\"+Inf\""] {
+        assert!(bounds.iter().any(|it| it == bound), "{bounds:?}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_happens_it_is_counted_and_no_series_is_added() {
+    let app = TestApp::start().await;
+    let keys = |all: &BTreeMap<String, Served>| -> BTreeSet<String> {
+        all.values().flat_map(|it| it.series.keys().cloned()).collect()
+    };
+    let before = keys(&served(&app).await);
+    // Two units a shard: home shards run short, and borrow until nothing is left anywhere.
+    let id = app
+        .load_sale(&sale_with(&json!({"shards": 4, "stock": 8, "per_user_limit": 2})))
+        .await;
+    let mut sold = Vec::new();
+    for shopper in 0..12 {
+        let answer = app.buy_sku(&format!("shopper-{shopper}"), &id, "k", "phone", 1).await;
+        if answer.status == 201 {
+            sold.push(answer);
+        } else {
+            answer.no(409, "sold_out");
+        }
+    }
+    assert_eq!(sold.len(), 8);
+    app.wait_for_order("shopper-0", &sold[0].id(), "reserved").await;
+    assert_eq!(app.pay("pay_1", &sold[0].body).await, "applied");
+    app.cancel("shopper-1", &sold[1].id()).await.ok(200);
+    app.get(Who::Bearer("wrong"), "/v1/admin/sales")
+        .await
+        .no(401, "unauthenticated");
+    let after = poll::answer("everything is counted", || async {
+        let all = served(&app).await;
+        let is_counted = value(&all, "flashsale_orders_drained_total") >= 8.0
+            && value(&all, "flashsale_releases_total{result=\"applied\"}") >= 2.0
+            && value(&all, "flashsale_shards{state=\"selling\"}") >= 4.0
+            && value(&all, "flashsale_job_runs_total{task=\"alerts\",result=\"done\"}") >= 1.0;
+        is_counted.then_some(all)
+    })
+    .await;
+    assert_eq!(keys(&after), before, "what is told grows with what happens");
+    let is = |series: &str, expected: f64| {
+        let value = value(&after, series);
+        assert!(
+            (value - expected).abs() < f64::EPSILON,
+            "{series} is {value}, not {expected}"
+        );
+    };
+    is("flashsale_purchases_total{outcome=\"reserved\"}", 8.0);
+    is("flashsale_purchases_total{outcome=\"sold_out\"}", 4.0);
+    is("flashsale_purchase_duration_seconds_count", 12.0);
+    is("flashsale_payments_total{outcome=\"applied\"}", 1.0);
+    is("flashsale_payment_duration_seconds_count", 1.0);
+    is("flashsale_http_requests_total{client=\"provider\",status=\"2xx\"}", 1.0);
+    is("flashsale_http_requests_total{client=\"operator\",status=\"4xx\"}", 1.0);
+    is("flashsale_server_up{server=\"redis\"}", 1.0);
+    is("flashsale_server_up{server=\"postgres\"}", 1.0);
+    is("flashsale_needs_attention{kind=\"refunds_due\"}", 0.0);
+    is("flashsale_shards{state=\"stopped\"}", 0.0);
+    let more = |series: &str, least: f64| {
+        let value = value(&after, series);
+        assert!(value >= least, "{series} is {value}");
+    };
+    more("flashsale_script_duration_seconds_count{script=\"purchase\"}", 12.0);
+    more("flashsale_shortages_total{outcome=\"sold_out\"}", 4.0);
+    more("flashsale_drain_batch_duration_seconds_count", 1.0);
+    more("flashsale_drain_delay_seconds_count", 1.0);
+    more("flashsale_permit_renewals_total{result=\"renewed\"}", 4.0);
+    more("flashsale_shard_epoch_max", 1.0);
+    more("flashsale_job_items_total{task=\"release\"}", 0.0);
+    more("flashsale_job_runs_total{task=\"alerts\",result=\"done\"}", 1.0);
+    more("flashsale_redis_memory_bytes", 1.0);
+    more("process_open_fds", 5.0);
+    more("process_cpu_seconds_total", 0.01);
+    // Every shard had two units, and somebody's had none left while others had.
+    let borrowed = value(&after, "flashsale_transferred_units_total");
+    let brought = value(&after, "flashsale_shortages_total{outcome=\"brought\"}");
+    assert!(
+        (brought > 0.0) <= (borrowed > 0.0),
+        "{brought} were brought, {borrowed} units"
+    );
+}
+
+#[tokio::test]
+async fn both_texts_tell_the_same_and_each_by_its_own_rules() {
+    let app = TestApp::start_api_only().await;
+    let ask = async |accept: &str| -> Answer {
+        let request = app
+            .request(Method::GET, Who::Nobody, "/metrics")
+            .header("accept", accept);
+        app.send(request).await.ok(200)
+    };
+    // As Prometheus asks.
+    let open = ask("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1").await;
+    assert!(
+        open.header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(open.text.ends_with("# EOF\n") && open.text.contains("# TYPE flashsale_purchases counter\n"));
+    let classic = ask("text/plain").await;
+    assert!(
+        classic
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
+    assert!(classic.text.contains("# TYPE flashsale_purchases_total counter\n"));
+    let series = |text: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    };
+    assert_eq!(series(&open.text), series(&classic.text));
+}
+
+#[tokio::test]
+async fn a_process_without_a_shop_serves_its_metrics_where_it_is_told_to() {
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_METRICS_LISTEN".to_owned(), "127.0.0.1:0".to_owned());
+    let worker = Instance::start(&environment, "worker");
+    let address = poll::answer("the worker says where", || async {
+        let log = worker.log();
+        let line = log.lines().find(|line| line.contains("serving metrics"))?;
+        let event: Value = serde_json::from_str(line).unwrap();
+        Some(event["address"].as_str().unwrap().to_owned())
+    })
+    .await;
+    let machine = crate::support::app::Client::at(&format!("http://{address}"));
+    let text = machine.get(Who::Nobody, "/metrics").await.ok(200).text;
+    let all = read(&text);
+    assert!(value(&all, "flashsale_drain_last_round_timestamp_seconds") > 1e9);
+    assert!(value(&all, "flashsale_job_last_success_timestamp_seconds{task=\"expire\"}") > 1e9);
+    machine.get(Who::Nobody, "/healthz").await.ok(200);
+    machine.get(Who::Nobody, "/readyz").await.ok(200);
+    for path in ["/v1/sales", "/v1/admin/sales", "/"] {
+        machine.get(Who::Operator, path).await.no(404, "not_found");
+    }
+    // One that runs no jobs says so by a zero.
+    let all = served(&app).await;
+    assert!(value(&all, "flashsale_drain_last_round_timestamp_seconds") == 0.0);
+    environment.insert("FLASHSALE_METRICS_LISTEN".to_owned(), "nowhere".to_owned());
+    let refused = crate::support::app::program(&environment, &["serve"]).output().unwrap();
+    let refused = crate::support::app::Ran::of(refused).ended(2);
+    assert!(refused.stderr.contains("FLASHSALE_METRICS_LISTEN"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_request_is_followed_by_its_id_to_the_script_and_by_its_order_to_the_ledger() {
+    let app = TestApp::with("all", &[("FLASHSALE_LOG", "info,flashsale=debug")]).await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    let request = app.buying("ada", &id, "k").header("x-request-id", "from-my-proxy-1");
+    let order = app
+        .send(request.json(&json!({"sku": "phone", "quantity": 1})))
+        .await
+        .ok(201);
+    assert_eq!(order.header("x-request-id"), Some("from-my-proxy-1"));
+    app.wait_for_order("ada", &order.id(), "reserved").await;
+    let told = poll::answer("the drain tells of the order", || async {
+        let log = app.log();
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let about: Vec<Value> = events.filter(|event| event["order"] == *order.id()).collect();
+        about
+            .iter()
+            .any(|event| event["message"] == "an order is in the ledger")
+            .then_some(about)
+    })
+    .await;
+    let of = |message: &str| told.iter().find(|event| event["message"] == message).unwrap();
+    let (reserved, drained) = (of("reserved"), of("an order is in the ledger"));
+    let spans = reserved["spans"].as_array().unwrap();
+    assert_eq!(spans[0]["name"], "request", "{reserved}");
+    assert_eq!(spans[0]["request_id"], "from-my-proxy-1", "{reserved}");
+    for place in ["epoch", "seq"] {
+        assert!(reserved[place].is_number(), "{reserved}");
+        assert_eq!(reserved[place], drained[place]);
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_logged_with_the_id_of_its_request() {
+    let redis = crate::support::servers::fresh_redis();
+    let database = crate::support::servers::database().await;
+    let mut environment = crate::support::app::environment(&redis.server.url(), &database);
+    environment.insert("FLASHSALE_LOG".to_owned(), "info".to_owned());
+    let instance = Instance::start(&environment, "api");
+    let id = instance.load_sale(&crate::support::app::sale()).await;
+    drop(redis);
+    let request = instance
+        .buying("ada", &id, "k")
+        .header("x-request-id", "while-it-was-away");
+    instance
+        .send(request.json(&json!({"sku": "phone", "quantity": 1})))
+        .await
+        .no(503, "unavailable");
+    let log = instance.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("requests are answered 503"))
+        .unwrap();
+    assert!(line.contains("\"request_id\":\"while-it-was-away\""), "{line}");
+}
+
+#[test]
+fn every_alert_is_described_and_says_what_to_do() {
+    let described = file("docs/alerts.md");
+    let headings: BTreeSet<&str> = described.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let rules = rules();
+    let alerts: BTreeSet<&str> = rules.keys().map(String::as_str).collect();
+    assert_eq!(headings, alerts);
+    for (name, rule) in &rules {
+        let part = described.split(&format!("### {name}\n")).nth(1).unwrap();
+        let part = part.split("\n#").next().unwrap();
+        assert!(part.contains("**Look:**") && part.contains("**Do:**"), "{name}");
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
+        assert!(part.contains(&format!("`{severity}`")), "{name} is {severity}");
+        if let Some(time) = rule["for"].as_str() {
+            assert!(part.contains(&format!("after {time}")), "{name}: {time}");
+        }
+        for annotation in ["summary", "action"] {
+            let text = rule["annotations"][annotation].as_str().unwrap();
+            assert!(text.len() > 20 && text.ends_with('.'), "{name}: {text}");
+        }
+        let url = rule["annotations"]["runbook_url"].as_str().unwrap();
+        assert!(
+            url.ends_with(&format!("docs/alerts.md#{}", name.to_lowercase())),
+            "{url}"
+        );
+        // Each has a test of its own that promtool runs.
+        let tests = file("observe/alerts_test.yml");
+        assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
+        for metric in names(rule["expr"].as_str().unwrap()) {
+            assert!(!metric.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_names_in_the_documents_are_names_of_metrics() {
+    let dashboard_and_rules: BTreeSet<String> = expressions()
+        .iter()
+        .flat_map(|it| names(it).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let bases: BTreeSet<&str> = dashboard_and_rules
+        .iter()
+        .map(|name| name.trim_end_matches("_bucket").trim_end_matches("_count"))
+        .collect();
+    for path in ["docs/alerts.md", "docs/guards.md"] {
+        for name in names(&file(path)) {
+            assert!(name.ends_with('_') || bases.contains(name), "{path}: {name}");
+        }
+    }
+}
+
+#[test]
+fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compose = yaml("docker-compose.yml");
+    let services = compose["services"].as_object().unwrap();
+    let volumes = compose["volumes"].as_object().unwrap();
+    let mut mounted: BTreeMap<(String, String), PathBuf> = BTreeMap::new();
+    for (name, service) in services {
+        for volume in service["volumes"].as_array().into_iter().flatten() {
+            let parts: Vec<&str> = volume.as_str().unwrap().split(':').collect();
+            match parts[0].strip_prefix("./") {
+                Some(path) => {
+                    assert!(root.join(path).is_file(), "{name} mounts {path}");
+                    assert_eq!(parts[2], "ro", "{name} may write {path}");
+                    mounted.insert((name.clone(), parts[1].to_owned()), root.join(path));
+                }
+                None => assert!(volumes.contains_key(parts[0]), "{name}: {volume}"),
+            }
+        }
+        for port in service["ports"].as_array().into_iter().flatten() {
+            assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name}: {port}");
+        }
+    }
+    let observing: BTreeSet<&str> = services
+        .iter()
+        .filter(|(_, it)| it["profiles"] == json!(["observe"]))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(observing, BTreeSet::from(["grafana", "prometheus"]));
+    let at = |service: &str, path: &str| mounted.get(&(service.to_owned(), path.to_owned())).unwrap().clone();
+    let read = |path: PathBuf| -> Value { serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap() };
+
+    let prometheus = read(at("prometheus", "/etc/prometheus/prometheus.yml"));
+    for rules in prometheus["rule_files"].as_array().unwrap() {
+        at("prometheus", &format!("/etc/prometheus/{}", rules.as_str().unwrap()));
+    }
+    let job = &prometheus["scrape_configs"][0];
+    // The rules and the dashboard go by this name.
+    assert_eq!(job["job_name"], "flashsale");
+    let target = job["static_configs"][0]["targets"][0].as_str().unwrap();
+    let (host, port) = target.split_once(':').unwrap();
+    assert!(
+        services["app"]["ports"][0]
+            .as_str()
+            .unwrap()
+            .ends_with(&format!(":{port}"))
+    );
+    assert_eq!(host, "app");
+    // And traces need no image of their own.
+    let settings = compose["x-app"]["environment"].as_object().unwrap();
+    for variable in ["FLASHSALE_OTLP_URL", "FLASHSALE_OTLP_RATIO"] {
+        assert!(settings.contains_key(variable), "{variable} does not reach the app");
+    }
+
+    let source = read(at("grafana", "/etc/grafana/provisioning/datasources/flashsale.yml"));
+    let source = &source["datasources"][0];
+    let url = source["url"].as_str().unwrap();
+    assert!(url.starts_with("http://prometheus:"), "{url}");
+    let provider = read(at("grafana", "/etc/grafana/provisioning/dashboards/flashsale.yml"));
+    let folder = provider["providers"][0]["options"]["path"].as_str().unwrap();
+    let dashboard: Value =
+        serde_json::from_str(&fs::read_to_string(at("grafana", &format!("{folder}/flashsale.json"))).unwrap()).unwrap();
+    let mut uids = Vec::new();
+    let panels = dashboard["panels"].as_array().unwrap();
+    for panel in panels {
+        texts(&panel["datasource"], &["uid"], &mut uids);
+    }
+    assert!(
+        uids.len() > 30 && uids.iter().all(|uid| *uid == source["uid"]),
+        "{uids:?}"
+    );
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have one id");
+    let home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+        .as_str()
+        .unwrap();
+    at("grafana", home);
+}
+
+/// A collector of traces: what it is sent, on a thread that ends with the test.
+fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sent, received) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            // A connection is used for one batch after the other.
+            loop {
+                let (mut head, mut length) = (String::new(), 0);
+                while !head.ends_with("\r\n\r\n") {
+                    if stream.read_line(&mut head).unwrap_or_default() == 0 {
+                        break;
+                    }
+                }
+                if head.is_empty() {
+                    break;
+                }
+                for line in head.lines() {
+                    if let Some((name, value)) = line.split_once(": ")
+                        && name.eq_ignore_ascii_case("content-length")
+                    {
+                        length = value.parse().unwrap();
+                    }
+                }
+                let mut body = vec![0; length];
+                stream.read_exact(&mut body).unwrap();
+                // First: whoever is answered may end, and is looked at then.
+                if sent.send((head, body)).is_err() {
+                    return;
+                }
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+    (url, received)
+}
+
+#[tokio::test]
+async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
+    let (url, received) = collector();
+    let app = TestApp::with(
+        "all",
+        &[
+            ("FLASHSALE_LOG", "info"),
+            ("FLASHSALE_OTLP_URL", &url),
+            // Only those whose client says so.
+            ("FLASHSALE_OTLP_RATIO", "0"),
+        ],
+    )
+    .await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    app.buy("ada", &id, "not-traced", 1).await.ok(201);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let request = app
+        .buying("ada", &id, "traced")
+        .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
+        .header("x-request-id", "traced-1");
+    app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
+        .await
+        .ok(201);
+    // At the end of the process, whatever waits is sent.
+    let mut instance = app.instance;
+    instance.terminate();
+    let mut all = Vec::new();
+    while let Ok((head, body)) = received.try_recv() {
+        assert!(head.starts_with("POST /v1/traces "), "{head}");
+        all.extend(body);
+    }
+    let has = |bytes: &[u8]| all.windows(bytes.len()).any(|window| window == bytes);
+    let id: Vec<u8> = (0..16)
+        .map(|at| u8::from_str_radix(&trace[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
+    assert!(has(&id), "the trace is not the client's");
+    for word in ["flashsale", "request", "traced-1", "script", "purchase", "reserved"] {
+        assert!(has(word.as_bytes()), "no {word}");
+    }
+    assert!(!has(b"not-traced"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_is_told_of_once_and_keeps_nobody_waiting() {
+    // Nobody listens here any more.
+    let url = format!(
+        "http://{}",
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    );
+    let environment = [
+        ("FLASHSALE_LOG", "info"),
+        ("FLASHSALE_OTLP_URL", url.as_str()),
+        ("FLASHSALE_OTLP_RATIO", "1"),
+        // So that there are several batches.
+        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+    ];
+    let app = TestApp::with("all", &environment).await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    let says = "the collector takes no traces";
+    poll::answer("the log says so", || async { app.log().contains(says).then_some(()) }).await;
+    for shopper in ["ada", "bob", "cleo"] {
+        app.buy(shopper, &id, "k", 1).await.ok(201);
+    }
+    let mut instance = app.instance;
+    instance.terminate();
+    poll::answer("the log is whole", || async {
+        instance.log().contains("\"stopped\"").then_some(())
+    })
+    .await;
+    let log = instance.log();
+    assert_eq!(log.matches(says).count(), 1, "{log}");
+}
