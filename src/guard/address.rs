@@ -33,7 +33,12 @@ fn block(address: Ipv6Addr) -> Ipv6Addr {
 ///
 /// `forwarded` are the values of `X-Forwarded-For` in the order in which they came; each may be a list.
 pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> Client {
-    let is_trusted = |address: IpAddr| proxies.iter().any(|net| net.contains(&address.to_canonical()));
+    Client::of(address(socket, forwarded, proxies))
+}
+
+/// The same address whole, as people want to read it.
+pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> IpAddr {
+    let is_trusted = |address: IpAddr| is_proxy(address, proxies);
     let mut nearest = socket;
     let hops = forwarded.rev().flat_map(|list| list.rsplit(',')).take(HOPS_MAX);
     for hop in hops {
@@ -46,7 +51,13 @@ pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a
         };
         nearest = address;
     }
-    Client::of(nearest)
+    nearest.to_canonical()
+}
+
+/// Whether this is one of the proxies.
+#[must_use]
+pub fn is_proxy(socket: IpAddr, proxies: &[IpNet]) -> bool {
+    proxies.iter().any(|net| net.contains(&socket.to_canonical()))
 }
 
 /// An address as proxies write it: alone, in brackets, or with a port.
