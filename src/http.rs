@@ -8,11 +8,14 @@ pub mod development;
 pub mod extract;
 pub mod gateway;
 pub mod health;
+pub mod live;
+pub mod operator;
 pub mod orders;
 pub mod pages;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
+pub mod session;
 pub mod survive;
 pub mod views;
 pub mod waiting_room;
@@ -26,6 +29,7 @@ use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
 use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
+use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
 use actix_web::Route;
 use actix_web::middleware::from_fn;
@@ -77,6 +81,10 @@ pub struct Shared {
     pub trusted_proxies: Vec<IpNet>,
     /// Seats for shoppers who are told how they stand in a waiting room.
     pub followers: Arc<waiting_room::Followers>,
+    /// How often who may still try to sign in at the console.
+    pub sign_ins: SignIns,
+    /// Sales that operators watch.
+    pub live: live::Live,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
     /// What development mode needs, where it is on.
@@ -217,9 +225,31 @@ macro_rules! resource {
     };
 }
 
-/// Every route; those of development mode only where that is on.
-pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
+/// Which routes one address serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    All,
+    /// Those of shoppers and of the payment provider.
+    Shop,
+    /// Those of operators.
+    Operators,
+}
+
+/// The routes of a part; those of development mode only where that is on.
+pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
+        config
+            .service(resource!("/assets/{name}", get pages::asset))
+            .service(resource!("/healthz", get health::healthz))
+            .service(resource!("/readyz", get health::readyz));
+        if part != Part::Shop {
+            operators(config);
+        }
+        if part == Part::Operators {
+            config.default_service(nowhere());
+            return;
+        }
         if is_development {
             config.service(
                 web::scope("/dev")
@@ -229,7 +259,7 @@ pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
                     .default_service(nowhere()),
             );
         }
-        configure(config);
+        shop(config);
     }
 }
 
@@ -237,19 +267,33 @@ fn nowhere() -> Route {
     web::to(|| async { Err::<&str, _>(Problem::not_found("such path")) })
 }
 
-fn configure(config: &mut ServiceConfig) {
+fn operators(config: &mut ServiceConfig) {
     config
-        .service(resource!("/", get pages::sales))
-        .service(resource!("/sales/{id}", get pages::sale))
-        .service(resource!("/assets/{name}", get pages::asset))
-        .service(resource!("/healthz", get health::healthz))
-        .service(resource!("/readyz", get health::readyz))
+        .service(resource!("/console", get pages::console))
+        .service(resource!("/console/{view}", get pages::console))
+        .service(resource!("/console/sales/{id}", get pages::console_sale))
+        .service(resource!("/console/sales/{id}/edit", get pages::console_sale))
         .service(resource!("/metrics", get health::metrics))
-        .service(resource!("/v1/webhooks/payments", post webhooks::payments))
+        // Before the scope: whoever asks for it has no session yet.
+        .service(
+            resource!(@ "/v1/admin/session", "GET, HEAD, POST, DELETE")
+                .route(web::get().to(session::show))
+                .route(web::head().to(session::show))
+                .route(web::post().to(session::sign_in))
+                .route(web::delete().to(session::sign_out)),
+        )
         .service(
             web::scope("/v1/admin")
+                .wrap(from_fn(operator::trail))
                 .service(resource!("/sales", get admin::list_sales, post admin::create_sale))
-                .service(resource!("/sales/{id}", get admin::show_sale))
+                .service(
+                    resource!(@ "/sales/{id}", "GET, HEAD, PUT")
+                        .route(web::get().to(admin::show_sale))
+                        .route(web::head().to(admin::show_sale))
+                        .route(web::put().to(admin::change_sale)),
+                )
+                // Not HEAD: an answer without an end has no length to tell of.
+                .service(resource!(@ "/sales/{id}/live", "GET").route(web::get().to(live::follow)))
                 .service(resource!("/sales/{id}/preload", post admin::preload))
                 .service(resource!("/sales/{id}/open", post admin::open))
                 .service(resource!("/sales/{id}/pause", post admin::pause))
@@ -261,6 +305,7 @@ fn configure(config: &mut ServiceConfig) {
                 .service(resource!("/sales/{id}/rebuild", post admin::rebuild))
                 .service(resource!("/orders/{id}", get admin::show_order))
                 .service(resource!("/payments", get admin::list_payments))
+                .service(resource!("/actions", get admin::list_actions))
                 .service(resource!("/alerts", get admin::list_alerts))
                 // Not HEAD: an answer without an end has no length to tell of.
                 .service(resource!(@ "/alerts/stream", "GET").route(web::get().to(alerts::stream)))
@@ -273,7 +318,14 @@ fn configure(config: &mut ServiceConfig) {
                         .route(web::patch().to(admin::change_guards)),
                 )
                 .default_service(nowhere()),
-        )
+        );
+}
+
+fn shop(config: &mut ServiceConfig) {
+    config
+        .service(resource!("/", get pages::sales))
+        .service(resource!("/sales/{id}", get pages::sale))
+        .service(resource!("/v1/webhooks/payments", post webhooks::payments))
         .service(
             web::scope("/v1")
                 .wrap(from_fn(gateway::gateway))

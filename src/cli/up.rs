@@ -7,13 +7,12 @@ use super::client::own_url;
 use crate::config::{self, Config, Settings};
 use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
-use crate::server::{self, Role};
+use crate::server::{self, Role, Served};
 use crate::telemetry;
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -83,7 +82,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "redis_pid": redis.pid(),
         "postgres_pid": postgres.pid(),
     });
-    let on_ready = move |address: SocketAddr| instance.announce(address, run);
+    let on_ready = move |served: Served| instance.announce(served, run);
 
     let stop = CancellationToken::new();
     let watch = Watch::default();
@@ -180,25 +179,27 @@ struct Instance {
 
 impl Instance {
     /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
-    fn announce(self, address: SocketAddr, mut run: serde_json::Value) {
-        let url = own_url(address, self.is_tls);
+    fn announce(self, served: Served, mut run: serde_json::Value) {
+        let url = own_url(served.shop, self.is_tls);
+        let admin_url = own_url(served.admin, self.is_tls);
         run["http"] = url.clone().into();
+        run["admin"] = admin_url.clone().into();
         if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
             tracing::error!("{error:#}");
         }
         // HTTP answers only after we return, and these requests go to it.
         thread::spawn(move || {
-            let sale = demo::ensure(&self.dir, &url, self.admin_key.expose()).unwrap_or_else(|error| {
+            let sale = demo::ensure(&self.dir, &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
                 tracing::warn!("there is no demo sale: {error:#}");
                 None
             });
             // Whoever does not read our output does not need these lines.
-            let _unread = std::io::stdout().write_all(self.guide(&url, sale.as_ref()).as_bytes());
+            let _unread = std::io::stdout().write_all(self.guide(&url, &admin_url, sale.as_ref()).as_bytes());
         });
     }
 
     /// Lines to paste into another shell.
-    fn guide(&self, url: &str, sale: Option<&DemoSale>) -> String {
+    fn guide(&self, url: &str, admin_url: &str, sale: Option<&DemoSale>) -> String {
         let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
         let program = quoted(&program.to_string_lossy());
         let file = secrets::path(&self.dir);
@@ -211,7 +212,16 @@ impl Instance {
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
             dir = self.dir.display(),
         );
-        let Some(DemoSale { id, sku }) = sale else { return text };
+        // Not the key itself: what is printed is often kept.
+        let key = if self.given.contains(&config::ADMIN_KEY) {
+            "sign in with the FLASHSALE_ADMIN_KEY that this instance was given".to_owned()
+        } else {
+            format!("sign in with FLASHSALE_ADMIN_KEY from {}", file.display())
+        };
+        let console = |path: &str| format!("Console  {admin_url}/console{path} ({key})\n");
+        let Some(DemoSale { id, sku }) = sale else {
+            return text + &console("");
+        };
         let page = format!("{url}/sales/{id}");
         let shop = match &self.development {
             Some(secret) => format!(
@@ -222,11 +232,11 @@ impl Instance {
         };
         text += &format!(
             "Shop     {shop}\n\
-             Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
+             {console}\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              {prepare}\n\
-             export FLASHSALE_URL={url}\n\
+             export FLASHSALE_URL={admin_url}\n\
              # buy\n\
              ORDER=$(curl -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
@@ -235,7 +245,8 @@ impl Instance {
              # pay\n\
              {program} pay $ORDER\n\
              # watch\n\
-             {program} sale watch {id}\n\n"
+             {program} sale watch {id}\n\n",
+            console = console(&format!("/sales/{id}")),
         );
         text
     }

@@ -19,9 +19,11 @@ pub const SESSION_SECONDS: i64 = 12 * 3600;
 /// Sessions that there may be at once; with more, the oldest end.
 pub const SESSIONS_MAX: i64 = 1000;
 
-/// Bytes that a session's secret has.
+/// Bytes that a session's secret has, and those that follow it in a cookie and show that it is one of ours.
 const SECRET_LENGTH: usize = 32;
-/// What the two digests of a secret are for.
+const CHECK_LENGTH: usize = 16;
+/// What the digests of a secret are for.
+const OF_COOKIE: &[u8] = b"flashsale console cookie";
 const OF_LEDGER: &[u8] = b"flashsale console session";
 const OF_REQUESTS: &[u8] = b"flashsale console request";
 
@@ -42,17 +44,21 @@ impl SessionSecret {
         Self(bytes)
     }
 
-    /// What a cookie says, if it can be one of ours.
+    /// What a cookie says, if it is one of ours: what somebody made up is known for that without asking the ledger.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str, admin_key: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-        bytes.try_into().ok().map(Self)
+        let (secret, check) = bytes.split_at_checked(SECRET_LENGTH)?;
+        let secret = Self(secret.try_into().ok()?);
+        let expected = secret.mac(admin_key, OF_COOKIE);
+        bool::from(check.ct_eq(&expected[..CHECK_LENGTH])).then_some(secret)
     }
 
     /// As the cookie says it.
     #[must_use]
-    pub fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.0)
+    pub fn encode(&self, admin_key: &str) -> String {
+        let check = self.mac(admin_key, OF_COOKIE);
+        URL_SAFE_NO_PAD.encode([&self.0[..], &check[..CHECK_LENGTH]].concat())
     }
 
     /// What the ledger knows a session by. It tells nothing of the secret, and with another operators' key it is another one.
@@ -203,9 +209,12 @@ mod tests {
     #[test]
     fn a_secret_survives_its_cookie_and_nothing_else_is_one() {
         let secret = SessionSecret::new([7; 32]);
-        assert_eq!(SessionSecret::parse(&secret.encode()), Some(secret));
-        for wrong in ["", "x", "AAAA", &secret.encode()[1..], &format!("{}A", secret.encode())] {
-            assert_eq!(SessionSecret::parse(wrong), None, "{wrong}");
+        let cookie = secret.encode(KEY);
+        assert_eq!(SessionSecret::parse(&cookie, KEY), Some(secret));
+        assert_eq!(SessionSecret::parse(&cookie, "0123456789abcdeg"), None, "another key");
+        let made_up = URL_SAFE_NO_PAD.encode([7; SECRET_LENGTH + CHECK_LENGTH]);
+        for wrong in ["", "x", "AAAA", &cookie[4..], &format!("{cookie}AAAA"), &made_up] {
+            assert_eq!(SessionSecret::parse(wrong, KEY), None, "{wrong}");
         }
         assert_eq!(format!("{secret:?}"), "[hidden]");
     }
@@ -219,7 +228,7 @@ mod tests {
         assert!(one.is_request_token(KEY, token.as_bytes()));
         assert!(!other.is_request_token(KEY, token.as_bytes()));
         assert!(!one.is_request_token("0123456789abcdeg", token.as_bytes()));
-        for wrong in [&token[1..], "", URL_SAFE_NO_PAD.encode(one.digest(KEY)).as_str(), &one.encode()] {
+        for wrong in [&token[1..], "", URL_SAFE_NO_PAD.encode(one.digest(KEY)).as_str(), &one.encode(KEY)] {
             assert!(!one.is_request_token(KEY, wrong.as_bytes()), "{wrong}");
         }
     }

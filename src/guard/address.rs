@@ -32,11 +32,6 @@ fn block(address: Ipv6Addr) -> Ipv6Addr {
 /// is not one. What stands to the left of it, the client may have written himself.
 ///
 /// `forwarded` are the values of `X-Forwarded-For` in the order in which they came; each may be a list.
-pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> Client {
-    Client::of(address(socket, forwarded, proxies))
-}
-
-/// The same address whole, as people want to read it.
 pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| is_proxy(address, proxies);
     let mut nearest = socket;
@@ -79,7 +74,7 @@ mod tests {
 
     fn of(socket: &str, forwarded: &[&str], proxies: &[&str]) -> Client {
         let proxies: Vec<IpNet> = proxies.iter().map(|net| net.parse().unwrap()).collect();
-        client(socket.parse().unwrap(), forwarded.iter().copied(), &proxies)
+        Client::of(address(socket.parse().unwrap(), forwarded.iter().copied(), &proxies))
     }
 
     fn is(address: &str) -> Client {

@@ -12,6 +12,7 @@ use crate::domain::payment::PaymentOutcome;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
+use crate::flow::sale_book::ChangeOutcome;
 use crate::flow::transition::TransitionOutcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
@@ -45,6 +46,34 @@ pub async fn create_sale(
     Ok(HttpResponse::Created()
         .insert_header((LOCATION, location))
         .json(view(&api, sale).await))
+}
+
+/// `PUT /v1/admin/sales/{id}`: makes a draft another one. Once it is preloaded, it stays as it is.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn change_sale(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Json(request): Json<SaleRequest>,
+) -> Result<HttpResponse, Problem> {
+    let new = request.check(api.sale_guards);
+    let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
+    let changed = api.for_others(move |app| async move {
+        Ok(match flow::durable::lacking(&app, new.durability).await? {
+            Some(lacking) => Err(lacking),
+            None => Ok(flow::sale_book::change(&app, id, &new).await?),
+        })
+    });
+    match changed.await?.map_err(Problem::invalid)? {
+        ChangeOutcome::Changed(sale) => Ok(HttpResponse::Ok().json(view(&api, sale).await)),
+        ChangeOutcome::NoDraft(sale) => {
+            let now = flow::sale_book::clock(&api.app).await;
+            Err(Problem::not_a_draft(sale.state_at(now)))
+        }
+        ChangeOutcome::NotFound => Err(Problem::not_found("such sale")),
+    }
 }
 
 /// `GET /v1/admin/sales`
@@ -462,4 +491,34 @@ pub async fn list_payments(
         .for_others(move |app| async move { flow::pay::list(&app, outcome, limit + 1).await })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
+}
+
+/// Which actions are asked for.
+#[derive(Deserialize)]
+pub struct ActionsQuery {
+    sale_id: Option<String>,
+    limit: Option<u32>,
+    before: Option<i64>,
+}
+
+/// `GET /v1/admin/actions`: what operators did, newest first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_actions(
+    api: Data<Api>,
+    _: Operator,
+    query: Result<Query<ActionsQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query
+        .map_err(|wrong| Problem::invalid(format!("the query: {wrong}")))?
+        .into_inner();
+    let sale = query.sale_id.map(|id| id.parse::<SaleId>()).transpose();
+    let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+    let limit = query.limit.map_or(100, |limit| limit.clamp(1, 100) as usize);
+    let before = query.before;
+    let actions = api
+        .for_others(move |app| async move { flow::console::actions(&app, sale, before, limit + 1).await })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(actions, limit)))
 }

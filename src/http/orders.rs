@@ -86,7 +86,9 @@ pub async fn purchase(
         Err(problem) => problem.code().as_str(),
     };
     api.metrics.purchases.get_or_create(&Outcome { outcome: code }).inc();
-    api.metrics.purchase_duration.observe(began.elapsed().as_secs_f64());
+    let took = began.elapsed();
+    api.metrics.purchase_duration.observe(took.as_secs_f64());
+    api.live.count(sale, code, took);
     answer
 }
 

@@ -57,7 +57,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             .app_data(Data::new(api))
             .route("/handler", in_handler)
             .route("/flow", in_flow)
-            .configure(routes(false))
+            .configure(routes(false, Part::All))
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     });
