@@ -299,7 +299,11 @@ async fn serve_http(
         .shutdown_timeout(END_SECONDS)
         .disable_signals();
         // Few operate, and one of them must not take a processor from those who buy.
-        let server = if part == Part::Operators { server.workers(1) } else { server };
+        let server = if part == Part::Operators {
+            server.workers(1)
+        } else {
+            server
+        };
         let listening = match &config.tls {
             Some(tls) => server.listen_rustls_0_23(listener, tls.server()),
             None => server.listen(listener),
@@ -322,7 +326,7 @@ async fn serve_http(
         admin: admin.unwrap_or(address),
     });
     tokio::select! {
-        outcome = &mut serving => _ = outcome??,
+        outcome = &mut serving => drop(outcome??),
         () = stop.cancelled() => {
             // Streams have no end of their own that could be waited for.
             ending.alert_feed.end();

@@ -189,7 +189,12 @@ pub fn detail(body: &[u8]) -> Map<String, Value> {
         .filter_map(|(name, value)| {
             let value = match value {
                 // What a text cannot hold in Postgres.
-                Value::String(text) => text.chars().filter(|it| *it != '\0').take(TEXT_MAX).collect::<String>().into(),
+                Value::String(text) => text
+                    .chars()
+                    .filter(|it| *it != '\0')
+                    .take(TEXT_MAX)
+                    .collect::<String>()
+                    .into(),
                 Value::Array(list) => format!("{} of them", list.len()).into(),
                 Value::Object(_) => return None,
                 plain => plain,
@@ -228,7 +233,12 @@ mod tests {
         assert!(one.is_request_token(KEY, token.as_bytes()));
         assert!(!other.is_request_token(KEY, token.as_bytes()));
         assert!(!one.is_request_token("0123456789abcdeg", token.as_bytes()));
-        for wrong in [&token[1..], "", URL_SAFE_NO_PAD.encode(one.digest(KEY)).as_str(), &one.encode(KEY)] {
+        for wrong in [
+            &token[1..],
+            "",
+            URL_SAFE_NO_PAD.encode(one.digest(KEY)).as_str(),
+            &one.encode(KEY),
+        ] {
             assert!(!one.is_request_token(KEY, wrong.as_bytes()), "{wrong}");
         }
     }

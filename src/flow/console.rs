@@ -56,12 +56,7 @@ pub async fn end(app: &App, id: i64, outcome: &str, sale: Option<SaleId>) -> Res
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
-pub async fn actions(
-    app: &App,
-    sale: Option<SaleId>,
-    before: Option<i64>,
-    max: usize,
-) -> Result<Vec<Action>, Fault> {
+pub async fn actions(app: &App, sale: Option<SaleId>, before: Option<i64>, max: usize) -> Result<Vec<Action>, Fault> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     app.ledger.actions(sale, before, max).await
 }

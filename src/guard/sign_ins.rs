@@ -50,7 +50,10 @@ mod tests {
             assert!(sign_ins.count(client("192.0.2.1")).is_ok());
         }
         let wait = sign_ins.count(client("192.0.2.1")).unwrap_err();
-        assert!(wait > Duration::from_secs(1) && wait <= Duration::from_secs(6), "{wait:?}");
+        assert!(
+            wait > Duration::from_secs(1) && wait <= Duration::from_secs(6),
+            "{wait:?}"
+        );
         assert!(sign_ins.count(client("192.0.2.2")).is_ok());
     }
 }

@@ -29,7 +29,11 @@ pub async fn gateway<B: MessageBody + 'static>(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    if let Err(refusal) = api.gate.admit(&api.app.stock, || client_of(&api, request.request())).await {
+    if let Err(refusal) = api
+        .gate
+        .admit(&api.app.stock, || client_of(&api, request.request()))
+        .await
+    {
         count(&api, sale_of(&request), refusal.layer);
         let response = problem(refusal).error_response();
         return Ok(request.into_response(response).map_into_right_body());

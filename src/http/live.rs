@@ -160,14 +160,8 @@ struct LiveShard {
 impl LiveShard {
     fn of(shard: ShardStats, is_whole: bool) -> Self {
         let units = |sku: &Sku| -> Units {
-            [
-                &shard.available,
-                &shard.held,
-                &shard.sold,
-                &shard.sent,
-                &shard.received,
-            ]
-            .map(|counts| counts.get(sku).copied().unwrap_or_default())
+            [&shard.available, &shard.held, &shard.sold, &shard.sent, &shard.received]
+                .map(|counts| counts.get(sku).copied().unwrap_or_default())
         };
         let sum = shard.available.keys().map(units).fold([0; 5], |mut sum: Units, units| {
             for (sum, units) in sum.iter_mut().zip(units) {
@@ -195,7 +189,11 @@ impl LiveSale {
             ends_at: times.1,
             server_time: stats.server_time,
             items: stats.items,
-            shards: stats.shards.into_iter().map(|shard| LiveShard::of(shard, is_whole)).collect(),
+            shards: stats
+                .shards
+                .into_iter()
+                .map(|shard| LiveShard::of(shard, is_whole))
+                .collect(),
             undrained_events: stats.undrained_events,
             orders: stats.orders,
             waiting_room: stats.waiting_room,
@@ -464,7 +462,12 @@ mod tests {
     use super::*;
 
     fn shard(shard: u16, units: &[(&str, Units)]) -> ShardStats {
-        let of = |at: usize| units.iter().map(|(sku, units)| (sku.parse().unwrap(), units[at])).collect();
+        let of = |at: usize| {
+            units
+                .iter()
+                .map(|(sku, units)| (sku.parse().unwrap(), units[at]))
+                .collect()
+        };
         ShardStats {
             shard,
             epoch: 1,
@@ -501,7 +504,11 @@ mod tests {
         live.feeds().insert(watched, Arc::clone(&feed));
         live.watched.store(1, Ordering::Relaxed);
         for (sale, millis) in [(watched, 10), (watched, 10), (other, 10), (watched, 5000)] {
-            live.count(sale, if millis == 10 { "reserved" } else { "sold_out" }, Duration::from_millis(millis));
+            live.count(
+                sale,
+                if millis == 10 { "reserved" } else { "sold_out" },
+                Duration::from_millis(millis),
+            );
         }
         live.count(watched, "unavailable", Duration::from_secs(3600));
         let mut sampler = Sampler {
@@ -509,7 +516,10 @@ mod tests {
             last: Instant::now(),
         };
         let point = sampler.point(None, &feed);
-        assert_eq!(point.answers, BTreeMap::from([("reserved", 2), ("sold_out", 1), ("unavailable", 1)]));
+        assert_eq!(
+            point.answers,
+            BTreeMap::from([("reserved", 2), ("sold_out", 1), ("unavailable", 1)])
+        );
         let p50 = point.p50.unwrap();
         assert!((10.0..10.2).contains(&p50), "{p50}");
         assert!(point.p99.unwrap() >= 60_000.0);

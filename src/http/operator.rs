@@ -72,14 +72,21 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
 /// The secret of the session that a request's cookie names, if it is one of ours.
 pub(super) fn secret_of(request: &HttpRequest, admin_key: &str) -> Option<SessionSecret> {
     let lists = request.headers().get_all(COOKIE);
-    let pairs = lists.filter_map(|list| list.to_str().ok()).flat_map(|list| list.split(';'));
+    let pairs = lists
+        .filter_map(|list| list.to_str().ok())
+        .flat_map(|list| list.split(';'));
     let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(SESSION_COOKIE)?.strip_prefix('='));
     values.find_map(|value| SessionSecret::parse(value, admin_key))
 }
 
 /// Whether it is a page of this instance that asks, as far as the browser says. What says nothing is no browser.
 pub(super) fn is_from_here(request: &HttpRequest) -> bool {
-    let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
     if let Some(site) = header("Sec-Fetch-Site") {
         return site == "same-origin";
     }
@@ -88,7 +95,9 @@ pub(super) fn is_from_here(request: &HttpRequest) -> bool {
     };
     let authority = request.uri().authority().map(|it| it.as_str());
     let host = header(HOST.as_str()).or(authority).unwrap_or_default();
-    origin.split_once("://").is_some_and(|(_, it)| it.eq_ignore_ascii_case(host))
+    origin
+        .split_once("://")
+        .is_some_and(|(_, it)| it.eq_ignore_ascii_case(host))
 }
 
 /// Notes each action of an operator before it begins, and afterwards what came of it.
@@ -241,8 +250,18 @@ mod tests {
         let host = ("Host", "shop.example:8443");
         assert!(asks(&[host]), "no browser");
         assert!(asks(&[host, ("Origin", "https://shop.example:8443")]));
-        assert!(asks(&[host, ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "same-origin")]));
-        for origin in ["https://evil.example", "https://shop.example", "null", "", "https://shop.example:8443.evil"] {
+        assert!(asks(&[
+            host,
+            ("Origin", "https://evil.example"),
+            ("Sec-Fetch-Site", "same-origin")
+        ]));
+        for origin in [
+            "https://evil.example",
+            "https://shop.example",
+            "null",
+            "",
+            "https://shop.example:8443.evil",
+        ] {
             assert!(!asks(&[host, ("Origin", origin)]), "{origin}");
         }
         for site in ["same-site", "cross-site", "none", ""] {
@@ -260,8 +279,15 @@ mod tests {
         };
         assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), Some(secret));
         // Somebody may have set one of that name for a wider path.
-        assert_eq!(of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")), Some(secret));
-        for wrong in [format!("{SESSION_COOKIE}x={cookie}"), format!("x{SESSION_COOKIE}={cookie}"), String::new()] {
+        assert_eq!(
+            of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")),
+            Some(secret)
+        );
+        for wrong in [
+            format!("{SESSION_COOKIE}x={cookie}"),
+            format!("x{SESSION_COOKIE}={cookie}"),
+            String::new(),
+        ] {
             assert_eq!(of(wrong), None);
         }
     }

@@ -170,7 +170,14 @@ pub async fn console_sale(request: HttpRequest) -> HttpResponse {
 }
 
 fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
-    CONSOLE.answer(request, if is_there { StatusCode::OK } else { StatusCode::NOT_FOUND })
+    CONSOLE.answer(
+        request,
+        if is_there {
+            StatusCode::OK
+        } else {
+            StatusCode::NOT_FOUND
+        },
+    )
 }
 
 /// `GET /`

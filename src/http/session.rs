@@ -49,7 +49,10 @@ pub async fn sign_in(
     let expected = api.admin_key.expose().as_bytes();
     if !bool::from(body.key.as_bytes().ct_eq(expected)) {
         tracing::warn!(%address, "somebody tried to sign in at the console with a wrong key");
-        return Err(Problem::new(Code::Unauthenticated, "key: this is not the operators' key"));
+        return Err(Problem::new(
+            Code::Unauthenticated,
+            "key: this is not the operators' key",
+        ));
     }
     let key = api.admin_key.clone();
     let (session, secret) = api
@@ -95,7 +98,9 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     let operator = identify(&request).await?;
     let key = api.admin_key.clone();
     let Some(secret) = secret_of(&request, key.expose()) else {
-        return Err(Problem::invalid("there is no session: who has the key need not sign out"));
+        return Err(Problem::invalid(
+            "there is no session: who has the key need not sign out",
+        ));
     };
     let new = NewAction {
         actor: operator.0,
@@ -108,7 +113,15 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     let ended = api
         .for_others(move |app| async move { flow::console::sign_out(&app, key.expose(), &secret).await })
         .await;
-    note(&api, id, ended.as_ref().map_or_else(|problem| problem.code().as_str(), |()| "done"), None).await;
+    note(
+        &api,
+        id,
+        ended
+            .as_ref()
+            .map_or_else(|problem| problem.code().as_str(), |()| "done"),
+        None,
+    )
+    .await;
     ended?;
     let mut answer = private(HttpResponse::Ok());
     answer.insert_header((SET_COOKIE, cookie("", 0, is_secure(&api, &request))));
