@@ -23,7 +23,7 @@ const rounded = (value) => (value >= 100 ? Math.round(value) : Math.round(value 
 export function plotOf({ title, hint, unit, nameOf }) {
     const top = element('span', { class: 'axis' });
     const svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
-    svg.append(drawn('path', { class: 'grid', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` }));
+    svg.append(drawn('path', { class: 'ground', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` }));
     const legend = element('ul', { class: 'legend' });
     const heading = word('h3', title);
     const node = element(
