@@ -92,7 +92,7 @@ fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::Jo
             }
             let answer = client.buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1).await;
             got += i64::from(answer.status == 201);
-            poll::pass(Duration::from_millis(15)).await;
+            poll::pass(Duration::from_millis(25)).await;
         }
         got
     })
@@ -106,7 +106,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
         height: 1400,
         ..Look::default()
     };
-    let window = Window::with(&app, tall).await;
+    let window = Window::with(&app, tall).await.expect(&["409"]);
     window.open_console("/console").await;
     window.sees("#view", "There are no sales yet").await;
     window.click(".head a").await;
@@ -238,7 +238,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.misses("#sign-in").await;
     assert_eq!(window.value("item-1-name").await, "Case");
     window.click("form .actions button").await;
-    window.sees("form > .warning", "challenge needs purchase_token").await;
+    window.sees("#guards-challenge-wrong", "challenge needs purchase_token").await;
     // Also over a reload.
     window.driver().refresh().await.unwrap();
     window.sees(".note", "What you had typed is still here").await;

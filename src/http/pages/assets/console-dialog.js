@@ -7,16 +7,17 @@ import { say } from './language.js';
 // Whether the operator wants it. The question has the focus until it is answered, and Escape says no.
 export function sure(question, text, yes) {
     return new Promise((resolve) => {
-        const ok = element('button', { class: 'strong', type: 'submit', value: 'yes' }, yes);
-        const no = element('button', { type: 'submit', value: 'no' }, say('no'));
-        const form = element('form', { method: 'dialog' }, element('div', { class: 'actions' }, ok, no));
+        const ok = element('button', { class: 'strong', type: 'button' }, yes);
+        const no = element('button', { type: 'button' }, say('no'));
         const dialog = element(
             'dialog',
             { 'aria-labelledby': 'sure-title' },
             element('h2', { id: 'sure-title' }, question),
             element('p', {}, text),
-            form,
+            element('div', { class: 'actions' }, ok, no),
         );
+        onPress(ok, () => dialog.close('yes'));
+        onPress(no, () => dialog.close('no'));
         dialog.addEventListener('close', () => {
             dialog.remove();
             resolve(dialog.returnValue === 'yes');
@@ -49,7 +50,7 @@ export function resultLine() {
         },
         // What the API said, or that nobody knows what became of it.
         bad(answer) {
-            const words = isUnknown(answer) ? say('unknownAction') : (answer.body.detail ?? say('refusedAction'));
+            const words = answer.body.detail ?? say(isUnknown(answer) ? 'unknownAction' : 'refusedAction');
             tell('is-bad', words);
             announce(words);
         },

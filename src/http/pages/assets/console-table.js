@@ -34,14 +34,17 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
     let pages = 1;
     let timer = null;
     let isReading = false;
+    let isStale = false;
     const rows = new Map();
 
     async function read() {
         clearTimeout(timer);
         if (isReading) {
+            isStale = true;
             return;
         }
         isReading = true;
+        isStale = false;
         const found = [];
         let hasMore = true;
         let answer = { isOk: true };
@@ -57,7 +60,9 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
         if (answer.isOk) {
             fill(found, hasMore);
         }
-        if (every && isSignedIn()) {
+        if (isStale) {
+            read();
+        } else if (every && isSignedIn()) {
             timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : read()), every);
         }
     }

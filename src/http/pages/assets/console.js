@@ -41,6 +41,7 @@ function open(view) {
 }
 
 onSession(() => {
+    showSignIn();
     if (isSignedIn()) {
         // Nothing that was there before is made anew: it may hold what somebody has typed.
         if (shown) {
@@ -52,7 +53,6 @@ onSession(() => {
         wantSignIn();
     }
     wasSignedIn = isSignedIn();
-    showSignIn();
 });
 
 for (const link of byId('nav').querySelectorAll('a')) {
