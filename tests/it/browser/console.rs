@@ -39,7 +39,9 @@ impl Window {
     }
 
     async fn value(&self, id: &str) -> String {
-        let value = self.run("return document.getElementById(arguments[0]).value", &[id]).await;
+        let value = self
+            .run("return document.getElementById(arguments[0]).value", &[id])
+            .await;
         value.as_str().unwrap().to_owned()
     }
 
@@ -90,7 +92,9 @@ fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::Jo
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let answer = client.buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1).await;
+            let answer = client
+                .buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1)
+                .await;
             got += i64::from(answer.status == 201);
             poll::pass(Duration::from_millis(25)).await;
         }
@@ -142,12 +146,18 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     let stop = Arc::new(AtomicBool::new(false));
     let shoppers = crowd(&app, &id, &stop);
     window.sees(".unit .numbers", " held").await;
-    window.sees_tile("Accepted a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0)).await;
-    window.sees_tile("Reserved orders", |text| text.parse::<i64>().is_ok_and(|it| it > 10)).await;
+    window
+        .sees_tile("Accepted a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
+        .await;
+    window
+        .sees_tile("Reserved orders", |text| text.parse::<i64>().is_ok_and(|it| it > 10))
+        .await;
     window.sees_tile("99 % answered", |text| text.ends_with(" ms")).await;
     window.sees_tile("Reserved orders", |text| text == "120").await;
     window.sees(".unit .numbers", "0 available · 120 held").await;
-    window.sees_tile("Refused a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0)).await;
+    window
+        .sees_tile("Refused a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
+        .await;
     window.sees(".plot:nth-child(2) .legend", "sold out").await;
     let lines = "return [...document.querySelectorAll('.plot .line')].filter((it) => it.getAttribute('d').includes('L')).length";
     poll::within(Duration::from_secs(10), "the plots have lines", async || {
@@ -179,7 +189,17 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
 
     window.click("#nav a:nth-of-type(4)").await;
     window.sees("h1", "Trail").await;
-    for action in ["Create sale", "Change draft", "Preload", "Open", "Pause", "Restock", "insufficient_stock", "Close", "Sign in"] {
+    for action in [
+        "Create sale",
+        "Change draft",
+        "Preload",
+        "Open",
+        "Pause",
+        "Restock",
+        "insufficient_stock",
+        "Close",
+        "Sign in",
+    ] {
         window.sees("#view tbody", action).await;
     }
     window.click("#sign-out").await;
@@ -204,7 +224,12 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.sees("#item-0-stock-wrong", "from 0 to 1000000000").await;
     window.sees("#item-0-name-wrong", "Fill this in").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "name");
-    assert_eq!(window.run("return document.activeElement.getAttribute('aria-describedby')", &[]).await, "name-wrong");
+    assert_eq!(
+        window
+            .run("return document.activeElement.getAttribute('aria-describedby')", &[])
+            .await,
+        "name-wrong"
+    );
     // What only the server knows is said beside the field, too.
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
     window.types("shards", "4").await;
@@ -228,7 +253,11 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
         .execute(&mut app.database().await)
         .await
         .unwrap();
-    for (id, text) in [("item-1-name", "Case"), ("item-1-price_minor", "1900"), ("item-1-stock", "5")] {
+    for (id, text) in [
+        ("item-1-name", "Case"),
+        ("item-1-price_minor", "1900"),
+        ("item-1-stock", "5"),
+    ] {
         window.types(id, text).await;
     }
     window.click("form .actions button").await;
@@ -238,18 +267,28 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.misses("#sign-in").await;
     assert_eq!(window.value("item-1-name").await, "Case");
     window.click("form .actions button").await;
-    window.sees("#guards-challenge-wrong", "challenge needs purchase_token").await;
+    window
+        .sees("#guards-challenge-wrong", "challenge needs purchase_token")
+        .await;
     // Also over a reload.
     window.driver().refresh().await.unwrap();
     window.sees(".note", "What you had typed is still here").await;
-    for (id, text) in [("name", "Winter"), ("item-1-sku", "case"), ("item-0-stock", "400"), ("guards-challenge", "captcha")] {
+    for (id, text) in [
+        ("name", "Winter"),
+        ("item-1-sku", "case"),
+        ("item-0-stock", "400"),
+        ("guards-challenge", "captcha"),
+    ] {
         assert_eq!(window.value(id).await, text, "{id}");
     }
     window.click("#guards-purchase_token").await;
     window.click("form .actions button").await;
     window.sees(STATE, "Draft").await;
     let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
-    assert_eq!((&made["name"], &made["items"][1]["sku"]), (&json!("Winter"), &json!("case")));
+    assert_eq!(
+        (&made["name"], &made["items"][1]["sku"]),
+        (&json!("Winter"), &json!("case"))
+    );
     assert_eq!(made["guards"]["challenge"], "captcha");
     // What is stored is no longer kept.
     window.goto("/console/sales/new").await;
@@ -302,7 +341,9 @@ async fn an_account_is_banned_from_its_alert_and_let_go_again() {
     window.fill("#ban-reason", "<b>looks</b> too often").await;
     window.press(Key::Enter).await;
     window.sees(RESULT, "is banned").await;
-    window.sees("section:nth-of-type(2) tbody", "<b>looks</b> too often").await;
+    window
+        .sees("section:nth-of-type(2) tbody", "<b>looks</b> too often")
+        .await;
     app.buy(&bot, &id, "k", 1).await.no(403, "banned");
     window.does("section:nth-of-type(2) td button").await;
     window.sees(RESULT, "is lifted").await;
@@ -316,7 +357,10 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201).body;
-    assert_eq!(app.pay_with("pay_odd", order["id"].as_str().unwrap(), 1, "EUR").await, "refund_due");
+    assert_eq!(
+        app.pay_with("pay_odd", order["id"].as_str().unwrap(), 1, "EUR").await,
+        "refund_due"
+    );
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees_tile("Refunds due", |text| text == "1").await;
@@ -334,7 +378,8 @@ async fn names_from_outside_are_text_in_the_console_too() {
     let mut sale = sale_with(&json!({"name": hostile}));
     sale["items"][0]["name"] = json!(format!("{hostile}&amp;"));
     let id = app.load_sale(&sale).await;
-    app.pay_with("<img src=x onerror='window.hurt = 1'>", hostile, 1, "<b>").await;
+    app.pay_with("<img src=x onerror='window.hurt = 1'>", hostile, 1, "<b>")
+        .await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     window.sees("#view tbody", hostile).await;
@@ -368,7 +413,11 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.sees("h1", "Trail").await;
-    for (path, title) in [("/console", "Sales"), ("/console/accounts", "Accounts"), ("/console/money", "Money")] {
+    for (path, title) in [
+        ("/console", "Sales"),
+        ("/console/accounts", "Accounts"),
+        ("/console/money", "Money"),
+    ] {
         window.goto(path).await;
         window.sees("#view h1", title).await;
     }
@@ -380,7 +429,9 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     let app = TestApp::start().await;
-    let id = app.load_sale(&sale_with(&json!({"name": "双十一", "shards": 16, "stock": 200}))).await;
+    let id = app
+        .load_sale(&sale_with(&json!({"name": "双十一", "shards": 16, "stock": 200})))
+        .await;
     for user in 0..40 {
         app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
     }
@@ -404,7 +455,13 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     window.sees(".unit .numbers", "120 held").await;
     window.sees("#do-pause", "Pause").await;
     window.picture("console-telephone.png").await;
-    for path in ["/console", "/console/sales/new", "/console/accounts", "/console/money", "/console/trail"] {
+    for path in [
+        "/console",
+        "/console/sales/new",
+        "/console/accounts",
+        "/console/money",
+        "/console/trail",
+    ] {
         window.goto(path).await;
         window.sees("#view h1", "").await;
         let width = window.run(width, &[]).await.as_u64().unwrap();
@@ -420,7 +477,11 @@ async fn a_screen_reader_finds_its_way_through_the_console() {
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees(".unit .numbers", "10 available").await;
-    for path in [format!("/console/sales/{id}"), "/console/sales/new".to_owned(), "/console/accounts".to_owned()] {
+    for path in [
+        format!("/console/sales/{id}"),
+        "/console/sales/new".to_owned(),
+        "/console/accounts".to_owned(),
+    ] {
         window.goto(&path).await;
         window.sees("#view h1", "").await;
         window.tell("Accessibility.enable", json!({})).await;
@@ -433,9 +494,20 @@ async fn a_screen_reader_finds_its_way_through_the_console() {
             .collect();
         let named = |role: &str| -> Vec<&str> {
             let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
-            of_role.map(|node| node["name"]["value"].as_str().unwrap_or_default()).collect()
+            of_role
+                .map(|node| node["name"]["value"].as_str().unwrap_or_default())
+                .collect()
         };
-        for role in ["button", "textbox", "combobox", "checkbox", "link", "region", "heading", "navigation"] {
+        for role in [
+            "button",
+            "textbox",
+            "combobox",
+            "checkbox",
+            "link",
+            "region",
+            "heading",
+            "navigation",
+        ] {
             let names = named(role);
             assert!(names.iter().all(|name| !name.is_empty()), "{path}: {role}: {names:?}");
         }

@@ -423,7 +423,7 @@ async fn the_trail_forgets_what_is_old_and_the_oldest_of_too_much() {
 
 #[tokio::test]
 async fn a_draft_is_changed_by_the_same_rules_as_it_is_created_and_nothing_else_is() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::start().await;
     let first = app.try_create_sale(&sale()).await.ok(201).body;
     let id = first["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/admin/sales/{id}");
