@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 use std::fmt;
-use std::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
@@ -135,7 +134,7 @@ pub struct NewAction {
     /// Who does it.
     pub actor: Actor,
     /// From where, if that is known.
-    pub address: Option<IpAddr>,
+    pub address: Option<String>,
     /// What it is, as in `sale.open`.
     pub action: String,
     /// To which sale, if to one.

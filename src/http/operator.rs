@@ -144,7 +144,7 @@ async fn begin(api: &Api, request: &mut ServiceRequest, pattern: &str) -> Result
     let Body(body) = request.extract::<Body>().await?;
     let new = NewAction {
         actor: operator.0,
-        address: gateway::address_of(api, request.request()),
+        address: gateway::address_of(api, request.request()).map(|address| address.to_string()),
         action: name(request.method(), pattern),
         sale: sale_of(request.path()),
         detail: detail(&body),

@@ -60,7 +60,7 @@ pub async fn sign_in(
         .await?;
     let new = NewAction {
         actor: Actor::Console(session.id),
-        address: Some(address),
+        address: Some(address.to_string()),
         action: "session.create".to_owned(),
         sale: None,
         detail: Map::new(),
@@ -104,7 +104,7 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     };
     let new = NewAction {
         actor: operator.0,
-        address: gateway::address_of(&api, &request),
+        address: gateway::address_of(&api, &request).map(|address| address.to_string()),
         action: "session.delete".to_owned(),
         sale: None,
         detail: Map::new(),

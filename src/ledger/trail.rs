@@ -20,7 +20,7 @@ impl Ledger {
              values ($1, $2, $3, $4, $5, $6) returning action_id",
             new.actor.as_str(),
             new.actor.session(),
-            new.address.map(|address| address.to_string()),
+            new.address,
             new.action,
             new.sale.map(|sale| sale.0),
             Value::Object(new.detail.clone())
