@@ -114,7 +114,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.open_console("/console").await;
     window.sees("#view", "There are no sales yet").await;
     window.click(".head a").await;
-    window.sees("h1", "New sale").await;
+    window.sees("#view h1", "New sale").await;
     window.types_sale("Autumn launch", TimeDelta::minutes(30)).await;
     window.sees(".item", "Price: €499.00").await;
     window.click("form .actions button").await;
@@ -124,7 +124,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     let id = id.as_str().unwrap().to_owned();
     // It may still be changed.
     window.click("#actions a").await;
-    window.sees("h1", "Edit draft").await;
+    window.sees("#view h1", "Edit draft").await;
     window.types("item-0-stock", "120").await;
     window.click("form .actions button").await;
     window.sees(STREAM, "Live").await;
@@ -188,7 +188,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.misses("#actions button").await;
 
     window.click("#nav a:nth-of-type(4)").await;
-    window.sees("h1", "Trail").await;
+    window.sees("#view h1", "Trail").await;
     for action in [
         "Create sale",
         "Change draft",
@@ -292,7 +292,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     assert_eq!(made["guards"]["challenge"], "captcha");
     // What is stored is no longer kept.
     window.goto("/console/sales/new").await;
-    window.sees("h1", "New sale").await;
+    window.sees("#view h1", "New sale").await;
     assert_eq!(window.value("name").await, "");
     window.close().await;
 }
@@ -333,7 +333,7 @@ async fn an_account_is_banned_from_its_alert_and_let_go_again() {
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees(".list td code", &bot).await;
     window.click(".list td button").await;
-    window.sees("h1", "Accounts").await;
+    window.sees("#view h1", "Accounts").await;
     assert_eq!(window.value("ban-user").await, bot);
     window.click("form.panel button").await;
     window.sees("#ban-wrong", "reason must have").await;
@@ -365,7 +365,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees_tile("Refunds due", |text| text == "1").await;
     window.click(".tile.is-bad a").await;
-    window.sees("h1", "Money").await;
+    window.sees("#view h1", "Money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.sees("#view tbody", "€0.01").await;
     window.close().await;
@@ -412,7 +412,7 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
     window.sees("#sign-in-why", "This is not the operators").await;
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
-    window.sees("h1", "Trail").await;
+    window.sees("#view h1", "Trail").await;
     for (path, title) in [
         ("/console", "Sales"),
         ("/console/accounts", "Accounts"),
