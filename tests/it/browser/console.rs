@@ -378,8 +378,7 @@ async fn names_from_outside_are_text_in_the_console_too() {
     let mut sale = sale_with(&json!({"name": hostile}));
     sale["items"][0]["name"] = json!(format!("{hostile}&amp;"));
     let id = app.load_sale(&sale).await;
-    app.pay_with("<img src=x onerror='window.hurt = 1'>", hostile, 1, "<b>")
-        .await;
+    app.pay_with("<img src=x onerror='hurt = 1'>", hostile, 1, "<b>").await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     window.sees("#view tbody", hostile).await;

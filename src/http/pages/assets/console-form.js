@@ -174,6 +174,7 @@ export function formView(view, id) {
             field.complain('');
         }
         items.length = 0;
+        nextItem = 0;
         texts.items.forEach(addItem);
         setText(wrong, '');
         arrange();
