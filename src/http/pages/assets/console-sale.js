@@ -69,7 +69,7 @@ export function saleView(view, id) {
     const numbers = tiles();
     const units = unitsOf();
     const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
-    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (code) => say(`code_${code}`) });
+    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (code) => say(`code_${code}`), first: 1 });
     const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
     const stopped = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
