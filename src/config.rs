@@ -22,8 +22,9 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 28] = [
+const VARIABLES: [&str; 29] = [
     LISTEN,
+    ADMIN_LISTEN,
     METRICS_LISTEN,
     REDIS_URL,
     DATABASE_URL,
@@ -71,6 +72,8 @@ const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
 /// Where metrics and health are served by themselves.
 const METRICS_LISTEN: &str = "FLASHSALE_METRICS_LISTEN";
+/// Where the console and the operators' API are, if not where everything is.
+const ADMIN_LISTEN: &str = "FLASHSALE_ADMIN_LISTEN";
 /// Where Redis is.
 pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
 /// Where Postgres is.
@@ -137,6 +140,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where metrics and health are served besides, without TLS and also by a process that serves nothing else.
     pub metrics_listen: Option<SocketAddr>,
+    /// Where what is for operators is served, and nowhere else then; the same address if there is none.
+    pub admin_listen: Option<SocketAddr>,
     /// The stock. Hidden because a URL may carry a password.
     pub redis_url: Secret<String>,
     /// The ledger. Hidden because a URL may carry a password.
@@ -312,6 +317,7 @@ impl Config {
                 Some(_) => Some(parsed(settings, METRICS_LISTEN, "", address)?),
                 None => None,
             },
+            admin_listen: parsed(settings, ADMIN_LISTEN, "", |value| admin_listen(value, listen))?,
             redis_url: Secret(checked(REDIS_URL, "", check_redis_url)?),
             database_url: Secret(checked(DATABASE_URL, "", check_database_url)?),
             admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
@@ -356,6 +362,21 @@ fn traces(settings: &Settings) -> Result<Option<Traces>, ConfigError> {
 fn address(value: &str) -> Result<SocketAddr, String> {
     let address = value.parse();
     address.map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
+}
+
+/// An address of the operators' own, if there is to be one.
+fn admin_listen(value: &str, listen: SocketAddr) -> Result<Option<SocketAddr>, String> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let own = address(value)?;
+    // Port 0 is a free one each time.
+    if own == listen && own.port() != 0 {
+        return Err(format!(
+            "is {own}, where shoppers are served; choose another address, or leave it out to serve all at one"
+        ));
+    }
+    Ok(Some(own))
 }
 
 /// Whom to tell of alerts.
@@ -660,6 +681,7 @@ mod tests {
     fn defaults_are_those_of_the_contract() {
         let config = load(&[], None).unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.admin_listen, None);
         assert_eq!((config.guards.instance_rate, config.log.as_str()), (0, "info"));
         assert_eq!((config.guards.address_rate, config.guards.shared_rate), (0, 0));
         assert_eq!(config.guards.adaptive_max_rate, 0);
@@ -691,6 +713,8 @@ mod tests {
     fn a_wrong_value_names_its_variable() {
         let wrong = [
             (LISTEN, "localhost"),
+            (ADMIN_LISTEN, "localhost"),
+            (ADMIN_LISTEN, "127.0.0.1:8080"),
             (REDIS_URL, "http://x"),
             (DATABASE_URL, "mysql://x"),
             (ADMIN_KEY, "short"),
@@ -762,6 +786,15 @@ mod tests {
         let hook = config.alert_webhook.unwrap();
         assert_eq!(hook.expose().url, url.1);
         assert_eq!(hook.expose().key, b"0123456789abcdef0123456789abcdef");
+    }
+
+    #[test]
+    fn operators_may_have_an_address_of_their_own() {
+        let config = load(&[(LISTEN, "0.0.0.0:80"), (ADMIN_LISTEN, "127.0.0.1:80")], None).unwrap();
+        assert_eq!(config.admin_listen.unwrap().to_string(), "127.0.0.1:80");
+        let free = "127.0.0.1:0";
+        let config = load(&[(LISTEN, free), (ADMIN_LISTEN, free)], None).unwrap();
+        assert!(config.admin_listen.is_some(), "two free ports are two addresses");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod alert;
 pub mod ban;
 pub mod challenge;
+pub mod console;
 pub mod development;
 pub mod event;
 pub mod fault;

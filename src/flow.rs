@@ -9,6 +9,7 @@ pub mod bans;
 pub mod borrow;
 pub mod browse;
 pub mod cancel;
+pub mod console;
 pub mod drain;
 pub mod durable;
 pub mod expire;

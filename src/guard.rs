@@ -7,3 +7,4 @@ pub mod follow;
 pub mod gate;
 pub mod riddle;
 pub mod shared;
+pub mod sign_ins;

@@ -11,12 +11,15 @@ pub mod extract;
 pub mod file;
 pub mod gateway;
 pub mod health;
+pub mod live;
 pub mod openapi;
+pub mod operator;
 pub mod orders;
 pub mod pages;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
+pub mod session;
 pub mod survive;
 pub mod views;
 pub mod waiting_room;
@@ -30,6 +33,7 @@ use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
 use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
+use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
 use actix_web::Route;
 use actix_web::middleware::from_fn;
@@ -82,6 +86,10 @@ pub struct Shared {
     pub trusted_proxies: Vec<IpNet>,
     /// Seats for shoppers who are told how they stand in a waiting room.
     pub followers: Arc<waiting_room::Followers>,
+    /// How often who may still try to sign in at the console.
+    pub sign_ins: SignIns,
+    /// Sales that operators watch.
+    pub live: live::Live,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
     /// What development mode needs, where it is on.
@@ -214,6 +222,8 @@ macro_rules! method {
     (name stream) => { "GET" };
     (name post) => { "POST" };
     (name patch) => { "PATCH" };
+    (name put) => { "PUT" };
+    (name delete) => { "DELETE" };
     // Whoever may ask for an answer may ask for its head.
     (allow get) => { "GET, HEAD" };
     // Not HEAD: an answer without an end has no length to tell of.
@@ -281,7 +291,21 @@ routes! {
     for_people "" "pages, and what they are made of: no API" {
         "/": get pages::sales;
         "/sales/{id}": get pages::sale;
+    }
+    for_browsers "" "pages, and what they are made of: no API" {
         "/assets/{name}": get pages::asset;
+    }
+    for_console "" "the operators' pages: no API" {
+        "/console": get pages::console;
+        "/console/{view}": get pages::console;
+        "/console/sales/{id}": get pages::console_sale;
+        "/console/sales/{id}/edit": get pages::console_sale;
+    }
+    for_sessions "" "how the console's pages sign in: whoever is no browser sends the operators' key" {
+        "/v1/admin/session": get session::show, post session::sign_in, delete session::sign_out;
+    }
+    for_live_pages "/v1/admin" "what the console's live page is fed with: its form follows that of the page" {
+        "/sales/{id}/live": stream live::follow;
     }
     for_development "/dev" "only in development mode: the shop's login and its payment provider, played" {
         "/token": post development::token;
@@ -290,6 +314,8 @@ routes! {
     for_machines "" documented {
         "/healthz": get health::healthz;
         "/readyz": get health::readyz;
+    }
+    for_prometheus "" documented {
         "/metrics": get health::metrics;
     }
     for_everybody "" documented {
@@ -300,7 +326,7 @@ routes! {
     }
     for_operators "/v1/admin" documented {
         "/sales": get admin::list_sales, post admin::create_sale;
-        "/sales/{id}": get admin::show_sale;
+        "/sales/{id}": get admin::show_sale, put admin::change_sale;
         "/sales/{id}/preload": post admin::preload;
         "/sales/{id}/open": post admin::open;
         "/sales/{id}/pause": post admin::pause;
@@ -312,6 +338,7 @@ routes! {
         "/sales/{id}/rebuild": post admin::rebuild;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;
+        "/actions": get admin::list_actions;
         "/alerts": get admin::list_alerts;
         "/alerts/stream": stream alerts::stream;
         "/bans": get admin::list_bans, post admin::ban;
@@ -332,33 +359,68 @@ routes! {
     }
 }
 
-/// Every route; those of development mode only where that is on.
-pub fn routes(is_development: bool) -> impl FnOnce(&mut ServiceConfig) {
+/// Which routes one address serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    All,
+    /// Those of shoppers.
+    Shop,
+    /// Those of operators.
+    Operators,
+}
+
+/// The routes of a part; those of development mode only where that is on.
+pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
+        config
+            .configure(for_browsers)
+            .configure(for_machines)
+            // Whoever signs payments is neither: `flashsale pay`, which plays the provider, asks where operators do.
+            .configure(for_everybody);
+        if part != Part::Shop {
+            operators(config);
+        }
+        if part == Part::Operators {
+            config.default_service(nowhere());
+            return;
+        }
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(development::only_with_key));
             config.service(scope.configure(for_development).default_service(nowhere()));
         }
-        configure(config);
+        shop(config);
     }
 }
 
 /// The routes for machines.
 pub fn machine_routes(config: &mut ServiceConfig) {
-    config.configure(for_machines).default_service(nowhere());
+    config
+        .configure(for_machines)
+        .configure(for_prometheus)
+        .default_service(nowhere());
 }
 
-fn configure(config: &mut ServiceConfig) {
-    let operators = web::scope("/v1/admin").configure(for_operators);
-    let shoppers = web::scope("/v1")
+fn operators(config: &mut ServiceConfig) {
+    let scope = web::scope("/v1/admin")
+        .wrap(from_fn(operator::trail))
+        .configure(for_operators)
+        .configure(for_live_pages);
+    config
+        .configure(for_console)
+        .configure(for_prometheus)
+        // Before the scope: whoever asks for it has no session yet.
+        .configure(for_sessions)
+        .service(scope.default_service(nowhere()));
+}
+
+fn shop(config: &mut ServiceConfig) {
+    let scope = web::scope("/v1")
         .wrap(from_fn(gateway::gateway))
         .configure(for_shoppers);
     config
         .configure(for_people)
-        .configure(for_machines)
-        .configure(for_everybody)
-        .service(operators.default_service(nowhere()))
-        .service(shoppers.default_service(nowhere()))
+        .service(scope.default_service(nowhere()))
         .default_service(nowhere());
 }
 

@@ -4,6 +4,7 @@
 pub mod alert;
 pub mod audit;
 pub mod ban;
+pub mod console;
 pub mod drain;
 pub mod guard;
 pub mod news;
@@ -14,6 +15,7 @@ pub mod payment;
 pub mod rebuild;
 pub mod restock;
 pub mod sale;
+pub mod trail;
 pub mod watch;
 
 use crate::domain::fault::Fault;

@@ -8,11 +8,13 @@ use crate::flow::inspect::Inspection;
 use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
+use crate::guard::sign_ins::SignIns;
 use crate::http::development::Development;
 use crate::http::extract::Tokens;
+use crate::http::live::Live;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
-use crate::http::{Api, Shared, Weather, machine_routes, routes};
+use crate::http::{Api, Part, Shared, Weather, machine_routes, routes};
 use crate::ledger::Ledger;
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
@@ -22,6 +24,7 @@ use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use actix_web::{App as HttpApp, HttpServer};
 use anyhow::{Context as _, anyhow};
+use futures_util::future::{join_all, try_join_all};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +40,21 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const RECONCILE_MAX: Duration = Duration::from_secs(2);
 /// How long requests in flight may take at the end, in seconds.
 const END_SECONDS: u64 = 10;
+
+/// Where a process serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// What shoppers ask for.
+    pub shop: SocketAddr,
+    /// What operators ask for; often the same.
+    pub admin: SocketAddr,
+}
+
+/// Sockets that are bound.
+struct Listeners {
+    shop: TcpListener,
+    admin: Option<TcpListener>,
+}
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -86,7 +104,7 @@ pub fn inspect(
     })
 }
 
-/// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told the address once it answers.
+/// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told where once it answers.
 ///
 /// # Errors
 /// When a server cannot be reached, the address cannot be bound, or the schema is behind.
@@ -95,7 +113,7 @@ pub fn run_until_signal(
     role: Role,
     migrate_first: bool,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(SocketAddr) + Send,
+    on_ready: impl FnOnce(Served) + Send,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
@@ -119,11 +137,17 @@ async fn run(
     role: Role,
     migrate_first: bool,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(SocketAddr) + Send,
+    on_ready: impl FnOnce(Served) + Send,
 ) -> Result<(), ServeError> {
     // Bound first: a port that is taken is told before anything is started.
-    let listener = match role {
-        Role::All | Role::Api => Some(listen(config.listen)?),
+    let listeners = match role {
+        Role::All | Role::Api => Some(Listeners {
+            shop: listen(config.listen, "--listen or FLASHSALE_LISTEN")?,
+            admin: match config.admin_listen {
+                Some(address) => Some(listen(address, "FLASHSALE_ADMIN_LISTEN")?),
+                None => None,
+            },
+        }),
         Role::Worker => None,
     };
     let machines = config.metrics_listen.map(|address| {
@@ -174,11 +198,11 @@ async fn run(
     let telling = Arc::clone(&app);
     let tell = tokio::spawn(async move { flow::durable::tell(&telling).await });
     let machines = machines.map(|listener| serve_machines(&app, listener)).transpose()?;
-    let outcome = match listener {
-        Some(listener) => {
+    let outcome = match listeners {
+        Some(listeners) => {
             let watched = Arc::clone(&app);
             let watch = tokio::spawn(async move { flow::durable::watch(&watched).await });
-            let outcome = serve_http(config, app, listener, stop, on_ready).await;
+            let outcome = serve_http(config, app, listeners, stop, on_ready).await;
             watch.abort();
             outcome
         }
@@ -202,10 +226,9 @@ async fn run(
     Ok(outcome?)
 }
 
-fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| {
-        format!("cannot listen on {address}; choose another address with --listen or FLASHSALE_LISTEN")
-    })
+fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .with_context(|| format!("cannot listen on {address}; choose another address with {setting}"))
 }
 
 /// Serves metrics and health at an address of their own.
@@ -235,11 +258,12 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
 async fn serve_http(
     config: &Config,
     app: Arc<App>,
-    listener: TcpListener,
+    listeners: Listeners,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(SocketAddr) + Send,
+    on_ready: impl FnOnce(Served) + Send,
 ) -> anyhow::Result<()> {
-    let address = listener.local_addr()?;
+    let address = listeners.shop.local_addr()?;
+    let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let gate = Arc::new(Gate::new(config.guards));
     // Who may not come in any more, before anybody does.
     let learned = tokio::time::timeout(RECONCILE_MAX, async {
@@ -268,6 +292,8 @@ async fn serve_http(
         sale_guards: config.sale_guards,
         trusted_proxies: config.trusted_proxies.clone(),
         followers: Arc::default(),
+        sign_ins: SignIns::default(),
+        live: Live::default(),
         ending: stop.clone(),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         weather: Weather::default(),
@@ -279,47 +305,66 @@ async fn serve_http(
         );
     }
     let redis_url = config.redis_url.clone();
-    let server = HttpServer::new(move || {
+    let serve = |listener: TcpListener, part: Part| {
         let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
-        HttpApp::new()
-            .app_data(Data::from(Arc::clone(&app)))
-            // Runs on the worker's own runtime: its purchases never wake another thread.
-            .data_factory(move || {
-                let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
-                async move {
-                    let stock = Stock::connect(redis_url.expose()).await?;
-                    Ok::<_, Fault>(Api {
-                        app: Arc::new(app.over(stock)),
-                        shared,
-                    })
-                }
-            })
-            .configure(routes(is_development))
-            .wrap(from_fn(survive))
-            .wrap(from_fn(request_id))
-    })
-    .client_request_timeout(HEAD_TIME)
-    .tls_handshake_timeout(HANDSHAKE_TIME)
-    .keep_alive(KEEP_ALIVE)
-    .shutdown_timeout(END_SECONDS)
-    .disable_signals();
-    let listening = match &config.tls {
-        Some(tls) => server.listen_rustls_0_23(listener, tls.server()),
-        None => server.listen(listener),
+        let address = listener.local_addr()?;
+        let server = HttpServer::new(move || {
+            let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+            HttpApp::new()
+                .app_data(Data::from(Arc::clone(&app)))
+                // Runs on the worker's own runtime: its purchases never wake another thread.
+                .data_factory(move || {
+                    let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+                    async move {
+                        let stock = Stock::connect(redis_url.expose()).await?;
+                        Ok::<_, Fault>(Api {
+                            app: Arc::new(app.over(stock)),
+                            shared,
+                        })
+                    }
+                })
+                .configure(routes(is_development, part))
+                .wrap(from_fn(survive))
+                .wrap(from_fn(request_id))
+        })
+        .client_request_timeout(HEAD_TIME)
+        .tls_handshake_timeout(HANDSHAKE_TIME)
+        .keep_alive(KEEP_ALIVE)
+        .shutdown_timeout(END_SECONDS)
+        .disable_signals();
+        // Few operate, and one of them must not take a processor from those who buy.
+        let server = if part == Part::Operators {
+            server.workers(1)
+        } else {
+            server
+        };
+        let listening = match &config.tls {
+            Some(tls) => server.listen_rustls_0_23(listener, tls.server()),
+            None => server.listen(listener),
+        };
+        let listening = listening.map_err(|error| anyhow!("cannot serve on {address}: {error}"))?;
+        Ok::<_, anyhow::Error>(listening.run())
     };
-    let server = listening
-        .map_err(|error| anyhow!("cannot serve on {address}: {error}"))?
-        .run();
-    let handle = server.handle();
-    let mut serving = tokio::spawn(server);
+    let servers = match listeners.admin {
+        None => vec![serve(listeners.shop, Part::All)?],
+        Some(admin) => vec![serve(listeners.shop, Part::Shop)?, serve(admin, Part::Operators)?],
+    };
+    let handles: Vec<_> = servers.iter().map(actix_web::dev::Server::handle).collect();
+    let mut serving = tokio::spawn(try_join_all(servers));
+    if let Some(admin) = admin {
+        tracing::info!(address = %admin, tls = config.tls.is_some(), "serving operators");
+    }
     tracing::info!(%address, tls = config.tls.is_some(), "serving");
-    on_ready(address);
+    on_ready(Served {
+        shop: address,
+        admin: admin.unwrap_or(address),
+    });
     tokio::select! {
-        outcome = &mut serving => outcome??,
+        outcome = &mut serving => drop(outcome??),
         () = stop.cancelled() => {
             // Streams have no end of their own that could be waited for.
             ending.alert_feed.end();
-            handle.stop(true).await;
+            join_all(handles.iter().map(|handle| handle.stop(true))).await;
             serving.await??;
         }
     }

@@ -40,9 +40,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         args.role,
         false,
         &CancellationToken::new(),
-        |address| {
+        |served| {
             if config.development {
-                let page = format!("{}/", own_url(address, config.tls.is_some()));
+                let page = format!("{}/", own_url(served.shop, config.tls.is_some()));
                 let link = development::link(&page, config.jwt_secret.expose());
                 // Not in the log, which others read. Whoever does not read our output does not need this line.
                 let _unread = writeln!(std::io::stdout(), "Development mode: {link}");

@@ -8,7 +8,7 @@ use crate::config::tls::Tls;
 use crate::config::{self, Config, Settings};
 use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
-use crate::server::{self, Role};
+use crate::server::{self, Role, Served};
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "redis_pid": redis.pid(),
         "postgres_pid": postgres.pid(),
     });
-    let on_ready = move |address: SocketAddr| instance.announce(address, run);
+    let on_ready = move |served: Served| instance.announce(served, run);
 
     let stop = CancellationToken::new();
     let watch = Watch::default();
@@ -197,24 +197,26 @@ struct Instance {
 
 impl Instance {
     /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
-    fn announce(self, address: SocketAddr, mut run: serde_json::Value) {
-        let url = self.reached_at(address);
+    fn announce(self, served: Served, mut run: serde_json::Value) {
+        let (url, admin_url) = (self.reached_at(served.shop), self.reached_at(served.admin));
         run["http"] = url.clone().into();
+        run["admin"] = admin_url.clone().into();
         if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
             tracing::error!("{error:#}");
         }
         // HTTP answers only after we return, and these requests go to it.
         thread::spawn(move || {
-            let sale = demo::ensure(&self.dir, &url, self.admin_key.expose()).unwrap_or_else(|error| {
+            let sale = demo::ensure(&self.dir, &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
                 tracing::warn!("there is no demo sale: {error:#}");
                 None
             });
             let said = if self.json {
                 let (id, sku) = (sale.as_ref().map(|it| &it.id), sale.as_ref().map(|it| &it.sku));
-                let said = serde_json::json!({"http": url, "data": self.dir, "sale_id": id, "sku": sku});
+                let said =
+                    serde_json::json!({"http": url, "admin": admin_url, "data": self.dir, "sale_id": id, "sku": sku});
                 format!("{said}\n")
             } else {
-                self.guide(&url, sale.as_ref())
+                self.guide(&url, &admin_url, sale.as_ref())
             };
             // Whoever does not read our output does not need these lines.
             let _unread = std::io::stdout().write_all(said.as_bytes());
@@ -241,7 +243,7 @@ impl Instance {
     }
 
     /// Lines to paste into another shell.
-    fn guide(&self, url: &str, sale: Option<&DemoSale>) -> String {
+    fn guide(&self, url: &str, admin_url: &str, sale: Option<&DemoSale>) -> String {
         let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
         let program = quoted(&program.to_string_lossy());
         let file = secrets::path(&self.dir);
@@ -266,7 +268,16 @@ impl Instance {
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
             dir = self.dir.display(),
         );
-        let Some(DemoSale { id, sku }) = sale else { return text };
+        // Not the key itself: what is printed is often kept.
+        let key = if self.given.contains(&config::ADMIN_KEY) {
+            "sign in with the FLASHSALE_ADMIN_KEY that this instance was given".to_owned()
+        } else {
+            format!("sign in with FLASHSALE_ADMIN_KEY from {}", file.display())
+        };
+        let console = |path: &str| format!("Console  {admin_url}/console{path} ({key})\n");
+        let Some(DemoSale { id, sku }) = sale else {
+            return text + &console("");
+        };
         let page = format!("{url}/sales/{id}");
         let shop = match &self.development {
             Some(secret) => format!(
@@ -277,11 +288,11 @@ impl Instance {
         };
         text += &format!(
             "Shop     {shop}\n\
-             Console  {url}/console (not built yet; until then: {program} sale watch {id})\n\n\
+             {console}\n\
              To try it, paste into another terminal:\n\n\
              # prepare\n\
              {prepare}\n\
-             export FLASHSALE_URL={url}{trusting}\n\
+             export FLASHSALE_URL={admin_url}{trusting}\n\
              # buy\n\
              ANSWER=$({curl} -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
@@ -289,7 +300,8 @@ impl Instance {
              # pay for it, if it was not refused\n\
              {program} pay $(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
              # watch\n\
-             {program} sale watch {id}\n\n"
+             {program} sale watch {id}\n\n",
+            console = console(&format!("/sales/{id}")),
         );
         text
     }
@@ -330,6 +342,7 @@ mod tests {
             admin_key: config::Secret::new("hunter2".to_owned()),
             given: Vec::new(),
             tls,
+            json: false,
             development: None,
         }
     }
@@ -364,7 +377,7 @@ mod tests {
     fn what_is_printed_shows_why_a_purchase_was_refused() {
         let plain = instance(None);
         let url = plain.reached_at(([0, 0, 0, 0], 80).into());
-        let guide = plain.guide(&url, Some(&sale()));
+        let guide = plain.guide(&url, &url, Some(&sale()));
         assert!(
             guide.contains("ANSWER=$(curl -sS http://127.0.0.1:80/v1/sales/ID/orders "),
             "{guide}"
@@ -380,7 +393,7 @@ mod tests {
         assert_eq!(at("127.0.0.1"), "https://127.0.0.1:8443");
         assert_eq!(at("shop.example.org"), "https://127.0.0.1:8443");
         let local = with_certificate_for("localhost");
-        let guide = local.guide("https://localhost:8443", Some(&sale()));
+        let guide = local.guide("https://localhost:8443", "https://localhost:8443", Some(&sale()));
         assert!(
             guide.contains("export FLASHSALE_URL=https://localhost:8443 FLASHSALE_CACERT='/etc/a b.pem'\n"),
             "{guide}"
@@ -392,7 +405,8 @@ mod tests {
         assert!(!guide.contains("another host"), "{guide}");
         // An address of another machine is not called by this one's name.
         assert_eq!(local.reached_at(([192, 0, 2, 1], 80).into()), "https://192.0.2.1:80");
-        let elsewhere = with_certificate_for("shop.example.org").guide("https://127.0.0.1:8443", Some(&sale()));
+        let url = "https://127.0.0.1:8443";
+        let elsewhere = with_certificate_for("shop.example.org").guide(url, url, Some(&sale()));
         assert!(
             elsewhere.contains("# the certificate is for another host"),
             "{elsewhere}"

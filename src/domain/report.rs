@@ -96,6 +96,10 @@ pub struct ShardStats {
     pub held: BTreeMap<Sku, i64>,
     /// Sold units by SKU.
     pub sold: BTreeMap<Sku, i64>,
+    /// Units that it sent to other shards or to the ledger, by SKU, in total.
+    pub sent: BTreeMap<Sku, i64>,
+    /// Units that it received from other shards, by SKU, in total.
+    pub received: BTreeMap<Sku, i64>,
     /// Events that the ledger has not taken in.
     pub undrained_events: i64,
 }
@@ -128,6 +132,24 @@ pub struct Alerts {
     pub unmatched_payments: i64,
     /// Orders that a lost Redis had accepted and nobody knows any more; at least so many.
     pub lost_orders: i64,
+}
+
+/// How a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServerHealth {
+    /// Within how many milliseconds it answered; none when it did not.
+    pub milliseconds: Option<f64>,
+    /// Why it did not.
+    pub fault: Option<String>,
+}
+
+/// How both servers answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Health {
+    /// The stock's.
+    pub redis: ServerHealth,
+    /// The ledger's.
+    pub postgres: ServerHealth,
 }
 
 /// What a rebuilding came to.

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How often one shortage looks again because units were moving.

@@ -6,7 +6,10 @@
 use super::{App, Tally};
 use crate::bugs;
 use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use chrono::{DateTime, Utc};
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -54,4 +57,15 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         }
     }
     tally.finish()
+}
+
+/// How long ago the oldest hold of a sale ended that has not expired; `now` is Redis's clock.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn lag(app: &App, sale: SaleId, now: DateTime<Utc>) -> Result<Duration, Fault> {
+    let oldest = app.ledger.oldest_hold(sale).await?;
+    // One that has not ended yet is none too late.
+    let lag = oldest.and_then(|ends_at| (now - ends_at).to_std().ok());
+    Ok(lag.unwrap_or_default())
 }

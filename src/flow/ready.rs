@@ -2,8 +2,9 @@
 
 use super::App;
 use crate::domain::fault::Fault;
+use crate::domain::report::{Health, ServerHealth};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest that the question may take.
 const TIME_MAX: Duration = Duration::from_millis(1400);
@@ -30,6 +31,25 @@ pub async fn readiness(app: &App) -> Result<BTreeSet<String>, String> {
 async fn check(app: &App) -> Result<Option<String>, Fault> {
     let (unfit, missing) = tokio::try_join!(app.stock.unfit(), app.ledger.migrations_missing())?;
     Ok(unfit.or_else(|| (missing > 0).then(|| behind(missing))))
+}
+
+/// How fast both servers answer, side by side.
+pub async fn health(app: &App) -> Health {
+    let (redis, postgres) = tokio::join!(timed(app.stock.now()), timed(app.ledger.answers()));
+    Health { redis, postgres }
+}
+
+async fn timed<T>(question: impl Future<Output = Result<T, Fault>>) -> ServerHealth {
+    let asked = Instant::now();
+    let fault = match tokio::time::timeout(TIME_MAX, question).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(fault)) => Some(fault.to_string()),
+        Err(_) => Some("no answer in time".to_owned()),
+    };
+    ServerHealth {
+        milliseconds: fault.is_none().then(|| asked.elapsed().as_secs_f64() * 1000.0),
+        fault,
+    }
 }
 
 /// What is said of a schema that is behind.

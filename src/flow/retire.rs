@@ -34,6 +34,8 @@ pub fn is_leaving(sale: &Sale) -> bool {
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     tally.note(app.ledger.forget_alerts().await.map(|()| 0));
+    tally.note(app.ledger.forget_actions().await.map(|()| 0));
+    tally.note(app.ledger.forget_sessions().await.map(|()| 0));
     for id in app.ledger.retirable(Utc::now() - KEPT).await? {
         tally.note(retire(app, id).await);
     }

@@ -8,6 +8,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, NewSale, Sale};
 use crate::domain::time::Millis;
 use crate::ledger::Ledger;
+pub use crate::ledger::sale::ChangeOutcome;
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
@@ -309,6 +310,18 @@ pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
     // The others hear of it in a moment; if this does not learn of it, it looks for what is new.
     let _unlearned = app.sales.learn().await;
     Ok(sale)
+}
+
+/// Makes a draft another one.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn change(app: &App, id: SaleId, new: &NewSale) -> Result<ChangeOutcome, Fault> {
+    let outcome = app.ledger.change_draft(id, new).await?;
+    if let ChangeOutcome::Changed(sale) = &outcome {
+        app.sales.changed(&Arc::new(sale.clone())).await;
+    }
+    Ok(outcome)
 }
 
 /// The sale as it is now.

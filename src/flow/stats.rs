@@ -283,6 +283,8 @@ pub fn shard_stats(reading: &ShardReading) -> ShardStats {
         available: by_sku(|counters| counters.available),
         held: by_sku(|counters| counters.held),
         sold: by_sku(|counters| counters.sold),
+        sent: by_sku(|counters| counters.out),
+        received: by_sku(|counters| counters.r#in),
         undrained_events: reading.undrained,
     }
 }

@@ -32,8 +32,8 @@ fn block(address: Ipv6Addr) -> Ipv6Addr {
 /// is not one. What stands to the left of it, the client may have written himself.
 ///
 /// `forwarded` are the values of `X-Forwarded-For` in the order in which they came; each may be a list.
-pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> Client {
-    let is_trusted = |address: IpAddr| proxies.iter().any(|net| net.contains(&address.to_canonical()));
+pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> IpAddr {
+    let is_trusted = |address: IpAddr| is_proxy(address, proxies);
     let mut nearest = socket;
     let hops = forwarded.rev().flat_map(|list| list.rsplit(',')).take(HOPS_MAX);
     for hop in hops {
@@ -46,7 +46,13 @@ pub fn client<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a
         };
         nearest = address;
     }
-    Client::of(nearest)
+    nearest.to_canonical()
+}
+
+/// Whether this is one of the proxies.
+#[must_use]
+pub fn is_proxy(socket: IpAddr, proxies: &[IpNet]) -> bool {
+    proxies.iter().any(|net| net.contains(&socket.to_canonical()))
 }
 
 /// An address as proxies write it: alone, in brackets, or with a port.
@@ -68,7 +74,7 @@ mod tests {
 
     fn of(socket: &str, forwarded: &[&str], proxies: &[&str]) -> Client {
         let proxies: Vec<IpNet> = proxies.iter().map(|net| net.parse().unwrap()).collect();
-        client(socket.parse().unwrap(), forwarded.iter().copied(), &proxies)
+        Client::of(address(socket.parse().unwrap(), forwarded.iter().copied(), &proxies))
     }
 
     fn is(address: &str) -> Client {

@@ -14,6 +14,7 @@ use crate::domain::report::ShardStats;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
+use crate::flow::sale_book::ChangeOutcome;
 use crate::flow::transition::TransitionOutcome;
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
@@ -50,6 +51,34 @@ pub async fn create_sale(
     Ok(HttpResponse::Created()
         .insert_header((LOCATION, location))
         .json(view(&api, sale).await))
+}
+
+/// `PUT /v1/admin/sales/{id}`: makes a draft another one. Once it is preloaded, it stays as it is.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn change_sale(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Json(request): Json<SaleRequest>,
+) -> Result<HttpResponse, Problem> {
+    let new = request.check(api.sale_guards);
+    let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
+    let changed = api.for_others(move |app| async move {
+        Ok(match flow::durable::lacking(&app, new.durability).await? {
+            Some(lacking) => Err(lacking),
+            None => Ok(flow::sale_book::change(&app, id, &new).await?),
+        })
+    });
+    match changed.await?.map_err(Problem::invalid)? {
+        ChangeOutcome::Changed(sale) => Ok(HttpResponse::Ok().json(view(&api, sale).await)),
+        ChangeOutcome::NoDraft(sale) => {
+            let now = flow::sale_book::clock(&api.app).await;
+            Err(Problem::not_a_draft(sale.state_at(now)))
+        }
+        ChangeOutcome::NotFound => Err(Problem::not_found("such sale")),
+    }
 }
 
 /// `GET /v1/admin/sales`
@@ -538,4 +567,34 @@ pub async fn list_payments(
         .for_others(move |app| async move { flow::pay::list(&app, outcome, limit + 1).await })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
+}
+
+/// Which actions are asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActionsQuery {
+    /// Only those that were done to this sale.
+    sale_id: Option<SaleId>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
+    /// Only those before the one with this id: the list begins with the newest.
+    #[schemars(range(min = i64::MIN, max = i64::MAX))]
+    before: Option<i64>,
+}
+
+/// `GET /v1/admin/actions`: what operators did, newest first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_actions(
+    api: Data<Api>,
+    _: Operator,
+    Query(query): Query<ActionsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let (sale, limit, before) = (query.sale_id, query.limit.get(), query.before);
+    let actions = api
+        .for_others(move |app| async move { flow::console::actions(&app, sale, before, limit + 1).await })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(actions, limit)))
 }

@@ -1,8 +1,9 @@
 //! What requests carry, parsed before anything is done: who asks, under which key, with which body.
 
-use super::Api;
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
+use super::{Api, operator};
+use crate::domain::console::Actor;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use actix_web::dev::Payload;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
@@ -18,7 +19,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
 use std::time::Duration;
-use subtle::ConstantTimeEq;
 
 /// The name that a client gives a request, the same on every retry.
 pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -40,8 +40,9 @@ pub struct Shopper(pub UserId);
 /// Whoever looks at what is for everybody: a shopper, if he says so.
 pub struct Browser(pub Option<Shopper>);
 
-/// An operator.
-pub struct Operator;
+/// An operator, and by what he is known: the operators' key, or a session of the console.
+#[derive(Clone, Copy)]
+pub struct Operator(pub Actor);
 
 /// The request's idempotency key.
 pub struct Key(pub IdempotencyKey);
@@ -157,7 +158,7 @@ impl Good {
     }
 }
 
-fn api(request: &HttpRequest) -> Result<&Api, Problem> {
+pub(super) fn api(request: &HttpRequest) -> Result<&Api, Problem> {
     let data = request.app_data::<Data<Api>>();
     data.map(|data| data.get_ref())
         .ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
@@ -171,7 +172,7 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unauthenticated(what: &str) -> Problem {
+pub(super) fn unauthenticated(what: &str) -> Problem {
     Problem::new(
         Code::Unauthenticated,
         format!("{what}: send Authorization: Bearer and a valid one"),
@@ -179,7 +180,7 @@ fn unauthenticated(what: &str) -> Problem {
 }
 
 /// The only value of a header.
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -225,15 +226,14 @@ from_head!(Shopper, |request: &HttpRequest| {
 
 from_head!(Browser, |request: &HttpRequest| Ok(Browser(shopper(request))));
 
-from_head!(Operator, |request: &HttpRequest| {
-    let expected = api(request)?.admin_key.expose().as_bytes();
-    let given = bearer(request.headers()).unwrap_or_default().as_bytes();
-    if bool::from(given.ct_eq(expected)) {
-        Ok(Self)
-    } else {
-        Err(unauthenticated("the operators' key is missing or wrong"))
+impl FromRequest for Operator {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move { operator::identify(&request).await })
     }
-});
+}
 
 from_head!(Key, |request: &HttpRequest| {
     let key = single(request.headers(), IDEMPOTENCY_KEY)?;

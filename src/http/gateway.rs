@@ -4,14 +4,15 @@ use super::Api;
 use super::problem::{Code, Problem};
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
-use crate::guard::address::{Client, client};
+use crate::guard::address::{Client, address};
 use crate::guard::gate::Refusal;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
-use actix_web::{Error, ResponseError};
+use actix_web::{Error, HttpRequest, ResponseError};
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 /// What proxies write.
 const FORWARDED: &str = "X-Forwarded-For";
@@ -27,7 +28,11 @@ pub async fn gateway<B: MessageBody + 'static>(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    if let Err(refusal) = api.gate.admit(&api.app.stock, || client_of(&api, &request)).await {
+    if let Err(refusal) = api
+        .gate
+        .admit(&api.app.stock, || client_of(&api, request.request()))
+        .await
+    {
         count(&api, sale_of(&request), refusal.layer);
         let response = problem(refusal).error_response();
         return Ok(request.into_response(response).map_into_right_body());
@@ -36,12 +41,17 @@ pub async fn gateway<B: MessageBody + 'static>(
 }
 
 /// Whose request it is; nobody's if it came over no socket with an address.
-fn client_of(api: &Api, request: &ServiceRequest) -> Option<Client> {
+fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
+    address_of(api, request).map(Client::of)
+}
+
+/// The address that a request comes from; none if it came over no socket with an address.
+pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     let socket = request.peer_addr()?.ip();
     let forwarded = request.headers().get_all(FORWARDED);
     // A hop that is no text names nobody.
     let forwarded: Vec<Cow<'_, str>> = forwarded.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
-    Some(client(
+    Some(address(
         socket,
         forwarded.iter().map(AsRef::as_ref),
         &api.trusted_proxies,

@@ -91,8 +91,10 @@ pub async fn purchase(
         Ok(_) => "replayed",
         Err(problem) => problem.code().as_str(),
     };
+    let took = began.elapsed();
     api.metrics.purchases.of([code]).inc();
-    api.metrics.purchase_duration.observe(began.elapsed());
+    api.metrics.purchase_duration.observe(took);
+    api.live.count(sale, code, took);
     answer
 }
 
@@ -349,7 +351,7 @@ mod tests {
             PurchaseOutcome::NotOpen(SaleState::Draft),
             PurchaseOutcome::CoolingDown { wait_ms: 1 },
             PurchaseOutcome::TooManyHolds,
-            PurchaseOutcome::LimitReached,
+            PurchaseOutcome::LimitReached { limit: 1 },
             PurchaseOutcome::SoldOut,
             PurchaseOutcome::SaleNotFound,
             PurchaseOutcome::ItemNotFound,

@@ -1,5 +1,5 @@
-//! The shopper's pages: files that are part of the program and the same for everybody. What is on a page, its scripts
-//! ask of the API, so a page costs neither Redis nor Postgres anything.
+//! The pages of shoppers and operators: files that are part of the program and the same for everybody. What is on a page,
+//! its scripts ask of the API, so a page costs neither Redis nor Postgres anything.
 
 use super::Api;
 use super::file::File;
@@ -31,6 +31,23 @@ assets! {
     "base.css"
     "captcha.js"
     "clock.js"
+    "console-accounts.js"
+    "console-api.js"
+    "console-dialog.js"
+    "console-fields.js"
+    "console-form.js"
+    "console-live.js"
+    "console-money.js"
+    "console-plot.js"
+    "console-sale.js"
+    "console-sales.js"
+    "console-sign-in.js"
+    "console-table.js"
+    "console-trail.js"
+    "console-units.js"
+    "console-words.js"
+    "console.css"
+    "console.js"
     "development.js"
     "dom.js"
     "format.js"
@@ -53,6 +70,8 @@ assets! {
 /// The pages, as they are without development mode.
 const SALES_PAGE: &str = include_str!("pages/sales.html");
 const SALE_PAGE: &str = include_str!("pages/sale.html");
+/// The console, which shows by its address what of it is asked for.
+const CONSOLE_PAGE: &str = include_str!("pages/console.html");
 /// Where a page says whether development mode is on, and what it says then.
 const PRODUCTION: &str = "data-development=\"no\"";
 const DEVELOPMENT: &str = "data-development=\"yes\"";
@@ -83,6 +102,31 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 static PAGES: LazyLock<[[File; 2]; 2]> = LazyLock::new(|| {
     [SALES_PAGE, SALE_PAGE].map(|text| [false, true].map(|is_development| page(text, is_development)))
 });
+
+static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE, false));
+
+/// What else the console shows, by the last part of the address.
+const VIEWS: [&str; 4] = ["sales", "accounts", "money", "trail"];
+
+/// `GET /console`, and `GET /console/{view}`
+pub async fn console(request: HttpRequest) -> HttpResponse {
+    let view = request.match_info().get("view");
+    console_if(&request, view.is_none_or(|view| VIEWS.contains(&view)))
+}
+
+/// `GET /console/sales/{id}`, and `GET /console/sales/{id}/edit`; the sale `new` is one that is to be created.
+pub async fn console_sale(request: HttpRequest) -> HttpResponse {
+    let id = request.match_info().query("id");
+    console_if(&request, id == "new" || id.parse::<SaleId>().is_ok())
+}
+
+fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
+    if is_there {
+        CONSOLE.answer(request)
+    } else {
+        CONSOLE.answer_as(StatusCode::NOT_FOUND)
+    }
+}
 
 /// `GET /`
 pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {

@@ -57,6 +57,7 @@ codes! {
     ChallengeRequired     "challenge_required"      403 "A challenge has to be solved"
     ChallengeFailed       "challenge_failed"        403 "The challenge is not solved"
     PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
+    ConsoleTokenRequired  "console_token_required"  403 "The console's token is needed"
     NotFound              "not_found"               404 "There is no such thing"
     SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"
     SoldOut               "sold_out"                409 "Sold out"
@@ -174,6 +175,19 @@ impl Problem {
         let detail = match state {
             SaleState::Draft => "the sale is draft; preload it first".to_owned(),
             other => format!("the sale is {other}"),
+        };
+        Self {
+            sale_state: Some(state),
+            ..Self::new(Code::InvalidTransition, detail)
+        }
+    }
+
+    /// The sale is no draft any more, so it cannot be changed.
+    #[must_use]
+    pub fn not_a_draft(state: SaleState) -> Self {
+        let detail = match state {
+            SaleState::Draft => "the sale is being loaded, and is a draft no more".to_owned(),
+            other => format!("only a draft can be changed, and the sale is {other}"),
         };
         Self {
             sale_state: Some(state),

@@ -6,6 +6,7 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, OrderCounts};
+use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 
 /// The ledger's side of one shard, as of one moment.
@@ -164,6 +165,31 @@ impl Ledger {
             }
         }
         Ok(counts)
+    }
+
+    /// When the oldest hold of a sale ends.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn oldest_hold(&self, sale: SaleId) -> Result<Option<DateTime<Utc>>, Fault> {
+        // Shard by shard, as `orders_due` has them: one look into the index each.
+        let oldest = sqlx::query_scalar!(
+            "select min(first.expires_at) from shards s cross join lateral \
+                 (select expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                  and o.state = 'reserved' order by expires_at limit 1) first \
+             where s.sale_id = $1",
+            sale.0
+        );
+        oldest.fetch_one(&self.reports).await.map_err(|error| fault(&error))
+    }
+
+    /// Whether Postgres answers at all.
+    ///
+    /// # Errors
+    /// `Unavailable` when it does not.
+    pub async fn answers(&self) -> Result<(), Fault> {
+        let one = sqlx::query_scalar!("select 1 as one").fetch_one(&self.reports).await;
+        one.map(drop).map_err(|error| fault(&error))
     }
 
     /// What needs an operator's eye: in one sale, or anywhere. A payment without an order belongs to no sale, so it

@@ -25,6 +25,17 @@ pub enum TransitionOutcome {
     NotFound,
 }
 
+/// What came of changing a draft.
+#[derive(Debug, Clone)]
+pub enum ChangeOutcome {
+    /// It is as it was asked for.
+    Changed(Sale),
+    /// It is no draft any more; so it is stored.
+    NoDraft(Sale),
+    /// There is no such sale.
+    NotFound,
+}
+
 /// How a sale's loading stands.
 #[derive(Debug, Clone)]
 pub enum Loading {
@@ -120,31 +131,7 @@ impl Ledger {
         .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        let column = |of: fn(&Item) -> String| new.items.iter().map(of).collect::<Vec<_>>();
-        let positions: Vec<i16> = (0..).take(new.items.len()).collect();
-        let prices: Vec<i64> = new.items.iter().map(|item| item.price_minor).collect();
-        let stocks: Vec<i64> = new.items.iter().map(|item| item.stock).collect();
-        let limits: Vec<i32> = new
-            .items
-            .iter()
-            .map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX))
-            .collect();
-        sqlx::query!(
-            "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit) \
-             select $1, * from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], \
-             $8::int4[])",
-            id,
-            &positions,
-            &column(|item| item.sku.to_string()),
-            &column(|item| item.name.clone()),
-            &prices,
-            &column(|item| item.currency.clone()),
-            &stocks,
-            &limits,
-        )
-        .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        insert_items(&mut tx, id, &new.items).await?;
         sqlx::query!("select pg_notify($1, '') as told", CHANGED)
             .fetch_one(&mut *tx)
             .await
@@ -153,6 +140,47 @@ impl Ledger {
         self.sale(SaleId(id))
             .await?
             .ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
+    }
+
+    /// Makes a draft another one: all of it but its id, its number, its secret, and when it was created.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn change_draft(&self, id: SaleId, new: &NewSale) -> Result<ChangeOutcome, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(sale) = self.lock(&mut tx, id).await? else {
+            return Ok(ChangeOutcome::NotFound);
+        };
+        if sale.lifecycle != Lifecycle::Draft {
+            return Ok(ChangeOutcome::NoDraft(sale));
+        }
+        sqlx::query!(
+            "update sales set name = $2, starts_at = $3, ends_at = $4, shards = $5, payment_window_seconds = $6, \
+             rate_limit = $7, rate_window_ms = $8, durability = $9, guards = $10 where sale_id = $1",
+            id.0,
+            new.name,
+            new.starts_at,
+            new.ends_at,
+            small(new.shards),
+            i32::try_from(new.payment_window_seconds).unwrap_or(i32::MAX),
+            i32::try_from(new.purchase_rate.limit).unwrap_or(i32::MAX),
+            new.purchase_rate.window_ms,
+            new.durability.as_str(),
+            serde_json::to_value(new.guards).unwrap_or_default(),
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        sqlx::query!("delete from items where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        insert_items(&mut tx, id.0, &new.items).await?;
+        commit(tx).await?;
+        match self.sale(id).await? {
+            Some(sale) => Ok(ChangeOutcome::Changed(sale)),
+            None => Ok(ChangeOutcome::NotFound),
+        }
     }
 
     /// The sale with this id.
@@ -368,6 +396,35 @@ impl Ledger {
             .map_err(|error| fault(&error))?;
         Ok(())
     }
+}
+
+/// Stores what a sale sells.
+async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fault> {
+    let column = |of: fn(&Item) -> String| items.iter().map(of).collect::<Vec<_>>();
+    let positions: Vec<i16> = (0..).take(items.len()).collect();
+    let prices: Vec<i64> = items.iter().map(|item| item.price_minor).collect();
+    let stocks: Vec<i64> = items.iter().map(|item| item.stock).collect();
+    let limits: Vec<i32> = items
+        .iter()
+        .map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX))
+        .collect();
+    sqlx::query!(
+        "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit) \
+         select $1, * from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], \
+         $8::int4[])",
+        sale,
+        &positions,
+        &column(|item| item.sku.to_string()),
+        &column(|item| item.name.clone()),
+        &prices,
+        &column(|item| item.currency.clone()),
+        &stocks,
+        &limits,
+    )
+    .execute(&mut **tx)
+    .await
+    .map_err(|error| fault(&error))?;
+    Ok(())
 }
 
 /// Stores a new state and tells every shard of it.

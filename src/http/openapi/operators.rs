@@ -5,12 +5,13 @@ use super::schemas::Schemas;
 use super::shoppers::order;
 use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::ban::Ban;
+use crate::domain::console::Action;
 use crate::domain::guard::GuardChanges;
 use crate::domain::payment::RecordedPayment;
 use crate::domain::report::{Audit, Rebuilt, Stats};
 use crate::domain::sale::SaleRequest;
 use crate::http::admin::{
-    AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
+    ActionsQuery, AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
 };
 use crate::http::problem::Code;
 use crate::http::views::{AdminSale, Page, PageQuery};
@@ -23,6 +24,7 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     all.extend(numbers(schemas));
     all.extend(money(schemas));
     all.extend(guards(schemas));
+    all.push(trail(schemas));
     all
 }
 
@@ -55,6 +57,11 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             ),
         Operation::of_operators(["get", "/v1/admin/sales/{id}"], "showSaleToOperator", "Show a sale")
             .answers::<AdminSale>(schemas, 200, "The sale.", sale("open")),
+        Operation::of_operators(["put", "/v1/admin/sales/{id}"], "changeSale", "Change a draft")
+            .says("All of it, by the same rules as when it was created. Once it is being preloaded, it stays as it is.")
+            .reads::<SaleRequest>(schemas, asked())
+            .answers::<AdminSale>(schemas, 200, "The draft as it is now.", sale("draft"))
+            .refuses(&[Code::InvalidTransition]),
     ]
 }
 
@@ -282,6 +289,23 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
     ]
 }
 
+fn trail(schemas: &mut Schemas) -> Operation {
+    let opened = json!({"id": 12, "begun_at": "2026-11-22T09:00:00.000Z", "ended_at": "2026-11-22T09:00:00.020Z",
+        "actor": "api_key", "session_id": null, "address": "203.0.113.7", "action": "sales.open", "sale_id": SALE_ID,
+        "detail": {}, "outcome": "done"});
+    Operation::of_operators(["get", "/v1/admin/actions"], "listActions", "List what operators did")
+        .says(
+            "Newest first: by whom, from where, when, and what came of it, which is null as long as that is not known.",
+        )
+        .query::<ActionsQuery>(&[("sale_id", SALE_ID.into()), ("limit", 10.into())])
+        .answers::<Page<Action>>(
+            schemas,
+            200,
+            "The newest of them.",
+            json!({"data": [opened], "has_more": false}),
+        )
+}
+
 fn asked() -> Value {
     json!({
         "name": "Winter drop", "starts_at": "2026-11-22T09:00:00Z", "ends_at": "2036-11-22T10:00:00Z", "shards": 2,
@@ -308,7 +332,7 @@ fn sale(state: &str) -> Value {
 
 fn shard(number: u16) -> Value {
     json!({"shard": number, "epoch": 1, "available": {"TSHIRT-M": 50}, "held": {"TSHIRT-M": 0}, "sold": {"TSHIRT-M": 0},
-        "undrained_events": 0})
+        "sent": {"TSHIRT-M": 0}, "received": {"TSHIRT-M": 0}, "undrained_events": 0})
 }
 
 fn ban(lifted_at: Option<&str>) -> Value {

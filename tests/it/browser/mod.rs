@@ -1,5 +1,6 @@
-//! The shopper's pages, in a real browser.
+//! The pages of shoppers and operators, in a real browser.
 
+mod console;
 mod guards;
 mod looks;
 mod shopping;

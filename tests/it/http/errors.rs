@@ -13,11 +13,13 @@ use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::challenge::Easel;
 use flashsale::guard::gate::Gate;
+use flashsale::guard::sign_ins::SignIns;
 use flashsale::http::extract::Tokens;
+use flashsale::http::live::Live;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use flashsale::http::survive::survive;
-use flashsale::http::{Api, Shared, Weather, routes};
+use flashsale::http::{Api, Part, Shared, Weather, routes};
 use reqwest::Method;
 use serde_json::json;
 use std::net::TcpListener;
@@ -38,6 +40,8 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
         followers: std::sync::Arc::default(),
+        sign_ins: SignIns::default(),
+        live: Live::default(),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),
@@ -60,7 +64,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             .app_data(Data::from(Arc::clone(&machines)))
             .route("/handler", in_handler)
             .route("/flow", in_flow)
-            .configure(routes(false))
+            .configure(routes(false, Part::All))
             .wrap(from_fn(survive))
             .wrap(from_fn(request_id))
     });

@@ -6,6 +6,7 @@ mod bans;
 mod challenges;
 mod cli;
 mod config;
+mod console;
 mod errors;
 mod gateway;
 mod health;

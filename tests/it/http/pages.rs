@@ -1,4 +1,4 @@
-//! The shopper's pages as they are served, their words and colours, and development mode.
+//! The pages of shoppers and operators as they are served, their words and colours, and development mode.
 
 use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
@@ -90,7 +90,17 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let sale_path = format!("/sales/{id}");
-    for path in ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+    let (console, draft) = (format!("/console/sales/{id}"), format!("/console/sales/{id}/edit"));
+    let of_console = [
+        "/console",
+        "/console/sales",
+        "/console/accounts",
+        "/console/money",
+        "/console/trail",
+    ];
+    let of_sales = ["/console/sales/new", &console, &draft];
+    let of_shop = ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"];
+    for path in of_shop.into_iter().chain(of_console).chain(of_sales) {
         let page = app.get(Who::Nobody, path).await.ok(200);
         is_guarded(&page);
         assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
@@ -113,7 +123,13 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
     let wrong = wrong.send().await.unwrap();
     assert_eq!(wrong.status().as_u16(), 404);
     assert!(wrong.text().await.unwrap().contains("sale-page.js"));
+    for nothing in ["/console/nothing", "/console/sales/nothing"] {
+        let page = app.request(Method::GET, Who::Nobody, nothing).send().await.unwrap();
+        assert_eq!(page.status().as_u16(), 404, "{nothing}");
+        assert!(page.text().await.unwrap().contains("console.js"));
+    }
     app.post(Who::Nobody, "/").await.no(405, "invalid_request");
+    app.post(Who::Nobody, "/console").await.no(405, "invalid_request");
 }
 
 #[test]
@@ -139,16 +155,15 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
             "http://",
             "https://",
         ];
-        for danger in dangers
-            .iter()
-            .filter(|danger| !(name == "icon.svg" && **danger == "http://"))
-        {
+        // The name of a kind of markup, which nobody asks for.
+        let text = text.replace("http://www.w3.org/2000/svg", "");
+        for danger in dangers {
             assert!(!text.contains(danger), "{name} has {danger}");
         }
     }
     let all: BTreeSet<String> = assets.keys().cloned().collect();
     assert_eq!(named, all, "files that nobody needs");
-    for page in ["sale.html", "sales.html"] {
+    for page in ["console.html", "sale.html", "sales.html"] {
         let text = fs::read_to_string(folder().join(page)).unwrap();
         let entry = text
             .split("module\" src=\"/assets/")
@@ -173,10 +188,10 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
     }
 }
 
-/// The words of each language, in their order.
-fn words() -> Vec<(String, Vec<(String, String)>)> {
+/// The words of each language in a file, in their order.
+fn words(file: &str) -> Vec<(String, Vec<(String, String)>)> {
     let mut languages: Vec<(String, Vec<(String, String)>)> = Vec::new();
-    for line in assets()["words.js"].lines() {
+    for line in assets()[file].lines() {
         if let Some(language) = line.strip_prefix("    ").and_then(|it| it.strip_suffix(": {")) {
             languages.push((language.to_owned(), Vec::new()));
         } else if let Some(entry) = line.strip_prefix("        ") {
@@ -198,7 +213,34 @@ fn holes(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn both_languages_have_the_same_words_and_all_are_used() {
-    let languages = words();
+    let known = same_in_both(
+        "words.js",
+        |name| !name.starts_with("console"),
+        &["state_", "order_", "left_"],
+        &[],
+    );
+    let made = [
+        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "outcome_", "payment_",
+        "sale_", "span_", "sure_", "tile_",
+    ];
+    let of_console = same_in_both(
+        "console-words.js",
+        |name| name.starts_with("console"),
+        &made,
+        &["durability", "challenge"],
+    );
+    for word in of_console {
+        assert!(
+            !known.contains(&word),
+            "{word} would be another one on the shop's pages"
+        );
+    }
+}
+
+/// Checks a file of words against the files that say them; `made` is what words begin with that are put together, and
+/// `prefixes` the same where a field says it. Returns the words.
+fn same_in_both(file: &str, says_them: impl Fn(&str) -> bool, made: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
+    let languages = words(file);
     let names: Vec<_> = languages.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["en", "zh"]);
     let [(_, english), (_, chinese)] = &languages[..] else {
@@ -216,25 +258,33 @@ fn both_languages_have_the_same_words_and_all_are_used() {
     let all: String = assets()
         .into_iter()
         .chain(files(&folder()))
-        .filter(|(name, _)| name != "words.js")
+        .filter(|(name, _)| !name.ends_with("words.js") && says_them(name))
         .map(|(_, text)| text)
         .collect();
     for word in keys(english) {
         let is_named = [format!("'{word}'"), format!("data-word=\"{word}\"")]
             .iter()
             .any(|it| all.contains(it));
-        let is_made = ["state_", "order_", "left_"]
+        let is_made = made
             .iter()
             .any(|start| word.starts_with(start) && all.contains(&format!("`{start}${{")));
-        assert!(is_named || is_made, "nobody says {word}");
+        let has_prefix = prefixes
+            .iter()
+            .any(|prefix| word.starts_with(&format!("{prefix}_")) && all.contains(&format!("prefix: '{prefix}'")));
+        assert!(is_named || is_made || has_prefix, "nobody says {word}");
     }
-    let known: BTreeSet<String> = keys(english).into_iter().collect();
+    let mut known: BTreeSet<String> = keys(english).into_iter().collect();
+    let own = known.clone();
+    if file != "words.js" {
+        known.extend(keys(&words("words.js")[0].1));
+    }
     for start in ["say('", "data-word=\"", "wantSignIn('", "why = '"] {
         for rest in all.split(start).skip(1) {
             let word = rest.split(['\'', '"']).next().unwrap();
             assert!(word.is_empty() || known.contains(word), "there is no {word}");
         }
     }
+    own
 }
 
 /// How bright a colour is, as WCAG reckons.
@@ -252,21 +302,24 @@ fn brightness(colour: &str) -> f64 {
 
 #[test]
 fn text_can_be_read_on_every_ground_in_both_schemes() {
-    let css = &assets()["base.css"];
-    let schemes: Vec<BTreeMap<&str, &str>> = css
-        .split(":root {")
-        .skip(1)
-        .map(|rest| {
+    let assets = assets();
+    let schemes = |file: &str| -> Vec<BTreeMap<String, String>> {
+        let roots = assets[file].split(":root {").skip(1);
+        let schemes = roots.map(|rest| {
             let lines = rest.split('}').next().unwrap().lines();
-            lines
-                .filter_map(|line| line.trim().strip_suffix(';')?.split_once(": "))
+            let colours = lines.filter_map(|line| line.trim().strip_suffix(';')?.split_once(": "));
+            colours
+                .map(|(name, colour)| (name.to_owned(), colour.to_owned()))
                 .collect()
-        })
-        .collect();
-    assert_eq!(schemes.len(), 2);
-    for scheme in schemes {
+        });
+        schemes.collect()
+    };
+    let (base, console) = (schemes("base.css"), schemes("console.css"));
+    assert_eq!((base.len(), console.len()), (2, 2));
+    for (scheme, tones) in base.into_iter().zip(console) {
         let check = |text: &str, ground: &str, least: f64| {
-            let (one, other) = (brightness(scheme[text]), brightness(scheme[ground]));
+            let colour = |name: &str| brightness(scheme.get(name).unwrap_or_else(|| &tones[name]));
+            let (one, other) = (colour(text), colour(ground));
             let ratio = (one.max(other) + 0.05) / (one.min(other) + 0.05);
             assert!(ratio >= least, "{text} on {ground}: {ratio:.2}");
         };
@@ -277,6 +330,12 @@ fn text_can_be_read_on_every_ground_in_both_schemes() {
             check("--edge", ground, 3.0);
         }
         check("--good", "--good-soft", 4.5);
+        check("--good", "--card", 4.5);
+        assert_eq!(tones.len(), 6);
+        for tone in tones.keys() {
+            check(tone, "--card", 3.0);
+            check(tone, "--bad-soft", 3.0);
+        }
         check("--on-accent", "--accent", 4.5);
         check("--on-accent", "--accent-deep", 4.5);
     }

@@ -3,10 +3,11 @@
 // The server answers within two seconds; whoever waits longer has lost it.
 const PATIENCE_MS = 8000;
 
-export async function ask(method, path, { token, headers = {}, body } = {}) {
+// `credentials` says whether cookies go along, which shoppers have none of; `patience` how long to wait, in milliseconds.
+export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
-    const timer = setTimeout(() => giveUp.abort(), PATIENCE_MS);
+    const timer = setTimeout(() => giveUp.abort(), patience);
     const all = { Accept: 'application/json', ...headers };
     if (token) {
         all.Authorization = `Bearer ${token}`;
@@ -20,7 +21,7 @@ export async function ask(method, path, { token, headers = {}, body } = {}) {
             headers: all,
             body: body === undefined ? undefined : JSON.stringify(body),
             cache: 'no-store',
-            credentials: 'omit',
+            credentials,
             signal: giveUp.signal,
         });
         const said = await response.json();

@@ -9,6 +9,18 @@ export function element(name, attributes = {}, ...children) {
     return made;
 }
 
+const SVG = 'http://www.w3.org/2000/svg';
+
+// Elements of pictures.
+export function drawn(name, attributes = {}, ...children) {
+    const made = document.createElementNS(SVG, name);
+    for (const [attribute, value] of Object.entries(attributes)) {
+        made.setAttribute(attribute, value);
+    }
+    made.append(...children);
+    return made;
+}
+
 // Only what changes is touched, so that neither focus nor a screen reader is disturbed.
 export function setText(node, text) {
     if (node.textContent !== text) {

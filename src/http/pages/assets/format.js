@@ -16,6 +16,10 @@ const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', t
 
 export const moment = (time) => moments().format(new Date(time));
 
+const exact = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'medium' });
+
+export const momentExact = (time) => exact().format(new Date(time));
+
 export const span = (from, to) => moments().formatRange(new Date(from), new Date(to));
 
 const two = (number) => String(number).padStart(2, '0');

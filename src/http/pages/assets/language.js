@@ -13,6 +13,13 @@ let language = Object.hasOwn(WORDS, lasting.get(KEPT) ?? '') ? lasting.get(KEPT)
 
 export const locale = () => (language === 'zh' ? 'zh-CN' : 'en');
 
+// Learns words of another part of the pages, in the same languages.
+export function learn(more) {
+    for (const name of Object.keys(WORDS)) {
+        Object.assign(WORDS[name], more[name]);
+    }
+}
+
 // A text, with {names} in it replaced. What the API has learned to say since stands for itself.
 export function say(word, values = {}) {
     return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => String(values[name]));

@@ -1,0 +1,260 @@
+//! The operator's console: sessions, and the trail of what operators did.
+
+use super::ids::SaleId;
+use super::time;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+use hmac::{Hmac, Mac as _};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::Sha256;
+use std::fmt;
+use subtle::ConstantTimeEq as _;
+use uuid::Uuid;
+
+/// How long an operator stays signed in, in seconds: twelve hours.
+pub const SESSION_SECONDS: i64 = 12 * 3600;
+/// Sessions that there may be at once; with more, the oldest end.
+pub const SESSIONS_MAX: i64 = 1000;
+
+/// Bytes that a session's secret has, and those that follow it in a cookie and show that it is one of ours.
+const SECRET_LENGTH: usize = 32;
+const CHECK_LENGTH: usize = 16;
+/// What the digests of a secret are for.
+const OF_COOKIE: &[u8] = b"flashsale console cookie";
+const OF_LEDGER: &[u8] = b"flashsale console session";
+const OF_REQUESTS: &[u8] = b"flashsale console request";
+
+/// What the cookie of a session says; whoever has it is the operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SessionSecret([u8; SECRET_LENGTH]);
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+impl SessionSecret {
+    /// From bytes that nobody can guess.
+    #[must_use]
+    pub const fn new(bytes: [u8; SECRET_LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    /// What a cookie says, if it is one of ours: what somebody made up is known for that without asking the ledger.
+    #[must_use]
+    pub fn parse(text: &str, admin_key: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (secret, check) = bytes.split_at_checked(SECRET_LENGTH)?;
+        let secret = Self(secret.try_into().ok()?);
+        let expected = secret.mac(admin_key, OF_COOKIE);
+        bool::from(check.ct_eq(&expected[..CHECK_LENGTH])).then_some(secret)
+    }
+
+    /// As the cookie says it.
+    #[must_use]
+    pub fn encode(&self, admin_key: &str) -> String {
+        let check = self.mac(admin_key, OF_COOKIE);
+        URL_SAFE_NO_PAD.encode([&self.0[..], &check[..CHECK_LENGTH]].concat())
+    }
+
+    /// What the ledger knows a session by. It tells nothing of the secret, and with another operators' key it is another one.
+    #[must_use]
+    pub fn digest(&self, admin_key: &str) -> [u8; 32] {
+        self.mac(admin_key, OF_LEDGER)
+    }
+
+    /// What the pages send along with whatever changes something: a page of somebody else's has the cookie sent, and
+    /// cannot know this.
+    #[must_use]
+    pub fn request_token(&self, admin_key: &str) -> String {
+        URL_SAFE_NO_PAD.encode(self.mac(admin_key, OF_REQUESTS))
+    }
+
+    /// Whether this is the session's request token; takes as long whatever is wrong.
+    #[must_use]
+    pub fn is_request_token(&self, admin_key: &str, given: &[u8]) -> bool {
+        given.ct_eq(self.request_token(admin_key).as_bytes()).into()
+    }
+
+    fn mac(&self, admin_key: &str, of: &[u8]) -> [u8; 32] {
+        // Infallible: HMAC takes a key of any length.
+        let mac = Hmac::<Sha256>::new_from_slice(admin_key.as_bytes()).map(|mut mac| {
+            mac.update(of);
+            mac.update(&self.0);
+            mac.finalize().into_bytes().into()
+        });
+        mac.unwrap_or_default()
+    }
+}
+
+/// A session that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    /// Its id, which is no secret.
+    pub id: Uuid,
+    /// When it ends by itself.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Who did something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// Somebody who is signed in at the console.
+    Console(Uuid),
+    /// Whoever has the operators' key: the command line, or a program.
+    ApiKey,
+}
+
+impl Actor {
+    /// As it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Console(_) => "console",
+            Self::ApiKey => "api_key",
+        }
+    }
+
+    /// The session, of one who has one.
+    #[must_use]
+    pub const fn session(self) -> Option<Uuid> {
+        match self {
+            Self::Console(id) => Some(id),
+            Self::ApiKey => None,
+        }
+    }
+}
+
+/// An action that is about to begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewAction {
+    /// Who does it.
+    pub actor: Actor,
+    /// From where, if that is known.
+    pub address: Option<String>,
+    /// What it is, as in `sale.open`.
+    pub action: String,
+    /// To which sale, if to one.
+    pub sale: Option<SaleId>,
+    /// What was asked for; see [`detail`].
+    pub detail: Map<String, Value>,
+}
+
+/// An action as the trail has it.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Action {
+    /// Its number: later ones have greater ones.
+    pub id: i64,
+    /// When it began.
+    #[serde(serialize_with = "time::serialize")]
+    pub begun_at: DateTime<Utc>,
+    /// When it had been answered.
+    #[serde(serialize_with = "time::serialize_option")]
+    pub ended_at: Option<DateTime<Utc>>,
+    /// `console` or `api_key`.
+    pub actor: String,
+    /// Which session of the console.
+    pub session_id: Option<Uuid>,
+    /// From where.
+    pub address: Option<String>,
+    /// What it was.
+    pub action: String,
+    /// To which sale.
+    pub sale_id: Option<Uuid>,
+    /// What was asked for.
+    pub detail: Value,
+    /// `done`, or the code of the problem that was answered; none if it is under way, or its process ended before it
+    /// knew.
+    pub outcome: Option<String>,
+}
+
+/// Members of a body that are kept, and characters of each that is text.
+const MEMBERS_MAX: usize = 24;
+const TEXT_MAX: usize = 200;
+
+/// What the trail keeps of a body: its plain members, cut where they are long, and of lists how long they are. What is no
+/// JSON object leaves nothing; its action will be refused.
+#[must_use]
+pub fn detail(body: &[u8]) -> Map<String, Value> {
+    let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
+        return Map::new();
+    };
+    let kept = members
+        .into_iter()
+        .filter(|(name, _)| name.len() <= 64 && !name.contains('\0'))
+        .filter_map(|(name, value)| {
+            let value = match value {
+                // What a text cannot hold in Postgres.
+                Value::String(text) => text
+                    .chars()
+                    .filter(|it| *it != '\0')
+                    .take(TEXT_MAX)
+                    .collect::<String>()
+                    .into(),
+                Value::Array(list) => format!("{} of them", list.len()).into(),
+                Value::Object(_) => return None,
+                plain => plain,
+            };
+            Some((name, value))
+        });
+    kept.take(MEMBERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KEY: &str = "0123456789abcdef";
+
+    #[test]
+    fn a_secret_survives_its_cookie_and_nothing_else_is_one() {
+        let secret = SessionSecret::new([7; 32]);
+        let cookie = secret.encode(KEY);
+        assert_eq!(SessionSecret::parse(&cookie, KEY), Some(secret));
+        assert_eq!(SessionSecret::parse(&cookie, "0123456789abcdeg"), None, "another key");
+        let made_up = URL_SAFE_NO_PAD.encode([7; SECRET_LENGTH + CHECK_LENGTH]);
+        for wrong in ["", "x", "AAAA", &cookie[4..], &format!("{cookie}AAAA"), &made_up] {
+            assert_eq!(SessionSecret::parse(wrong, KEY), None, "{wrong}");
+        }
+        assert_eq!(format!("{secret:?}"), "[hidden]");
+    }
+
+    #[test]
+    fn digest_and_token_are_others_for_each_secret_and_key() {
+        let (one, other) = (SessionSecret::new([1; 32]), SessionSecret::new([2; 32]));
+        assert_ne!(one.digest(KEY), other.digest(KEY));
+        assert_ne!(one.digest(KEY), one.digest("0123456789abcdeg"));
+        let token = one.request_token(KEY);
+        assert!(one.is_request_token(KEY, token.as_bytes()));
+        assert!(!other.is_request_token(KEY, token.as_bytes()));
+        assert!(!one.is_request_token("0123456789abcdeg", token.as_bytes()));
+        for wrong in [
+            &token[1..],
+            "",
+            URL_SAFE_NO_PAD.encode(one.digest(KEY)).as_str(),
+            &one.encode(KEY),
+        ] {
+            assert!(!one.is_request_token(KEY, wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_trail_keeps_what_is_plain_and_short() {
+        let body = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(300), "items": [1, 2], "guards": {"a": 1},
+            "until": null, "bad\0name": 1, "text": "a\0b"});
+        let kept = detail(body.to_string().as_bytes());
+        let expected = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(200), "items": "2 of them", "until": null,
+            "text": "ab"});
+        assert_eq!(Value::Object(kept), expected);
+        let many: Map<String, Value> = (0..100).map(|number| (format!("m{number}"), json!(1))).collect();
+        assert_eq!(detail(Value::Object(many).to_string().as_bytes()).len(), MEMBERS_MAX);
+        for nothing in ["", "[1]", "{", "\"text\""] {
+            assert!(detail(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! A sale as operators watch it: a sample about once a second, as server-sent events.
+//!
+//! Everybody who watches a sale on this instance is given the same samples, so a sale costs the same whether one looks or
+//! sixty do, and nothing when nobody does. What this instance alone knows, which is how it answered purchases and how
+//! long that took, is counted only for sales that somebody watches.
+
+use super::extract::{Operator, SalePath};
+use super::operator::secret_of;
+use super::problem::{Code, Problem};
+use super::{Api, OTHERS_WAIT};
+use crate::domain::console::SessionSecret;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
+use crate::domain::sale::SaleState;
+use crate::domain::time::{self, Millis};
+use crate::domain::waiting_room::RoomCount;
+use crate::flow;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::web::{Bytes, Data};
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
+use futures_util::stream::{StreamExt as _, once, unfold};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How often a sample is taken; less often where one takes long, so that taking them is at most a quarter of the time.
+const EVERY: Duration = Duration::from_secs(1);
+const PAUSE_FACTOR: u32 = 3;
+/// How long one may take.
+const SAMPLE_MAX: Duration = Duration::from_secs(5);
+/// For so long a sale is sampled that nobody watches any more: whoever loads the page again finds its plots.
+const LINGER: Duration = Duration::from_secs(15);
+/// Samples of which whoever comes is told the course.
+const COURSE_MAX: usize = 300;
+/// Who may watch at once on one instance, and how many sales between them.
+const VIEWERS_MAX: usize = 64;
+const SALES_MAX: usize = 16;
+/// Items times shards of which each is told by itself; of more, each item and each shard.
+const CELLS_MAX: usize = 4096;
+/// How often a stream looks whether its session has ended; if there is no other news, that shows that it is alive.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a client that has lost its stream waits before it asks again, in milliseconds.
+const RETRY_MS: u32 = 2000;
+/// The longest answer that is told apart, in microseconds.
+const LATENCY_MAX: u64 = 60_000_000;
+
+/// What is watched on this instance.
+pub struct Live {
+    /// How many sales are; purchases look at this first.
+    watched: AtomicUsize,
+    feeds: RwLock<HashMap<SaleId, Arc<Feed>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            watched: AtomicUsize::new(0),
+            feeds: RwLock::default(),
+            places: Arc::new(Semaphore::new(VIEWERS_MAX)),
+        }
+    }
+}
+
+/// One sale that is watched.
+struct Feed {
+    /// The last sample, as it is sent.
+    latest: watch::Sender<Bytes>,
+    course: Mutex<VecDeque<Point>>,
+    /// Since the last sample.
+    tally: Mutex<Tally>,
+}
+
+/// How this instance has answered purchases.
+struct Tally {
+    by_outcome: BTreeMap<&'static str, u64>,
+    /// In microseconds; nothing is counted where it cannot be made.
+    latency: Option<Histogram<u64>>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            by_outcome: BTreeMap::new(),
+            latency: Histogram::new_with_bounds(1, LATENCY_MAX, 2).ok(),
+        }
+    }
+}
+
+/// What the plots show of one sample.
+#[derive(Clone, Serialize)]
+struct Point {
+    /// Milliseconds since the epoch, by this host's clock.
+    at: Millis,
+    /// How long it stands for, in seconds.
+    seconds: f64,
+    /// Orders that were accepted, by all instances; none where that cannot be told.
+    accepted: Option<i64>,
+    /// Purchases that this instance answered, by what it said.
+    answers: BTreeMap<&'static str, u64>,
+    /// Milliseconds in which this instance had answered so many in a hundred; none where it answered nothing.
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Sample {
+    point: Point,
+    health: Health,
+    sale: Option<LiveSale>,
+    /// Why there are no numbers.
+    fault: Option<String>,
+}
+
+/// A sale's numbers, with the shards made small.
+#[derive(Serialize)]
+struct LiveSale {
+    state: SaleState,
+    #[serde(serialize_with = "time::serialize")]
+    starts_at: DateTime<Utc>,
+    #[serde(serialize_with = "time::serialize")]
+    ends_at: DateTime<Utc>,
+    #[serde(serialize_with = "time::serialize")]
+    server_time: DateTime<Utc>,
+    items: Vec<ItemStats>,
+    shards: Vec<LiveShard>,
+    undrained_events: i64,
+    orders: OrderCounts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_room: Option<RoomCount>,
+    alerts: Alerts,
+    stopped: BTreeMap<String, i64>,
+    /// How long ago the oldest hold ended that has not expired.
+    expiry_lag_seconds: f64,
+}
+
+/// Available, held and sold units, and those that were sent to other shards and received from them, in total.
+type Units = [i64; 5];
+
+#[derive(Serialize)]
+struct LiveShard {
+    shard: u16,
+    epoch: i64,
+    undrained_events: i64,
+    /// Over all items.
+    units: Units,
+    /// By SKU; none where those are too many.
+    items: Option<BTreeMap<Sku, Units>>,
+}
+
+impl LiveShard {
+    fn of(shard: ShardStats, is_whole: bool) -> Self {
+        let units = |sku: &Sku| -> Units {
+            [&shard.available, &shard.held, &shard.sold, &shard.sent, &shard.received]
+                .map(|counts| counts.get(sku).copied().unwrap_or_default())
+        };
+        let sum = shard.available.keys().map(units).fold([0; 5], |mut sum: Units, units| {
+            for (sum, units) in sum.iter_mut().zip(units) {
+                *sum += units;
+            }
+            sum
+        });
+        let items = is_whole.then(|| shard.available.keys().map(|sku| (sku.clone(), units(sku))).collect());
+        Self {
+            shard: shard.shard,
+            epoch: shard.epoch,
+            undrained_events: shard.undrained_events,
+            units: sum,
+            items,
+        }
+    }
+}
+
+impl LiveSale {
+    fn of(stats: Stats, times: (DateTime<Utc>, DateTime<Utc>), lag: Duration) -> Self {
+        let is_whole = stats.items.len() * stats.shards.len() <= CELLS_MAX;
+        Self {
+            state: stats.state,
+            starts_at: times.0,
+            ends_at: times.1,
+            server_time: stats.server_time,
+            items: stats.items,
+            shards: stats
+                .shards
+                .into_iter()
+                .map(|shard| LiveShard::of(shard, is_whole))
+                .collect(),
+            undrained_events: stats.undrained_events,
+            orders: stats.orders,
+            waiting_room: stats.waiting_room,
+            alerts: stats.alerts,
+            stopped: stats.stopped,
+            expiry_lag_seconds: lag.as_secs_f64(),
+        }
+    }
+}
+
+/// Somebody who watches.
+struct Viewer {
+    api: Arc<Api>,
+    latest: watch::Receiver<Bytes>,
+    /// Whose session it is; who comes with the key has none.
+    secret: Option<SessionSecret>,
+    look_at: Instant,
+    has_ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Live {
+    /// Counts how a purchase was answered, if somebody watches its sale.
+    pub fn count(&self, sale: SaleId, outcome: &'static str, took: Duration) {
+        if self.watched.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let feeds = self.feeds.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(feed) = feeds.get(&sale) else { return };
+        let mut tally = locked(&feed.tally);
+        *tally.by_outcome.entry(outcome).or_default() += 1;
+        if let Some(latency) = &mut tally.latency {
+            let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
+            latency.saturating_record(micros.clamp(1, LATENCY_MAX));
+        }
+    }
+
+    fn feeds(&self) -> RwLockWriteGuard<'_, HashMap<SaleId, Arc<Feed>>> {
+        // No step under this lock can leave the map half changed.
+        self.feeds.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `GET /v1/admin/sales/{id}/live`
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn follow(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let sale = api
+        .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
+        .await?;
+    if sale.is_none() {
+        return Err(Problem::not_found("such sale"));
+    }
+    let secret = secret_of(&request, api.admin_key.expose());
+    let (viewer, course) = watch_sale(&api.into_inner(), id, secret).ok_or_else(|| {
+        Problem::wait(
+            Code::Overloaded,
+            &format!("this instance shows {SALES_MAX} sales to {VIEWERS_MAX} viewers at the most"),
+            LINGER,
+        )
+    })?;
+    // What came before, so that plots do not begin anew with each connection.
+    let first = format!("retry: {RETRY_MS}\n\n{}", event("course", &course));
+    let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
+    Ok(HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/event-stream"))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that collect answers would keep samples back.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(first.chain(unfold(viewer, next))))
+}
+
+/// A place to watch from, and what was seen before; none when there is no more room.
+fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Option<(Viewer, Vec<Point>)> {
+    let live = &api.live;
+    let place = Arc::clone(&live.places).try_acquire_owned().ok()?;
+    let mut feeds = live.feeds();
+    let feed = match feeds.get(&sale) {
+        Some(feed) => Arc::clone(feed),
+        None if feeds.len() >= SALES_MAX => return None,
+        None => {
+            let feed = Arc::new(Feed {
+                latest: watch::Sender::new(Bytes::new()),
+                course: Mutex::default(),
+                tally: Mutex::default(),
+            });
+            feeds.insert(sale, Arc::clone(&feed));
+            live.watched.store(feeds.len(), Ordering::Relaxed);
+            tokio::spawn(sample(Arc::clone(api), sale, Arc::clone(&feed)));
+            feed
+        }
+    };
+    let mut latest = feed.latest.subscribe();
+    // The last sample at once, if there is one.
+    if !latest.borrow().is_empty() {
+        latest.mark_changed();
+    }
+    let course = locked(&feed.course).iter().cloned().collect();
+    let viewer = Viewer {
+        api: Arc::clone(api),
+        latest,
+        secret,
+        look_at: Instant::now() + LOOK_EVERY,
+        has_ended: false,
+        _place: place,
+    };
+    Some((viewer, course))
+}
+
+/// What is sent next; the end of the stream when the session or the instance ends.
+async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)> {
+    if viewer.has_ended {
+        return None;
+    }
+    let ending = viewer.api.ending.clone();
+    let sent = tokio::select! {
+        biased;
+        () = ending.cancelled() => return None,
+        () = sleep_until(viewer.look_at) => {
+            viewer.look_at = Instant::now() + LOOK_EVERY;
+            viewer.has_ended = viewer.is_signed_out().await;
+            if viewer.has_ended { Bytes::from(event("signed_out", &true)) } else { Bytes::from_static(b":\n\n") }
+        }
+        changed = viewer.latest.changed() => {
+            changed.ok()?;
+            viewer.latest.borrow_and_update().clone()
+        }
+    };
+    Some((Ok(sent), viewer))
+}
+
+impl Viewer {
+    /// Whether the session has ended, as far as that can be told now.
+    async fn is_signed_out(&self) -> bool {
+        let Some(secret) = self.secret else { return false };
+        let key = self.api.admin_key.expose();
+        let look = flow::console::session(&self.api.app, key, &secret);
+        matches!(timeout(SAMPLE_MAX, look).await, Ok(Ok(None)))
+    }
+}
+
+/// Takes samples of a sale for as long as somebody watches it.
+async fn sample(api: Arc<Api>, sale: SaleId, feed: Arc<Feed>) {
+    let mut sampler = Sampler {
+        accepted: None,
+        last: Instant::now(),
+    };
+    let mut unwatched_since = None;
+    loop {
+        let began = Instant::now();
+        let taken = Box::pin(sampler.take(&api, sale, &feed)).await;
+        // There may be nobody any more.
+        feed.latest.send_replace(Bytes::from(event("sample", &taken)));
+        let took = began.elapsed();
+        tokio::select! {
+            () = api.ending.cancelled() => break,
+            () = sleep(EVERY.saturating_sub(took).max(took * PAUSE_FACTOR)) => {}
+        }
+        let mut feeds = api.live.feeds();
+        if feed.latest.receiver_count() > 0 {
+            unwatched_since = None;
+        } else if unwatched_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+            feeds.remove(&sale);
+            api.live.watched.store(feeds.len(), Ordering::Relaxed);
+            break;
+        }
+    }
+}
+
+/// What the next sample is compared with.
+struct Sampler {
+    /// Orders that had been accepted. The two servers are read one after the other, so one that moves in between is seen
+    /// twice; it never goes down.
+    accepted: Option<i64>,
+    last: Instant,
+}
+
+impl Sampler {
+    async fn take(&mut self, api: &Api, id: SaleId, feed: &Feed) -> Sample {
+        let (health, read) = tokio::join!(
+            Box::pin(flow::ready::health(&api.app)),
+            timeout(SAMPLE_MAX.min(OTHERS_WAIT), Box::pin(read(api, id)))
+        );
+        let (sale, fault) = match read {
+            Ok(Ok(Some(sale))) => (Some(sale), None),
+            Ok(Ok(None)) => (None, Some("there is no such sale".to_owned())),
+            Ok(Err(fault)) => (None, Some(fault.to_string())),
+            Err(_) => (None, Some("no answer in time".to_owned())),
+        };
+        let point = self.point(sale.as_ref(), feed);
+        let mut course = locked(&feed.course);
+        course.push_back(point.clone());
+        if course.len() > COURSE_MAX {
+            course.pop_front();
+        }
+        Sample {
+            point,
+            health,
+            sale,
+            fault,
+        }
+    }
+
+    fn point(&mut self, sale: Option<&LiveSale>, feed: &Feed) -> Point {
+        let Tally { by_outcome, latency } = std::mem::take(&mut *locked(&feed.tally));
+        let seconds = self.last.elapsed().as_secs_f64();
+        self.last = Instant::now();
+        let accepted = sale.and_then(|sale| {
+            let OrderCounts {
+                reserved,
+                paid,
+                cancelled,
+                expired,
+                revoked,
+            } = sale.orders;
+            let now = reserved + paid + cancelled + expired + revoked + sale.undrained_events;
+            let before = self.accepted.replace(now.max(self.accepted.unwrap_or(now)));
+            before.map(|before| (now - before).max(0))
+        });
+        let latency = latency.filter(|latency| !latency.is_empty());
+        let milliseconds = |quantile| {
+            let micros = latency.as_ref()?.value_at_quantile(quantile);
+            u32::try_from(micros).ok().map(|micros| f64::from(micros) / 1000.0)
+        };
+        Point {
+            at: Utc::now().timestamp_millis(),
+            seconds,
+            accepted,
+            answers: by_outcome,
+            p50: milliseconds(0.5),
+            p95: milliseconds(0.95),
+            p99: milliseconds(0.99),
+        }
+    }
+}
+
+async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, crate::domain::fault::Fault> {
+    let Some(stats) = flow::stats::stats(&api.app, id).await? else {
+        return Ok(None);
+    };
+    let Some(sale) = api.app.sales.fresh(id).await? else {
+        return Ok(None);
+    };
+    let lag = flow::expire::lag(&api.app, id, stats.server_time).await?;
+    Ok(Some(LiveSale::of(stats, (sale.starts_at, sale.ends_at), lag)))
+}
+
+fn event(name: &str, data: &impl Serialize) -> String {
+    // JSON escapes line breaks, so it is one line.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(shard: u16, units: &[(&str, Units)]) -> ShardStats {
+        let of = |at: usize| {
+            units
+                .iter()
+                .map(|(sku, units)| (sku.parse().unwrap(), units[at]))
+                .collect()
+        };
+        ShardStats {
+            shard,
+            epoch: 1,
+            available: of(0),
+            held: of(1),
+            sold: of(2),
+            sent: of(3),
+            received: of(4),
+            undrained_events: 0,
+        }
+    }
+
+    #[test]
+    fn a_shard_is_told_by_item_or_where_those_are_many_as_a_whole() {
+        let units = [("a", [1, 2, 3, 4, 5]), ("b", [10, 20, 30, 40, 50])];
+        for is_whole in [false, true] {
+            let live = LiveShard::of(shard(3, &units), is_whole);
+            assert_eq!((live.shard, live.units), (3, [11, 22, 33, 44, 55]));
+            let items = live.items.map(|items| items.into_values().collect::<Vec<_>>());
+            assert_eq!(items, is_whole.then(|| vec![units[0].1, units[1].1]));
+        }
+    }
+
+    #[test]
+    fn purchases_are_counted_for_sales_that_are_watched() {
+        let live = Live::default();
+        let (watched, other) = (SaleId(uuid::Uuid::new_v4()), SaleId(uuid::Uuid::new_v4()));
+        let feed = Arc::new(Feed {
+            latest: watch::Sender::new(Bytes::new()),
+            course: Mutex::default(),
+            tally: Mutex::default(),
+        });
+        live.count(watched, "reserved", Duration::from_millis(1));
+        live.feeds().insert(watched, Arc::clone(&feed));
+        live.watched.store(1, Ordering::Relaxed);
+        for (sale, millis) in [(watched, 10), (watched, 10), (other, 10), (watched, 5000)] {
+            live.count(
+                sale,
+                if millis == 10 { "reserved" } else { "sold_out" },
+                Duration::from_millis(millis),
+            );
+        }
+        live.count(watched, "unavailable", Duration::from_secs(3600));
+        let mut sampler = Sampler {
+            accepted: None,
+            last: Instant::now(),
+        };
+        let point = sampler.point(None, &feed);
+        assert_eq!(
+            point.answers,
+            BTreeMap::from([("reserved", 2), ("sold_out", 1), ("unavailable", 1)])
+        );
+        let p50 = point.p50.unwrap();
+        assert!((10.0..10.2).contains(&p50), "{p50}");
+        assert!(point.p99.unwrap() >= 60_000.0);
+        let nothing = sampler.point(None, &feed);
+        assert!(nothing.answers.is_empty() && nothing.p50.is_none());
+    }
+}

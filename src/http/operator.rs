@@ -1,0 +1,294 @@
+//! Operators: who they are, and that what they do is written down.
+//!
+//! An operator is known by the operators' key, or by the cookie of a session of the console. A browser sends a cookie along
+//! with whatever any page has it ask, so what changes something also needs the session's request token, which only a page
+//! of this instance can read, and must not come from another origin.
+
+use super::extract::{Body, Operator, api, bearer, single, unauthenticated};
+use super::problem::{Code, Problem};
+use super::{Api, gateway};
+use crate::domain::console::{Actor, NewAction, SessionSecret, detail};
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::flow;
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN};
+use actix_web::middleware::Next;
+use actix_web::web::Data;
+use actix_web::{Error, HttpMessage as _, HttpRequest, ResponseError as _};
+use std::time::Duration;
+use subtle::ConstantTimeEq as _;
+
+/// The cookie of a session.
+pub const SESSION_COOKIE: &str = "flashsale_console";
+/// Where it is sent to, and to nothing that shoppers are given.
+pub const SESSION_PATH: &str = "/v1/admin";
+/// Where a page shows the request token of its session.
+pub const REQUEST_TOKEN: &str = "X-Console-Token";
+/// How long the answer to an action waits until it is noted what came of it.
+const NOTE_MAX: Duration = Duration::from_secs(2);
+
+/// Who asks.
+///
+/// # Errors
+/// `unauthenticated`, `console_token_required`, or `unavailable` where it cannot be told whether a session has ended.
+pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
+    if let Some(known) = request.extensions().get::<Operator>() {
+        return Ok(*known);
+    }
+    let api = api(request)?;
+    let expected = api.admin_key.expose();
+    if request.headers().contains_key(AUTHORIZATION) {
+        let given = bearer(request.headers()).unwrap_or_default().as_bytes();
+        if bool::from(given.ct_eq(expected.as_bytes())) {
+            return Ok(Operator(Actor::ApiKey));
+        }
+        return Err(unauthenticated("the operators' key is wrong"));
+    }
+    let Some(secret) = secret_of(request, expected) else {
+        return Err(unauthenticated("the operators' key is missing"));
+    };
+    if !request.method().is_safe() {
+        let given = single(request.headers(), REQUEST_TOKEN)?.unwrap_or_default();
+        if !is_from_here(request) || !secret.is_request_token(expected, given.as_bytes()) {
+            return Err(Problem::new(
+                Code::ConsoleTokenRequired,
+                format!("send {REQUEST_TOKEN}: what GET {SESSION_PATH}/session answers to a page of this instance"),
+            ));
+        }
+    }
+    let key = api.admin_key.clone();
+    let session = api
+        .for_others(move |app| async move { flow::console::session(&app, key.expose(), &secret).await })
+        .await?;
+    match session {
+        Some(session) => Ok(Operator(Actor::Console(session.id))),
+        None => Err(unauthenticated("the session has ended, sign in again; or")),
+    }
+}
+
+/// The secret of the session that a request's cookie names, if it is one of ours.
+pub(super) fn secret_of(request: &HttpRequest, admin_key: &str) -> Option<SessionSecret> {
+    let lists = request.headers().get_all(COOKIE);
+    let pairs = lists
+        .filter_map(|list| list.to_str().ok())
+        .flat_map(|list| list.split(';'));
+    let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(SESSION_COOKIE)?.strip_prefix('='));
+    values.find_map(|value| SessionSecret::parse(value, admin_key))
+}
+
+/// Whether it is a page of this instance that asks, as far as the browser says. What says nothing is no browser.
+pub(super) fn is_from_here(request: &HttpRequest) -> bool {
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
+    if let Some(site) = header("Sec-Fetch-Site") {
+        return site == "same-origin";
+    }
+    let Some(origin) = header(ORIGIN.as_str()) else {
+        return true;
+    };
+    let authority = request.uri().authority().map(|it| it.as_str());
+    let host = header(HOST.as_str()).or(authority).unwrap_or_default();
+    origin
+        .split_once("://")
+        .is_some_and(|(_, it)| it.eq_ignore_ascii_case(host))
+}
+
+/// Notes each action of an operator before it begins, and afterwards what came of it.
+///
+/// # Errors
+/// Those of the service behind it.
+pub async fn trail<B: MessageBody + 'static>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B, BoxBody>>, Error> {
+    let pattern = request.match_pattern();
+    let (Some(api), Some(pattern)) = (request.app_data::<Data<Api>>().cloned(), pattern) else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    if request.method().is_safe() {
+        return Ok(next.call(request).await?.map_into_left_body());
+    }
+    let id = match begin(&api, &mut request, &pattern).await {
+        Ok(id) => id,
+        Err(problem) => return Ok(request.into_response(problem.error_response()).map_into_right_body()),
+    };
+    // A task of its own: it is noted what came of it also if the client hangs up.
+    let answering = actix_web::rt::spawn(async move {
+        let answer = next.call(request).await;
+        let (outcome, sale) = match &answer {
+            Ok(answer) => (outcome(answer), created(answer)),
+            Err(error) => (code(error), None),
+        };
+        note(&api, id, outcome, sale).await;
+        answer
+    });
+    match answering.await {
+        Ok(answer) => Ok(answer?.map_into_left_body()),
+        Err(error) => {
+            tracing::error!(%error, "an action panicked");
+            Err(Problem::from(Fault::Bug("an action panicked".to_owned())).into())
+        }
+    }
+}
+
+/// Identifies the operator and notes that his action begins; returns the action's number.
+async fn begin(api: &Api, request: &mut ServiceRequest, pattern: &str) -> Result<i64, Problem> {
+    let operator = identify(request.request()).await?;
+    let Body(body) = request.extract::<Body>().await?;
+    let new = NewAction {
+        actor: operator.0,
+        address: gateway::address_of(api, request.request()).map(|address| address.to_string()),
+        action: name(request.method(), pattern),
+        sale: sale_of(request.path()),
+        detail: detail(&body),
+    };
+    request.extensions_mut().insert(operator);
+    request.set_payload(Payload::from(body));
+    begin_action(api, new).await
+}
+
+/// Notes that an action begins; returns its number.
+pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
+    let begun = api.for_others(move |app| async move { flow::console::begin(&app, &new).await });
+    begun.await.map_err(|problem| {
+        Problem::new(
+            problem.code(),
+            "what operators do is written down first, and that is not possible now: nothing was done; try again",
+        )
+    })
+}
+
+/// Notes what came of an action, if that can be done in time: it has come about, whatever is noted.
+pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
+    let app = api.app.clone();
+    // Not in vain if the time is over: it goes on for as long as Postgres is given.
+    let noting = tokio::spawn(async move { flow::console::end(&app, id, outcome, sale).await });
+    match tokio::time::timeout(NOTE_MAX, noting).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(fault))) => tracing::warn!(%fault, action = id, outcome, "it is not noted what came of an action"),
+        Ok(Err(_)) | Err(_) => tracing::warn!(action = id, outcome, "it is not noted in time what came of an action"),
+    }
+}
+
+/// What an action is called: the way to it, without what is particular. What is made in a list is created, and what is
+/// not asked for by a verb in the way is changed.
+fn name(method: &Method, pattern: &str) -> String {
+    let way = pattern.strip_prefix(SESSION_PATH).unwrap_or(pattern);
+    let mut words: Vec<&str> = way
+        .split('/')
+        .filter(|word| !word.is_empty() && !word.starts_with('{'))
+        .collect();
+    match *method {
+        Method::POST if words.len() == 1 => words.push("create"),
+        Method::POST => {}
+        Method::PUT | Method::PATCH => words.push("change"),
+        Method::DELETE => words.push("delete"),
+        _ => words.push("other"),
+    }
+    words.join(".").chars().take(64).collect()
+}
+
+/// The sale that a path names.
+fn sale_of(path: &str) -> Option<SaleId> {
+    let rest = path.strip_prefix("/v1/admin/sales/")?;
+    rest.split('/').next()?.parse().ok()
+}
+
+/// The sale that an answer says was created.
+fn created<B>(answer: &ServiceResponse<B>) -> Option<SaleId> {
+    sale_of(answer.headers().get(LOCATION)?.to_str().ok()?)
+}
+
+fn outcome<B>(answer: &ServiceResponse<B>) -> &'static str {
+    match answer.response().error() {
+        Some(error) => code(error),
+        None if answer.status().is_success() => "done",
+        None => "refused",
+    }
+}
+
+fn code(error: &Error) -> &'static str {
+    error
+        .as_error::<Problem>()
+        .map_or("refused", |problem| problem.code().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    #[test]
+    fn actions_are_called_by_what_they_do() {
+        for (method, pattern, expected) in [
+            (Method::POST, "/v1/admin/sales", "sales.create"),
+            (Method::PUT, "/v1/admin/sales/{id}", "sales.change"),
+            (Method::POST, "/v1/admin/sales/{id}/open", "sales.open"),
+            (Method::POST, "/v1/admin/bans", "bans.create"),
+            (Method::POST, "/v1/admin/bans/lift", "bans.lift"),
+            (Method::PATCH, "/v1/admin/guards", "guards.change"),
+            (Method::DELETE, "/v1/admin/session", "session.delete"),
+        ] {
+            assert_eq!(name(&method, pattern), expected);
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_origin_is_not_from_here() {
+        let asks = |headers: &[(&'static str, &'static str)]| {
+            let request = TestRequest::post().uri("/v1/admin/sales");
+            let request = headers.iter().fold(request, |it, header| it.insert_header(*header));
+            is_from_here(&request.to_http_request())
+        };
+        let host = ("Host", "shop.example:8443");
+        assert!(asks(&[host]), "no browser");
+        assert!(asks(&[host, ("Origin", "https://shop.example:8443")]));
+        assert!(asks(&[
+            host,
+            ("Origin", "https://evil.example"),
+            ("Sec-Fetch-Site", "same-origin")
+        ]));
+        for origin in [
+            "https://evil.example",
+            "https://shop.example",
+            "null",
+            "",
+            "https://shop.example:8443.evil",
+        ] {
+            assert!(!asks(&[host, ("Origin", origin)]), "{origin}");
+        }
+        for site in ["same-site", "cross-site", "none", ""] {
+            assert!(!asks(&[host, ("Sec-Fetch-Site", site)]), "{site}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_among_others_is_found() {
+        let secret = SessionSecret::new([5; 32]);
+        let cookie = secret.encode("key");
+        let of = |header: String| {
+            let request = TestRequest::get().insert_header(("Cookie", header)).to_http_request();
+            secret_of(&request, "key")
+        };
+        assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), Some(secret));
+        // Somebody may have set one of that name for a wider path.
+        assert_eq!(
+            of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")),
+            Some(secret)
+        );
+        for wrong in [
+            format!("{SESSION_COOKIE}x={cookie}"),
+            format!("x{SESSION_COOKIE}={cookie}"),
+            String::new(),
+        ] {
+            assert_eq!(of(wrong), None);
+        }
+    }
+}

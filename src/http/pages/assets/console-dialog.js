@@ -1,0 +1,59 @@
+// Asks before something is done, and says afterwards what came of it.
+
+import { isUnknown } from './api.js';
+import { announce, element, onPress, setAttribute, setText, show } from './dom.js';
+import { say } from './language.js';
+
+// Whether the operator wants it. The question has the focus until it is answered, and Escape says no.
+export function sure(question, text, yes) {
+    return new Promise((resolve) => {
+        const ok = element('button', { class: 'strong', type: 'button' }, yes);
+        const no = element('button', { type: 'button' }, say('no'));
+        const dialog = element(
+            'dialog',
+            { 'aria-labelledby': 'sure-title' },
+            element('h2', { id: 'sure-title' }, question),
+            element('p', {}, text),
+            element('div', { class: 'actions' }, ok, no),
+        );
+        onPress(ok, () => dialog.close('yes'));
+        onPress(no, () => dialog.close('no'));
+        dialog.addEventListener('close', () => {
+            dialog.remove();
+            resolve(dialog.returnValue === 'yes');
+        });
+        document.body.append(dialog);
+        dialog.showModal();
+        no.focus();
+    });
+}
+
+// A line that says what came of an action.
+export function resultLine() {
+    const text = element('p', { class: 'result-text' });
+    const away = element('button', { class: 'quiet', type: 'button' });
+    const node = element('div', { class: 'result', role: 'status' }, text, away);
+    show(node, false);
+    const tell = (tone, words) => {
+        setText(text, words);
+        setText(away, say('away'));
+        setAttribute(node, 'class', `result ${tone}`);
+        show(node, words !== '');
+    };
+    onPress(away, () => tell('', ''));
+    return {
+        node,
+        busy: () => tell('', say('working')),
+        good(words) {
+            tell('is-good', words);
+            announce(words);
+        },
+        // What the API said, or that nobody knows what became of it.
+        bad(answer) {
+            const words = answer.body.detail ?? say(isUnknown(answer) ? 'unknownAction' : 'refusedAction');
+            tell('is-bad', words);
+            announce(words);
+        },
+        clear: () => tell('', ''),
+    };
+}

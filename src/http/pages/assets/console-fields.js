@@ -1,0 +1,94 @@
+// Fields of forms: a label, a hint, and beside it what is wrong with what was typed.
+
+import { word } from './console-table.js';
+import { element, setAttribute, setText } from './dom.js';
+import { say } from './language.js';
+
+const WHOLE = /^-?\d{1,15}$/;
+const two = (number) => String(number).padStart(2, '0');
+
+// An instant as an input of kind `datetime-local` wants it, in the time zone of the browser.
+export function localTime(instant) {
+    const at = new Date(instant);
+    const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    return `${date}T${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+// What is typed, as the API wants it; or what is wrong with it.
+const KINDS = {
+    text({ max = 200 }, text) {
+        if (text.trim() === '') {
+            return { wrong: say('wrongEmpty') };
+        }
+        return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
+    },
+    whole({ min, max }, text) {
+        const number = Number(text);
+        if (!WHOLE.test(text.trim()) || number < min || number > max) {
+            return { wrong: say('wrongNumber', { min, max }) };
+        }
+        return { value: number };
+    },
+    time(_field, text) {
+        const at = new Date(text);
+        return text === '' || Number.isNaN(at.getTime()) ? { wrong: say('wrongTime') } : { value: at.toISOString() };
+    },
+    choice: (_field, text) => ({ value: text }),
+    check: (_field, text) => ({ value: text === 'yes' }),
+};
+
+function input({ id, kind, options = [], prefix }) {
+    if (kind === 'choice') {
+        const select = element('select', { id });
+        select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
+        return select;
+    }
+    const types = { time: 'datetime-local', check: 'checkbox' };
+    const made = element('input', { id, type: types[kind] ?? 'text', autocomplete: 'off' });
+    if (kind === 'whole') {
+        made.inputMode = 'numeric';
+    }
+    if (kind === 'time') {
+        made.step = '1';
+    }
+    return made;
+}
+
+// `field` has `id`, `label`, `kind`, and what its kind needs: `min` and `max`, or `options` and the `prefix` of their words.
+export function fieldOf(field) {
+    const control = input(field);
+    const wrong = element('p', { class: 'wrong', id: `${field.id}-wrong` });
+    const about = [wrong.id];
+    const label = word('label', field.label, { for: field.id });
+    const parts = field.kind === 'check' ? [element('div', { class: 'check' }, control, label)] : [label, control];
+    if (field.hint) {
+        about.push(`${field.id}-hint`);
+        parts.push(word('p', field.hint, { class: 'muted small', id: `${field.id}-hint` }));
+    }
+    control.setAttribute('aria-describedby', about.join(' '));
+    const node = element('div', { class: `row kind-${field.kind}` }, ...parts, wrong);
+    const text = () => (field.kind === 'check' ? (control.checked ? 'yes' : 'no') : control.value);
+    function complain(words) {
+        setText(wrong, words);
+        setAttribute(control, 'aria-invalid', words === '' ? 'false' : 'true');
+    }
+    return {
+        node,
+        control,
+        text,
+        set(value) {
+            if (field.kind === 'check') {
+                control.checked = value === 'yes';
+            } else {
+                control.value = value;
+            }
+        },
+        // The value, or nothing after saying what is wrong.
+        read() {
+            const { value, wrong: words = '' } = KINDS[field.kind](field, text());
+            complain(words);
+            return value;
+        },
+        complain,
+    };
+}

@@ -1,0 +1,300 @@
+// A sale is created, or as long as it is a draft, changed. What is typed stays in this tab until it is stored: neither an
+// error, nor a reload, nor the end of the session loses it.
+
+import { call } from './console-api.js';
+import { fieldOf, localTime } from './console-fields.js';
+import { word } from './console-table.js';
+import { element, onPress, setChildren, setPressable, setText, show } from './dom.js';
+import { money } from './format.js';
+import { say } from './language.js';
+import { ofTab } from './storage.js';
+
+const HOUR_MS = 3_600_000;
+const ITEMS_MAX = 1000;
+
+const SALE = [
+    { name: 'name', label: 'name', kind: 'text' },
+    { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
+    { name: 'ends_at', label: 'ends', kind: 'time' },
+    { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint' },
+    { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'whole', min: 1, max: 86_400 },
+    { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 100_000, hint: 'rateHint' },
+    { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
+    { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
+];
+const GUARDS = [
+    { name: 'guards.purchase_token', label: 'guardToken', kind: 'check' },
+    { name: 'guards.challenge', label: 'guardChallenge', kind: 'choice', prefix: 'challenge', options: ['none', 'captcha', 'proof_of_work'] },
+    { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000 },
+    { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000 },
+    { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400 },
+    { name: 'guards.waiting_room', label: 'guardRoom', kind: 'check' },
+    { name: 'guards.admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000 },
+    { name: 'guards.admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400 },
+];
+const ITEM = [
+    { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
+    { name: 'name', label: 'name', kind: 'text' },
+    { name: 'price_minor', label: 'price', kind: 'whole', min: 0, max: 10_000_000_000, hint: 'priceHint' },
+    { name: 'currency', label: 'currency', kind: 'text', max: 3 },
+    { name: 'stock', label: 'stock', kind: 'whole', min: 0, max: 1_000_000_000 },
+    { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },
+];
+const NEW_ITEM = { sku: '', name: '', price_minor: '', currency: 'EUR', stock: '', per_user_limit: '1' };
+
+function newSale() {
+    const hour = Math.ceil(Date.now() / HOUR_MS) * HOUR_MS;
+    return {
+        name: '',
+        starts_at: localTime(hour),
+        ends_at: localTime(hour + 2 * HOUR_MS),
+        shards: '4',
+        payment_window_seconds: '900',
+        'purchase_rate.limit': '5',
+        'purchase_rate.window_ms': '60000',
+        durability: 'redis',
+        'guards.purchase_token': 'no',
+        'guards.challenge': 'none',
+        'guards.proof_cost': '1000',
+        'guards.holds_max': '0',
+        'guards.unpaid_cooldown_seconds': '0',
+        'guards.waiting_room': 'no',
+        'guards.admissions_per_second': '100',
+        'guards.admission_seconds': '300',
+        items: [NEW_ITEM],
+    };
+}
+
+const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value));
+
+// A sale from the API as the fields show it.
+function textsOf(sale) {
+    const texts = { items: [] };
+    for (const { name, kind } of [...SALE, ...GUARDS]) {
+        const value = name.split('.').reduce((inner, part) => inner[part], sale);
+        texts[name] = kind === 'time' ? localTime(value) : asText(value);
+    }
+    for (const item of sale.items) {
+        texts.items.push(Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
+    }
+    return texts;
+}
+
+// Where the API says that something is wrong: the name of the field, with the number of the item before it.
+function placeOf(detail) {
+    const item = /^items\[(\d+)\]\.(\w+)/.exec(detail);
+    if (item) {
+        return `${item[1]}.${item[2]}`;
+    }
+    const guard = /^guards: (\w+)/.exec(detail);
+    if (guard) {
+        return `guards.${guard[1]}`;
+    }
+    return /^[\w.]+/.exec(detail)?.[0] ?? '';
+}
+
+export function formView(view, id) {
+    const kept = `flashsale.form.${id ?? 'new'}`;
+    const fields = new Map();
+    const items = [];
+    const title = word('h1', id ? 'editSale' : 'newSale');
+    const restored = element('p', { class: 'note', role: 'status' });
+    const anew = word('button', 'startOver', { class: 'quiet', type: 'button' });
+    const list = element('div', { class: 'items' });
+    const add = word('button', 'addItem', { type: 'button' });
+    const wrong = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
+    const store = word('button', id ? 'storeChanges' : 'createSale', { class: 'strong', type: 'submit' });
+    const back = word('a', 'cancelForm', { class: 'button', href: id ? `/console/sales/${id}` : '/console' });
+    const group = (legend, ...children) => element('fieldset', {}, word('legend', legend), ...children);
+    const made = (definitions) =>
+        definitions.map((definition) => {
+            const field = fieldOf({ ...definition, id: definition.name.replace('.', '-') });
+            fields.set(definition.name, field);
+            return field.node;
+        });
+    const grid = (...nodes) => element('div', { class: 'grid' }, ...nodes);
+    const form = element(
+        'form',
+        { class: 'form', novalidate: '' },
+        group('theSale', grid(...made(SALE))),
+        group('theItems', list, add),
+        group('theGuards', grid(...made(GUARDS))),
+        wrong,
+        element('div', { class: 'actions' }, store, back),
+    );
+    view.append(title, element('div', { class: 'actions' }, restored, anew), form);
+    let stored = newSale();
+    let nextItem = 0;
+
+    function addItem(texts) {
+        const number = nextItem;
+        nextItem += 1;
+        const own = new Map(
+            ITEM.map((definition) => [definition.name, fieldOf({ ...definition, id: `item-${number}-${definition.name}` })]),
+        );
+        const price = element('p', { class: 'muted small', 'aria-live': 'off' });
+        const remove = word('button', 'removeItem', { class: 'quiet', type: 'button' });
+        const fieldsOfItem = [...own.values()].map((field) => field.node);
+        const node = element('div', { class: 'panel item' }, grid(...fieldsOfItem), price, remove);
+        const item = { own, node, show: showPrice };
+        function showPrice() {
+            const amount = Number(own.get('price_minor').text());
+            const currency = own.get('currency').text();
+            const isPrice = own.get('price_minor').text() !== '' && Number.isFinite(amount) && /^[A-Z]{3}$/.test(currency);
+            setText(price, isPrice ? say('priceIs', { price: money(amount, currency) }) : '');
+        }
+        for (const [name, field] of own) {
+            field.set(texts[name] ?? '');
+        }
+        onPress(remove, () => {
+            items.splice(items.indexOf(item), 1);
+            arrange();
+            keep();
+            add.focus();
+        });
+        items.push(item);
+        showPrice();
+        return item;
+    }
+
+    function arrange() {
+        setChildren(
+            list,
+            items.map((item) => item.node),
+        );
+        for (const item of items) {
+            show(item.node.querySelector('button'), items.length > 1);
+        }
+        setPressable(add, items.length < ITEMS_MAX);
+    }
+
+    function fill(texts) {
+        for (const [name, field] of fields) {
+            field.set(texts[name] ?? '');
+            field.complain('');
+        }
+        items.length = 0;
+        nextItem = 0;
+        texts.items.forEach(addItem);
+        setText(wrong, '');
+        arrange();
+    }
+
+    function texts() {
+        const all = Object.fromEntries([...fields].map(([name, field]) => [name, field.text()]));
+        all.items = items.map(({ own }) => Object.fromEntries([...own].map(([name, field]) => [name, field.text()])));
+        return all;
+    }
+
+    const keep = () => ofTab.set(kept, JSON.stringify(texts()));
+
+    // Takes up what this tab has kept, if it is another than what is stored.
+    function takeUp() {
+        fill(stored);
+        let typed = null;
+        try {
+            typed = JSON.parse(ofTab.get(kept) ?? 'null');
+        } catch {
+            ofTab.remove(kept);
+        }
+        const isOther = typed !== null && JSON.stringify(typed) !== JSON.stringify(texts());
+        if (isOther) {
+            fill(typed);
+        }
+        setText(restored, isOther ? say('takenUp') : '');
+        show(anew, isOther);
+    }
+
+    // The sale as the API wants it; nothing if some of it is wrong, which is then said beside it.
+    function read() {
+        const body = { items: [] };
+        let isRight = true;
+        const into = (target, name, field) => {
+            const value = field.read();
+            isRight = isRight && value !== undefined;
+            const parts = name.split('.');
+            const last = parts.pop();
+            const place = parts.reduce((inner, part) => (inner[part] ??= {}), target);
+            place[last] = value;
+        };
+        fields.forEach((field, name) => into(body, name, field));
+        for (const { own } of items) {
+            const item = {};
+            own.forEach((field, name) => into(item, name, field));
+            body.items.push(item);
+        }
+        return isRight ? body : null;
+    }
+
+    function complain(detail) {
+        const place = placeOf(detail);
+        const [number, name] = place.split('.');
+        const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
+        field?.complain(detail);
+        setText(wrong, field ? say('somethingWrong') : detail);
+        (field?.control ?? wrong).focus();
+    }
+
+    onPress(add, () => {
+        const item = addItem({ ...NEW_ITEM, currency: items.at(-1)?.own.get('currency').text() ?? 'EUR' });
+        arrange();
+        keep();
+        item.own.get('sku').control.focus();
+    });
+    onPress(anew, () => {
+        ofTab.remove(kept);
+        takeUp();
+        fields.get('name').control.focus();
+    });
+    form.addEventListener('input', () => {
+        keep();
+        items.forEach((item) => item.show());
+    });
+    form.addEventListener('submit', async (event) => {
+        event.preventDefault();
+        if (store.getAttribute('aria-disabled') === 'true') {
+            return;
+        }
+        const body = read();
+        if (!body) {
+            setText(wrong, say('somethingWrong'));
+            form.querySelector('[aria-invalid="true"]').focus();
+            return;
+        }
+        setPressable(store, false);
+        const answer = await (id
+            ? call('PUT', `/v1/admin/sales/${id}`, { body })
+            : call('POST', '/v1/admin/sales', { body }));
+        setPressable(store, true);
+        if (answer.isOk) {
+            ofTab.remove(kept);
+            location.assign(`/console/sales/${answer.body.id}`);
+        } else if (answer.status === 401) {
+            setText(wrong, '');
+        } else {
+            complain(answer.body.detail ?? say(id ? 'unknownAction' : 'unknownCreate'));
+        }
+    });
+
+    async function load() {
+        const answer = await call('GET', `/v1/admin/sales/${id}`);
+        if (!answer.isOk) {
+            setText(wrong, answer.body.detail ?? say('lostConsole'));
+            setPressable(store, false);
+            return;
+        }
+        stored = textsOf(answer.body);
+        setPressable(store, answer.body.state === 'draft');
+        takeUp();
+        if (answer.body.state !== 'draft') {
+            setText(wrong, say('noDraft'));
+        }
+    }
+    if (id) {
+        load();
+    } else {
+        takeUp();
+        fields.get('name').control.focus();
+    }
+    return { resume: () => {}, translate: () => items.forEach((item) => item.show()) };
+}

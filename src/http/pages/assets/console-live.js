@@ -1,0 +1,71 @@
+// Follows a sale: samples come as server-sent events. Whatever ends the stream, it is asked for again, and it is said that
+// this is so.
+
+import { findSession, isSignedIn } from './console-api.js';
+
+const AGAIN_MS = 1000;
+const AGAIN_MAX_MS = 8000;
+// Longer than the longest pause between two samples: a stream that is silent for so long is dead.
+const SILENCE_MAX_MS = 30_000;
+const LOOK_MS = 1000;
+
+// `heard(sample)` is told each sample, `course(points)` what was before the first, `changed(isConnected)` how it stands.
+// Returns what asks at once.
+export function followSale(id, { heard, course, changed }) {
+    let source = null;
+    let timer = null;
+    let misses = 0;
+    let lastHeard = performance.now();
+
+    function stop() {
+        clearTimeout(timer);
+        source?.close();
+        source = null;
+    }
+
+    function lose() {
+        stop();
+        changed(false);
+        timer = setTimeout(again, Math.min(AGAIN_MS * 2 ** misses, AGAIN_MAX_MS));
+        misses += 1;
+    }
+
+    // A stream that is refused does not say why: if there is no session any more, whoever signs in goes on here.
+    async function again() {
+        const answer = await findSession();
+        if (answer.isOk && !isSignedIn()) {
+            stop();
+        } else if (answer.isOk) {
+            open();
+        } else {
+            lose();
+        }
+    }
+
+    function open() {
+        stop();
+        lastHeard = performance.now();
+        source = new EventSource(`/v1/admin/sales/${id}/live`);
+        const on = (name, act) =>
+            source.addEventListener(name, (event) => {
+                lastHeard = performance.now();
+                act(JSON.parse(event.data));
+            });
+        on('course', (points) => {
+            misses = 0;
+            changed(true);
+            course(points);
+        });
+        on('sample', heard);
+        on('signed_out', again);
+        source.addEventListener('error', lose);
+    }
+
+    setInterval(() => {
+        if (source && performance.now() - lastHeard > SILENCE_MAX_MS) {
+            lose();
+        }
+    }, LOOK_MS);
+    open();
+    return open;
+}

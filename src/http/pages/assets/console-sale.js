@@ -1,0 +1,440 @@
+// One sale, live: how it stands, what can be done with it, where its units are, what is asked of it and how fast it answers.
+
+import { isUnknown } from './api.js';
+import { hear, now } from './clock.js';
+import { alertsTable } from './console-accounts.js';
+import { call } from './console-api.js';
+import { resultLine, sure } from './console-dialog.js';
+import { fieldOf } from './console-fields.js';
+import { followSale } from './console-live.js';
+import { plotOf } from './console-plot.js';
+import { word } from './console-table.js';
+import { trailTable } from './console-trail.js';
+import { unitsOf } from './console-units.js';
+import { announce, byId, element, onPress, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
+import { clockTime, momentExact, money, secondsLeft } from './format.js';
+import { say } from './language.js';
+import { stateAt, timeOf } from './sale-state.js';
+import { ofTab } from './storage.js';
+
+const POINTS_MAX = 400;
+const SALE_EVERY_MS = 20_000;
+// The audit goes over every order; rebuilding writes them all.
+const AUDIT_MS = 60_000;
+const REBUILD_MS = 1_800_000;
+const ACTION_MS = 20_000;
+
+// What may be done in which state, in the order of the buttons.
+const ACTIONS = {
+    draft: ['preload'],
+    scheduled: ['open', 'close'],
+    open: ['pause', 'close'],
+    paused: ['resume', 'close'],
+    closed: [],
+};
+const STRONG = ['preload', 'open', 'resume'];
+// Tells apart what shoppers got from what they did not.
+const GOOD = ['reserved', 'replayed'];
+
+// 128 random bits; `crypto.randomUUID` is not there for pages from an origin that is not secure.
+const draw = () =>
+    Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+
+function tiles() {
+    const list = element('dl', { class: 'tiles' });
+    const all = new Map();
+    function update(name, value, tone = '', link = null) {
+        if (!all.has(name)) {
+            const text = element(link ? 'a' : 'span', link ? { href: link } : {});
+            const node = element('div', {}, word('dt', `tile_${name}`), element('dd', {}, text));
+            all.set(name, { node, text });
+            list.append(node);
+        }
+        setText(all.get(name).text, value);
+        setAttribute(all.get(name).node, 'class', `tile ${tone}`);
+    }
+    return { node: list, update };
+}
+
+export function saleView(view, id) {
+    const path = `/v1/admin/sales/${id}`;
+    const name = element('h1', { id: 'sale-name' });
+    const state = element('span', { class: 'pill', id: 'sale-state' });
+    const until = element('p', { class: 'muted', id: 'sale-until' });
+    const countdown = element('p', { class: 'countdown', role: 'timer', 'aria-live': 'off' });
+    const times = element('p', { class: 'muted small' });
+    const stream = element('p', { class: 'stream', role: 'status', id: 'stream' });
+    const actions = element('div', { class: 'actions', id: 'actions' });
+    const result = resultLine();
+    const numbers = tiles();
+    const units = unitsOf();
+    const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
+    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (code) => say(`code_${code}`), first: 1 });
+    const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
+    const stopped = element('ul', { class: 'legend' });
+    const details = element('div', { class: 'facts' });
+    const audit = auditPart(path);
+    const restock = restockPart(id, path, result, () => refresh());
+    const trail = trailTable(id);
+    const alerts = alertsTable(5, (user) => location.assign(`/console/accounts?ban=${encodeURIComponent(user)}`));
+    const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
+    const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
+    const rebuild = word('button', 'rebuild', { type: 'button' });
+    const buttons = new Map();
+
+    let sale = null;
+    let live = null;
+    let isConnected = null;
+    let points = [];
+    let toldState = null;
+
+    view.append(
+        element('div', { class: 'head' }, element('div', {}, state, name), element('div', { class: 'until' }, until, countdown, times)),
+        stream,
+        actions,
+        result.node,
+        numbers.node,
+        units.node,
+        element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
+        element('section', { class: 'two' }, audit.node, restock.node),
+        element('section', { class: 'list' }, word('h2', 'guardsStopped'), word('p', 'guardsStoppedHint', { class: 'muted small' }), stopped),
+        element('section', { class: 'list' }, word('h2', 'alerts'), alerts.node),
+        element('section', { class: 'list' }, word('h2', 'trail'), trail.node),
+        element('section', { class: 'list' }, word('h2', 'details'), details),
+    );
+
+    async function refresh() {
+        const answer = await call('GET', path);
+        if (answer.isOk) {
+            const isFirst = sale === null;
+            sale = answer.body;
+            hear(sale.server_time, answer.sent, answer.received);
+            restock.learn(sale);
+            renderDetails();
+            if (isFirst) {
+                render();
+            }
+        } else if (answer.status === 404) {
+            setText(name, say('noSale'));
+        } else if (sale === null) {
+            setText(name, say('loading'));
+        }
+        render();
+        return answer;
+    }
+
+    const stateNow = () => (sale === null ? null : stateAt({ ...sale, state: live?.state ?? sale.state }, now()));
+
+    function render() {
+        setTitle(sale ? `${sale.name} · ${say('console')}` : say('console'));
+        renderStream();
+        if (!sale) {
+            return;
+        }
+        const at = stateNow();
+        setText(name, sale.name);
+        setText(state, say(`sale_${at}`));
+        setAttribute(state, 'class', `pill is-${at}`);
+        if (toldState !== null && toldState !== at) {
+            announce(say(`sale_${at}`));
+        }
+        toldState = at;
+        const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
+        setText(until, say(key));
+        setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
+        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.ends_at)}`);
+        renderActions(at);
+        show(restock.node, at !== 'draft');
+        show(audit.node, at !== 'draft');
+    }
+
+    function renderStream() {
+        const health = live?.health;
+        const wrong = [];
+        if (isConnected === false) {
+            wrong.push(say('reconnecting'));
+        }
+        for (const [server, label] of [['redis', 'Redis'], ['postgres', 'Postgres']]) {
+            const fault = health?.[server].fault;
+            if (fault) {
+                wrong.push(`${label}: ${fault}`);
+            }
+        }
+        if (isConnected && live?.fault && wrong.length === 0) {
+            wrong.push(live.fault);
+        }
+        setText(stream, wrong.length > 0 ? wrong.join(' · ') : isConnected ? say('connected') : '');
+        setAttribute(stream, 'class', wrong.length > 0 ? 'stream is-lost' : 'stream');
+        setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
+    }
+
+    function renderActions(at) {
+        const wanted = (ACTIONS[at] ?? []).map((action) => {
+            if (!buttons.has(action)) {
+                const strong = STRONG.includes(action) ? 'strong' : '';
+                const button = word('button', `do_${action}`, { type: 'button', class: strong, id: `do-${action}` });
+                onPress(button, () => act(action));
+                buttons.set(action, button);
+            }
+            return buttons.get(action);
+        });
+        const others = at === 'draft' ? [edit] : at === 'closed' ? [page] : [page, rebuild];
+        setChildren(actions, [...wanted, ...others]);
+    }
+
+    async function act(action) {
+        if (!(await sure(say(`sure_${action}`, { name: sale.name }), say(`about_${action}`), say(`do_${action}`)))) {
+            return;
+        }
+        await run(say(`did_${action}`), () => call('POST', `${path}/${action}`, { patience: ACTION_MS }));
+    }
+
+    async function run(done, ask) {
+        result.busy();
+        const all = [...buttons.values(), rebuild];
+        all.forEach((button) => setPressable(button, false));
+        const answer = await ask();
+        all.forEach((button) => setPressable(button, true));
+        if (answer.isOk) {
+            result.good(done);
+            if (live && answer.body.state) {
+                live.state = answer.body.state;
+            }
+        } else {
+            result.bad(answer);
+        }
+        await refresh();
+        trail.read();
+        if (document.activeElement === document.body) {
+            byId('main').focus();
+        }
+    }
+
+    onPress(rebuild, async () => {
+        if (await sure(say('sure_rebuild', { name: sale.name }), say('about_rebuild'), say('rebuild'))) {
+            await run(say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
+        }
+    });
+
+    function renderDetails() {
+        const guards = Object.entries(sale.guards).map(([guard, value]) => `${guard}: ${value}`);
+        const facts = [
+            ['saleId', id],
+            ['shards', String(sale.shards)],
+            ['durability', say(`durability_${sale.durability}`)],
+            ['paymentWindow', String(sale.payment_window_seconds)],
+            ['rateLimit', String(sale.purchase_rate.limit)],
+            ['rateWindow', String(sale.purchase_rate.window_ms)],
+            ['theGuards', guards.join(', ')],
+            ...sale.items.slice(0, 50).map((item) => [
+                null,
+                `${item.sku}: ${item.name}, ${money(item.price_minor, item.currency)}, ${say('limitNote', { n: item.per_user_limit })}`,
+            ]),
+        ];
+        const rows = facts.map(([key, text]) =>
+            element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text])),
+        );
+        details.replaceChildren(...rows);
+    }
+
+    function heard(sample) {
+        isConnected = true;
+        live = { ...(sample.sale ? {} : { state: live?.state, starts_at: live?.starts_at }), ...sample.sale, health: sample.health, fault: sample.fault };
+        add([sample.point]);
+        if (sample.sale) {
+            renderNumbers(sample);
+            units.update(sample.sale);
+            renderStopped(sample.sale.stopped);
+        }
+        renderHealth(sample.health);
+        render();
+    }
+
+    // Points of before and after a loss of the stream, in their order and each once.
+    function add(more) {
+        const known = new Set(points.map(({ at }) => at));
+        points = [...points, ...more.filter(({ at }) => !known.has(at))].sort((a, b) => a.at - b.at).slice(-POINTS_MAX);
+        const perSecond = (point, count) => (count === null ? null : count / Math.max(point.seconds, 0.1));
+        rates.update(
+            points.map((point) => ({ at: point.at, values: { accepted: perSecond(point, point.accepted) } })),
+            ['accepted'],
+        );
+        const codes = [...new Set(points.flatMap((point) => Object.keys(point.answers)))].filter((code) => !GOOD.includes(code));
+        answers.update(
+            points.map((point) => ({
+                at: point.at,
+                values: Object.fromEntries(codes.map((code) => [code, perSecond(point, point.answers[code] ?? 0)])),
+            })),
+            codes,
+        );
+        latency.update(
+            points.map(({ at, p50, p95, p99 }) => ({ at, values: { p50, p95, p99 } })),
+            ['p50', 'p95', 'p99'],
+        );
+    }
+
+    function renderNumbers({ sale: stats, point }) {
+        const { orders, alerts: due } = stats;
+        const a = (count) => (count === null ? '–' : String(Math.round(count / Math.max(point.seconds, 0.1))));
+        const refused = Object.entries(point.answers).reduce((sum, [code, count]) => (GOOD.includes(code) ? sum : sum + count), 0);
+        const bad = (count) => (count > 0 ? 'is-bad' : '');
+        numbers.update('accepted', a(point.accepted));
+        numbers.update('refused', a(refused));
+        numbers.update('p99', point.p99 === null ? '–' : `${Math.round(point.p99 * 10) / 10} ms`);
+        numbers.update('undrained', String(stats.undrained_events), stats.undrained_events > 10_000 ? 'is-bad' : '');
+        numbers.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
+        numbers.update('reserved', String(orders.reserved));
+        numbers.update('paid', String(orders.paid));
+        numbers.update('returned', String(orders.cancelled + orders.expired));
+        numbers.update('revoked', String(orders.revoked), bad(orders.revoked));
+        numbers.update('refunds', String(due.refunds_due), bad(due.refunds_due), '/console/money?outcome=refund_due');
+        numbers.update('unmatched', String(due.unmatched_payments), bad(due.unmatched_payments), '/console/money?outcome=unmatched');
+        numbers.update('dead', String(due.dead_letters), bad(due.dead_letters));
+        numbers.update('failed', String(due.failed_releases), bad(due.failed_releases));
+        numbers.update('lost', String(due.lost_orders), bad(due.lost_orders));
+        if (stats.waiting_room) {
+            numbers.update('waiting', String(stats.waiting_room.waiting));
+            numbers.update('admitted', String(stats.waiting_room.admitted));
+        }
+    }
+
+    function renderHealth(health) {
+        for (const server of ['redis', 'postgres']) {
+            const { milliseconds, fault } = health[server];
+            numbers.update(server, fault ? say('away_now') : `${Math.round(milliseconds * 10) / 10} ms`, fault ? 'is-bad' : '');
+        }
+    }
+
+    function renderStopped(counts) {
+        const entries = Object.entries(counts);
+        const rows = entries.map(([layer, count]) => element('li', {}, `${say(`layer_${layer}`)} `, element('b', {}, String(count))));
+        stopped.replaceChildren(...(rows.length > 0 ? rows : [word('li', 'nothingStopped')]));
+    }
+
+    const again = followSale(id, {
+        heard,
+        course: add,
+        changed(connected) {
+            isConnected = connected;
+            render();
+            if (connected) {
+                refresh();
+            }
+        },
+    });
+    setText(name, say('loading'));
+    refresh();
+    setInterval(refresh, SALE_EVERY_MS);
+    trail.read();
+    alerts.read();
+    return {
+        resume() {
+            again();
+            refresh();
+            trail.read();
+            alerts.read();
+        },
+        translate() {
+            trail.again();
+            alerts.again();
+            if (sale) {
+                renderDetails();
+            }
+        },
+        tick: render,
+    };
+}
+
+// The count of every unit on both sides, when it is asked for.
+function auditPart(path) {
+    const button = word('button', 'auditNow', { type: 'button', id: 'audit' });
+    const result = element('p', { role: 'status', class: 'note' });
+    const differences = element('ul', { class: 'differences' });
+    const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences);
+    onPress(button, async () => {
+        setPressable(button, false);
+        setText(result, say('working'));
+        differences.replaceChildren();
+        const answer = await call('GET', `${path}/audit`, { patience: AUDIT_MS });
+        setPressable(button, true);
+        if (!answer.isOk) {
+            setText(result, isUnknown(answer) ? say('auditFailed') : answer.body.detail);
+            setAttribute(result, 'class', 'note warning');
+            return;
+        }
+        const { balanced, items, differences: found } = answer.body;
+        const total = items.reduce((sum, item) => sum + item.total, 0);
+        setText(result, say(balanced ? 'auditGood' : 'auditBad', { total, n: found.length, time: momentExact(new Date()) }));
+        setAttribute(result, 'class', balanced ? 'note is-good' : 'note warning');
+        differences.replaceChildren(...found.slice(0, 50).map((text) => element('li', {}, text)));
+    });
+    return { node };
+}
+
+// Adds units or takes unsold ones back. The request keeps its key until it is known what became of it, also over a reload.
+function restockPart(id, path, result, done) {
+    const kept = `flashsale.restock.${id}`;
+    const sku = element('select', { id: 'restock-sku' });
+    const quantity = fieldOf({ id: 'restock-quantity', label: 'restockQuantity', kind: 'whole', min: -1_000_000_000, max: 1_000_000_000, hint: 'restockHint' });
+    const button = word('button', 'do_restock', { type: 'submit' });
+    const form = element(
+        'form',
+        { class: 'panel', novalidate: '' },
+        word('h2', 'restock'),
+        element('div', { class: 'row' }, word('label', 'sku', { for: sku.id }), sku),
+        quantity.node,
+        button,
+    );
+    form.addEventListener('submit', async (event) => {
+        event.preventDefault();
+        const units = quantity.read();
+        if (units === undefined || button.getAttribute('aria-disabled') === 'true') {
+            quantity.control.focus();
+            return;
+        }
+        if (units === 0) {
+            quantity.complain(say('restockZero'));
+            quantity.control.focus();
+            return;
+        }
+        const words = { sku: sku.value, n: Math.abs(units) };
+        if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(units > 0 ? 'about_add' : 'about_take'), say('do_restock')))) {
+            return;
+        }
+        const body = { sku: sku.value, quantity: units };
+        const key = keyFor(body);
+        setPressable(button, false);
+        result.busy();
+        const answer = await call('POST', `${path}/restock`, { body, headers: { 'Idempotency-Key': key }, patience: ACTION_MS });
+        setPressable(button, true);
+        if (!isUnknown(answer)) {
+            ofTab.remove(kept);
+        }
+        if (answer.isOk) {
+            result.good(say(units > 0 ? 'did_add' : 'did_take', words));
+            quantity.set('');
+        } else {
+            result.bad(answer);
+            if (answer.code === 'invalid_request') {
+                quantity.complain(answer.body.detail);
+            }
+        }
+        done();
+    });
+    // The same as before, if that is not known to be over; then it is the same restock.
+    function keyFor(body) {
+        const text = JSON.stringify(body);
+        const before = JSON.parse(ofTab.get(kept) ?? 'null');
+        const key = before?.text === text ? before.key : draw();
+        ofTab.set(kept, JSON.stringify({ text, key }));
+        return key;
+    }
+    return {
+        node: form,
+        learn(sale) {
+            if (sku.options.length !== sale.items.length) {
+                sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));
+            }
+        },
+    };
+}

@@ -1,0 +1,86 @@
+// Operators sign in with their key. What is on the page stays there meanwhile, also what somebody has typed.
+
+import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
+import { byId, onPress, setPressable, setText, show } from './dom.js';
+import { say } from './language.js';
+
+const AGAIN_MS = 3000;
+
+let why = '';
+let isKnown = false;
+
+export function showSignIn() {
+    show(byId('sign-in'), isKnown && !isSignedIn());
+    for (const id of ['view', 'nav', 'sign-out']) {
+        show(byId(id), isSignedIn());
+    }
+    setText(byId('sign-in-why'), why);
+}
+
+// Says that the session has ended, if there was one.
+export function wantSignIn() {
+    why = say('sessionEnded');
+    showSignIn();
+    byId('key').focus();
+}
+
+async function look() {
+    const answer = await findSession();
+    if (!answer.isOk) {
+        setText(byId('connection'), say('lostConsole'));
+        setTimeout(look, AGAIN_MS);
+        return;
+    }
+    setText(byId('connection'), '');
+    isKnown = true;
+    showSignIn();
+    if (!isSignedIn()) {
+        byId('key').focus();
+    }
+}
+
+export function startSignIn() {
+    const button = byId('by-key').querySelector('button');
+    byId('by-key').addEventListener('submit', async (event) => {
+        event.preventDefault();
+        const key = byId('key').value;
+        if (key === '') {
+            why = say('keyMissing');
+            showSignIn();
+            byId('key').focus();
+            return;
+        }
+        setPressable(button, false);
+        const answer = await signIn(key);
+        setPressable(button, true);
+        if (answer.isOk) {
+            why = '';
+            byId('key').value = '';
+            byId('main').focus();
+        } else {
+            why = reasons(answer);
+            byId('key').focus();
+        }
+        showSignIn();
+    });
+    onPress(byId('sign-out'), async () => {
+        const answer = await signOut();
+        why = isSignedIn() ? reasons(answer) : say('signedOut');
+        if (isSignedIn()) {
+            setText(byId('connection'), why);
+        }
+        showSignIn();
+    });
+    look();
+}
+
+function reasons(answer) {
+    switch (answer.code) {
+        case 'unauthenticated':
+            return say('keyWrong');
+        case 'rate_limited':
+            return say('keyTooOften', { n: answer.wait });
+        default:
+            return answer.body.detail ?? say('lostConsole');
+    }
+}

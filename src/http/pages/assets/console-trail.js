@@ -1,0 +1,59 @@
+// What operators did: who, what, when, from where, and what came of it.
+
+import { listTable, word } from './console-table.js';
+import { element } from './dom.js';
+import { momentExact } from './format.js';
+import { say } from './language.js';
+
+const EVERY_MS = 10_000;
+
+const KNOWN = [
+    'sales.create', 'sales.change', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
+    'sales.restock', 'sales.rebuild', 'bans.create', 'bans.lift', 'guards.change', 'session.create', 'session.delete',
+];
+
+const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replace('.', '_')}`) : action);
+
+function details(detail) {
+    return Object.entries(detail)
+        .map(([name, value]) => `${name}: ${value}`)
+        .join(', ');
+}
+
+// `sale` is the one whose actions are listed; all if there is none.
+export function trailTable(sale) {
+    return listTable({
+        caption: 'trail',
+        columns: ['when', 'who', 'fromWhere', 'what', ...(sale ? [] : ['sale']), 'asked', 'cameOut'],
+        path: (last) =>
+            `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&before=${last.id}` : ''}`,
+        idOf: (entry) => entry.id,
+        row(entry) {
+            const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
+            const link = entry.sale_id
+                ? element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8))
+                : '';
+            const outcome = entry.outcome ?? 'unknown';
+            const tone = { done: 'is-available', unknown: 'is-low' }[outcome] ?? '';
+            const said = ['done', 'unknown'].includes(outcome) ? say(`outcome_${outcome}`) : outcome;
+            return [
+                momentExact(entry.begun_at),
+                say(`actor_${entry.actor}`) + session,
+                entry.address ?? '',
+                actionName(entry.action),
+                ...(sale ? [] : [link]),
+                element('span', { class: 'small' }, details(entry.detail)),
+                element('span', { class: `pill ${tone}` }, said),
+            ];
+        },
+        empty: 'noActions',
+        every: EVERY_MS,
+    });
+}
+
+export function trailView(view) {
+    const table = trailTable(null);
+    view.append(word('h1', 'trail'), word('p', 'trailHint', { class: 'muted' }), table.node);
+    table.read();
+    return { resume: table.read, translate: table.again };
+}

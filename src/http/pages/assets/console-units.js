@@ -1,0 +1,159 @@
+// Where the units of each item are: over all shards as one bar, and shard by shard as a row of columns. A column stands as
+// high as what its shard has, so an uneven row is seen at once, and one that had units sent to it has a mark above it.
+
+import { word } from './console-table.js';
+import { drawn, element, onPress, setAttribute, setChildren, setText, show } from './dom.js';
+import { say } from './language.js';
+
+const PAGE = 20;
+const WIDTH = 600;
+const BAR = 20;
+const COLUMNS = 60;
+const MARK = 6;
+// The parts of a bar, from the ground up, with their places in a shard's numbers.
+const PARTS = [
+    ['sold', 2],
+    ['held', 1],
+    ['available', 0],
+];
+
+const number = (value) => String(value);
+
+function itemRow(item) {
+    const name = element('h3', {}, item.sku);
+    const numbers = element('p', { class: 'numbers' });
+    const bar = drawn('svg', { viewBox: `0 0 ${WIDTH} ${BAR}`, preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' });
+    const segments = ['sold', 'held', 'available', 'transit'].map((part) => {
+        const rect = drawn('rect', { y: 0, height: BAR, class: `part-${part}` });
+        bar.append(rect);
+        return [part, rect];
+    });
+    const columns = drawn('svg', { preserveAspectRatio: 'none', class: 'columns', 'aria-hidden': 'true' });
+    const frame = element('div', {}, columns);
+    const summary = element('p', { class: 'muted small' });
+    const details = element('details', {}, word('summary', 'byShard'));
+    const body = element('tbody');
+    const head = ['shard', 'available', 'held', 'sold', 'sent', 'received', 'waitingEvents'].map((it) => word('th', it, { scope: 'col' }));
+    const table = element('table', {}, element('thead', {}, element('tr', {}, ...head)), body);
+    details.append(element('div', { class: 'wide' }, table));
+    const node = element('li', { class: 'panel unit' }, name, numbers, bar, frame, summary, details);
+    let drawnFor = -1;
+    let shapes = [];
+
+    function prepare(shards) {
+        if (drawnFor === shards.length) {
+            return;
+        }
+        drawnFor = shards.length;
+        const width = WIDTH / shards.length;
+        const gap = Math.min(3, width / 4);
+        setAttribute(columns, 'viewBox', `0 0 ${WIDTH} ${COLUMNS + MARK}`);
+        shapes = shards.map((_shard, at) => {
+            const place = { x: at * width + gap / 2, width: width - gap };
+            const parts = PARTS.map(([part]) => drawn('rect', { ...place, class: `part-${part}` }));
+            const mark = drawn('rect', { ...place, y: 0, height: MARK - 2, class: 'mark' });
+            return { parts, mark };
+        });
+        columns.replaceChildren(...shapes.flatMap(({ parts, mark }) => [...parts, mark]));
+        body.replaceChildren();
+    }
+
+    function update(stats, shards) {
+        setText(
+            numbers,
+            say('unitNumbers', {
+                available: stats.available,
+                held: stats.held,
+                sold: stats.sold,
+                transit: stats.in_transit,
+                total: stats.total,
+            }),
+        );
+        const counts = { sold: stats.sold, held: stats.held, available: stats.available, transit: stats.in_transit };
+        const total = Math.max(1, stats.total);
+        let from = 0;
+        for (const [part, rect] of segments) {
+            const width = (WIDTH * Math.max(0, counts[part])) / total;
+            setAttribute(rect, 'x', from.toFixed(2));
+            setAttribute(rect, 'width', width.toFixed(2));
+            from += width;
+        }
+        show(frame, shards !== null && shards.length > 0);
+        show(details, shards !== null && shards.length > 0);
+        setText(summary, shards === null ? say('tooManyCells') : shards.length === 0 ? say('notLoaded') : '');
+        if (shards !== null && shards.length > 0) {
+            prepare(shards);
+            updateShards(shards);
+        }
+    }
+
+    function updateShards(shards) {
+        const highest = Math.max(1, ...shards.map(({ units }) => units[0] + units[1] + units[2]));
+        shards.forEach(({ units }, at) => {
+            let top = COLUMNS + MARK;
+            PARTS.forEach(([, place], part) => {
+                const height = (COLUMNS * Math.max(0, units[place])) / highest;
+                top -= height;
+                setAttribute(shapes[at].parts[part], 'y', top.toFixed(2));
+                setAttribute(shapes[at].parts[part], 'height', height.toFixed(2));
+            });
+            // A mark that CSS shows; what has borrowed nothing has none.
+            setAttribute(shapes[at].mark, 'class', units[4] > 0 ? 'mark' : 'mark is-none');
+        });
+        const free = shards.map(({ units }) => units[0]);
+        const borrowing = shards.filter(({ units }) => units[4] > 0).length;
+        setText(summary, say('shardSummary', { low: Math.min(...free), high: Math.max(...free), n: borrowing }));
+        if (details.open) {
+            const rows = shards.map(({ shard, units, waiting }, at) => {
+                const cells = [shard, ...units, waiting].map(number);
+                const row = body.children[at] ?? element('tr', {}, ...cells.map(() => element('td')));
+                cells.forEach((text, place) => setText(row.children[place], text));
+                return row;
+            });
+            setChildren(body, rows);
+        }
+    }
+
+    return { node, update };
+}
+
+export function unitsOf() {
+    const list = element('ul', { class: 'units' });
+    const more = word('button', 'more', { class: 'quiet', type: 'button' });
+    const key = element('ul', { class: 'legend' });
+    for (const part of ['sold', 'held', 'available', 'transit']) {
+        key.append(element('li', { class: `key-${part}` }, word('span', part)));
+    }
+    key.append(element('li', { class: 'key-mark' }, word('span', 'borrowed')));
+    const node = element('section', { class: 'list' }, word('h2', 'units'), key, list, more);
+    const rows = new Map();
+    let shown = PAGE;
+    let last = null;
+
+    function update(sale) {
+        last = sale;
+        const items = sale.items.slice(0, shown);
+        for (const item of items) {
+            if (!rows.has(item.sku)) {
+                rows.set(item.sku, itemRow(item));
+            }
+            const isWhole = sale.shards.every(({ items: cells }) => cells !== null);
+            const shards = sale.shards.map(({ shard, items: cells, undrained_events: waiting }) => ({
+                shard,
+                waiting,
+                units: cells?.[item.sku] ?? [0, 0, 0, 0, 0],
+            }));
+            rows.get(item.sku).update(item, isWhole ? shards : null);
+        }
+        setChildren(
+            list,
+            items.map((item) => rows.get(item.sku).node),
+        );
+        show(more, sale.items.length > shown);
+    }
+    onPress(more, () => {
+        shown += PAGE;
+        update(last);
+    });
+    return { node, update };
+}

@@ -1,0 +1,71 @@
+// The operator's console: which part of it the address asks for.
+
+import { distrust } from './clock.js';
+import { accountsView } from './console-accounts.js';
+import { isSignedIn, onSession } from './console-api.js';
+import { formView } from './console-form.js';
+import { moneyView } from './console-money.js';
+import { saleView } from './console-sale.js';
+import { salesView } from './console-sales.js';
+import { showSignIn, startSignIn, wantSignIn } from './console-sign-in.js';
+import { trailView } from './console-trail.js';
+import { CONSOLE_WORDS } from './console-words.js';
+import { byId, setTitle } from './dom.js';
+import { learn, say, startLanguage } from './language.js';
+
+const TICK_MS = 500;
+
+learn(CONSOLE_WORDS);
+
+const [, part = 'sales', id = '', how = ''] = location.pathname.split('/').filter(Boolean);
+let shown = null;
+let wasSignedIn = false;
+
+function open(view) {
+    if (part === 'accounts') {
+        return accountsView(view);
+    }
+    if (part === 'money') {
+        return moneyView(view);
+    }
+    if (part === 'trail') {
+        return trailView(view);
+    }
+    if (id === '') {
+        return salesView(view);
+    }
+    if (id === 'new') {
+        return formView(view, null);
+    }
+    return how === 'edit' ? formView(view, id) : saleView(view, id);
+}
+
+onSession(() => {
+    showSignIn();
+    if (isSignedIn()) {
+        // Nothing that was there before is made anew: it may hold what somebody has typed.
+        if (shown) {
+            shown.resume();
+        } else {
+            shown = open(byId('view'));
+        }
+    } else if (wasSignedIn) {
+        wantSignIn();
+    }
+    wasSignedIn = isSignedIn();
+});
+
+for (const link of byId('nav').querySelectorAll('a')) {
+    const [, own = 'sales'] = new URL(link.href).pathname.split('/').filter(Boolean);
+    if (own === part) {
+        link.setAttribute('aria-current', id === '' ? 'page' : 'true');
+    }
+}
+setTitle(say('console'));
+startLanguage(() => {
+    setTitle(say('console'));
+    shown?.translate();
+});
+startSignIn();
+document.addEventListener('visibilitychange', distrust);
+setInterval(() => shown?.tick?.(), TICK_MS);

@@ -1,0 +1,172 @@
+//! Sessions of the console: sign in, look, sign out.
+
+use super::Api;
+use super::extract::Json;
+use super::gateway;
+use super::operator::{
+    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, begin_action, identify, is_from_here, note, secret_of,
+};
+use super::problem::{Code, Problem};
+use crate::domain::console::{Actor, NewAction, SESSION_SECONDS, Session, SessionSecret};
+use crate::domain::time;
+use crate::flow;
+use crate::guard::address::{Client, is_proxy};
+use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use subtle::ConstantTimeEq as _;
+
+/// Who wants to sign in.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignInBody {
+    /// The operators' key.
+    key: String,
+}
+
+/// `POST /v1/admin/session`: the operators' key for a cookie.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn sign_in(
+    api: Data<Api>,
+    request: HttpRequest,
+    Json(body): Json<SignInBody>,
+) -> Result<HttpResponse, Problem> {
+    if !is_from_here(&request) {
+        return Err(Problem::new(
+            Code::ConsoleTokenRequired,
+            "one signs in from a page of this instance, and from no other",
+        ));
+    }
+    let address = gateway::address_of(&api, &request)
+        .ok_or_else(|| Problem::new(Code::Unavailable, "it is not known from where this comes"))?;
+    api.sign_ins.count(Client::of(address)).map_err(|wait| {
+        tracing::warn!(%address, "too many tries to sign in at the console");
+        Problem::wait(Code::RateLimited, "too many tries to sign in from this address", wait)
+    })?;
+    let expected = api.admin_key.expose().as_bytes();
+    if !bool::from(body.key.as_bytes().ct_eq(expected)) {
+        tracing::warn!(%address, "somebody tried to sign in at the console with a wrong key");
+        return Err(Problem::new(
+            Code::Unauthenticated,
+            "key: this is not the operators' key",
+        ));
+    }
+    let key = api.admin_key.clone();
+    let (session, secret) = api
+        .for_others(move |app| async move { flow::console::sign_in(&app, key.expose(), address).await })
+        .await?;
+    let new = NewAction {
+        actor: Actor::Console(session.id),
+        address: Some(address.to_string()),
+        action: "session.create".to_owned(),
+        sale: None,
+        detail: Map::new(),
+    };
+    let id = begin_action(&api, new).await?;
+    note(&api, id, "done", None).await;
+    let cookie = cookie(
+        &secret.encode(api.admin_key.expose()),
+        SESSION_SECONDS,
+        is_secure(&api, &request),
+    );
+    let mut answer = private(HttpResponse::Created());
+    answer.insert_header((SET_COOKIE, cookie));
+    Ok(answer.json(view(&api, Some((&session, &secret)))))
+}
+
+/// `GET /v1/admin/session`: whether there is a session, and what its pages need. That there is none is no error.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let session = match secret_of(&request, api.admin_key.expose()) {
+        Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
+        None => None,
+    };
+    let session = session.as_ref().map(|(session, secret)| (session, secret));
+    Ok(private(HttpResponse::Ok()).json(view(&api, session)))
+}
+
+/// `DELETE /v1/admin/session`: ends the session on every instance.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let operator = identify(&request).await?;
+    let key = api.admin_key.clone();
+    let Some(secret) = secret_of(&request, key.expose()) else {
+        return Err(Problem::invalid(
+            "there is no session: who has the key need not sign out",
+        ));
+    };
+    let new = NewAction {
+        actor: operator.0,
+        address: gateway::address_of(&api, &request).map(|address| address.to_string()),
+        action: "session.delete".to_owned(),
+        sale: None,
+        detail: Map::new(),
+    };
+    let id = begin_action(&api, new).await?;
+    let ended = api
+        .for_others(move |app| async move { flow::console::sign_out(&app, key.expose(), &secret).await })
+        .await;
+    note(
+        &api,
+        id,
+        ended
+            .as_ref()
+            .map_or_else(|problem| problem.code().as_str(), |()| "done"),
+        None,
+    )
+    .await;
+    ended?;
+    let mut answer = private(HttpResponse::Ok());
+    answer.insert_header((SET_COOKIE, cookie("", 0, is_secure(&api, &request))));
+    Ok(answer.json(view(&api, None)))
+}
+
+async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
+    let key = api.admin_key.clone();
+    api.for_others(move |app| async move { flow::console::session(&app, key.expose(), &secret).await })
+        .await
+}
+
+/// Nobody keeps what this answers.
+fn private(mut answer: HttpResponseBuilder) -> HttpResponseBuilder {
+    answer.insert_header((CACHE_CONTROL, "no-store"));
+    answer
+}
+
+fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> Value {
+    let Some((session, secret)) = session else {
+        return json!({"signed_in": false});
+    };
+    json!({
+        "signed_in": true,
+        "session_id": session.id,
+        "expires_at": time::format(&session.expires_at),
+        "request_token": secret.request_token(api.admin_key.expose()),
+        "request_token_header": REQUEST_TOKEN,
+    })
+}
+
+/// A cookie that no script reads and no other site has sent.
+fn cookie(value: &str, seconds: i64, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("{SESSION_COOKIE}={value}; Path={SESSION_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Whether the browser speaks HTTPS, with us or with a proxy that says so.
+fn is_secure(api: &Api, request: &HttpRequest) -> bool {
+    let proxy = request
+        .peer_addr()
+        .is_some_and(|peer| is_proxy(peer.ip(), &api.trusted_proxies));
+    let said = request.headers().get_all("X-Forwarded-Proto").last();
+    let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
+    request.app_config().secure() || proxy && said.is_some_and(|it| it.trim().eq_ignore_ascii_case("https"))
+}

@@ -1,0 +1,81 @@
+//! Who is signed in at the console.
+
+use super::{Ledger, begin, commit, fault};
+use crate::domain::console::{SESSION_SECONDS, SESSIONS_MAX, Session};
+use crate::domain::fault::Fault;
+use std::net::IpAddr;
+
+impl Ledger {
+    /// Begins a session; with too many, the oldest end.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn begin_session(&self, digest: &[u8; 32], address: IpAddr) -> Result<Session, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let row = sqlx::query!(
+            "insert into console_sessions (digest, address, expires_at) \
+             values ($1, $2, now() + $3 * interval '1 second') returning session_id, expires_at",
+            digest.as_slice(),
+            address.to_string(),
+            SESSION_SECONDS as f64
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        sqlx::query!(
+            "delete from console_sessions where session_id in \
+                 (select session_id from console_sessions order by created_at desc, session_id offset $1)",
+            SESSIONS_MAX
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        Ok(Session {
+            id: row.session_id,
+            expires_at: row.expires_at,
+        })
+    }
+
+    /// The session of this digest, if there is one that has not ended.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn session(&self, digest: &[u8; 32]) -> Result<Option<Session>, Fault> {
+        let row = sqlx::query!(
+            "select session_id, expires_at from console_sessions where digest = $1 and expires_at > now()",
+            digest.as_slice()
+        )
+        .fetch_optional(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(row.map(|row| Session {
+            id: row.session_id,
+            expires_at: row.expires_at,
+        }))
+    }
+
+    /// Ends the session of this digest.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn end_session(&self, digest: &[u8; 32]) -> Result<(), Fault> {
+        sqlx::query!("delete from console_sessions where digest = $1", digest.as_slice())
+            .execute(&self.api)
+            .await
+            .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    /// Forgets sessions that have ended by themselves.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn forget_sessions(&self) -> Result<(), Fault> {
+        sqlx::query!("delete from console_sessions where expires_at < now()")
+            .execute(&self.jobs)
+            .await
+            .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! The trail of what operators did.
+
+use super::{Ledger, fault};
+use crate::domain::console::{Action, NewAction};
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use serde_json::Value;
+
+/// Actions that are kept: of those of the last ninety days, the newest.
+const KEPT_MAX: i64 = 100_000;
+
+impl Ledger {
+    /// Notes that an action begins; returns its number.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn begin_action(&self, new: &NewAction) -> Result<i64, Fault> {
+        sqlx::query_scalar!(
+            "insert into operator_actions (actor, session_id, address, action, sale_id, detail) \
+             values ($1, $2, $3, $4, $5, $6) returning action_id",
+            new.actor.as_str(),
+            new.actor.session(),
+            new.address,
+            new.action,
+            new.sale.map(|sale| sale.0),
+            Value::Object(new.detail.clone())
+        )
+        .fetch_one(&self.api)
+        .await
+        .map_err(|error| fault(&error))
+    }
+
+    /// Notes what came of an action, and of which sale it was if that was not known when it began.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn end_action(&self, id: i64, outcome: &str, sale: Option<SaleId>) -> Result<(), Fault> {
+        sqlx::query!(
+            "update operator_actions set outcome = $2, ended_at = now(), sale_id = coalesce(sale_id, $3) \
+             where action_id = $1 and outcome is null",
+            id,
+            outcome,
+            sale.map(|sale| sale.0)
+        )
+        .execute(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+
+    /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn actions(&self, sale: Option<SaleId>, before: Option<i64>, max: i64) -> Result<Vec<Action>, Fault> {
+        let rows = sqlx::query_as!(
+            Action,
+            "select action_id as id, begun_at, ended_at, actor, session_id, address, action, sale_id, detail, outcome \
+             from operator_actions where ($1::uuid is null or sale_id = $1) and ($2::int8 is null or action_id < $2) \
+             order by action_id desc limit $3",
+            sale.map(|sale| sale.0),
+            before,
+            max
+        );
+        rows.fetch_all(&self.reports).await.map_err(|error| fault(&error))
+    }
+
+    /// Forgets actions of three months ago, and the oldest of too many.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn forget_actions(&self) -> Result<(), Fault> {
+        sqlx::query!(
+            "delete from operator_actions where begun_at < now() - interval '90 days' \
+             or action_id <= (select max(action_id) - $1 from operator_actions)",
+            KEPT_MAX
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
+}

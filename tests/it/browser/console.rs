@@ -1,0 +1,519 @@
+//! What operators do at the console.
+
+use super::window::{Look, Window};
+use crate::support::app::{ADMIN_KEY, Client, Instance, TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::{poll, servers};
+use chrono::{TimeDelta, Utc};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use thirtyfour::Key;
+
+const RESULT: &str = ".result";
+const STREAM: &str = "#stream";
+const STATE: &str = "#sale-state";
+
+impl Window {
+    async fn open_console(&self, path: &str) {
+        self.goto(path).await;
+        self.sees("#sign-in h1", "Operators sign in").await;
+        self.fill("#key", ADMIN_KEY).await;
+        self.press(Key::Enter).await;
+        self.misses("#sign-in").await;
+    }
+
+    /// Presses a button, and yes.
+    async fn does(&self, selector: &str) {
+        self.click(selector).await;
+        self.click("dialog .strong").await;
+        self.misses("dialog").await;
+    }
+
+    /// Types into a field whatever was in it.
+    async fn types(&self, id: &str, text: &str) {
+        let script = "const node = document.getElementById(arguments[0]);
+            node.value = arguments[1]; node.dispatchEvent(new Event('input', { bubbles: true }))";
+        self.run(script, &[id, text]).await;
+    }
+
+    async fn value(&self, id: &str) -> String {
+        let value = self
+            .run("return document.getElementById(arguments[0]).value", &[id])
+            .await;
+        value.as_str().unwrap().to_owned()
+    }
+
+    /// The number in a tile, by its title.
+    async fn tile(&self, title: &str) -> String {
+        let script = "const all = [...document.querySelectorAll('.tile')];
+            return all.find((it) => it.innerText.startsWith(arguments[0]))?.querySelector('dd').innerText ?? ''";
+        self.run(script, &[title]).await.as_str().unwrap().to_owned()
+    }
+
+    async fn sees_tile(&self, title: &str, is_right: impl Fn(&str) -> bool) {
+        let patience = Duration::from_secs(20);
+        poll::within(patience, &format!("the tile {title} is right"), async || {
+            is_right(&self.tile(title).await)
+        })
+        .await;
+    }
+
+    /// Types a whole new sale with one item.
+    async fn types_sale(&self, name: &str, starts_in: TimeDelta) {
+        let local = "const at = new Date(arguments[0]); const two = (n) => String(n).padStart(2, '0');
+            return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T` +
+                `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`";
+        for (id, at) in [("starts_at", starts_in), ("ends_at", starts_in + TimeDelta::hours(1))] {
+            let text = self.run(local, &[&rfc3339(Utc::now() + at)]).await;
+            self.types(id, text.as_str().unwrap()).await;
+        }
+        for (id, text) in [
+            ("name", name),
+            ("purchase_rate-limit", "1000"),
+            ("item-0-sku", "phone"),
+            ("item-0-name", "Aurora headphones"),
+            ("item-0-price_minor", "49900"),
+            ("item-0-stock", "400"),
+            ("item-0-per_user_limit", "2"),
+        ] {
+            self.types(id, text).await;
+        }
+    }
+}
+
+/// Shoppers who buy, one after the other, until they are told to stop; returns how many units they got.
+fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<i64> {
+    let (client, sale, stop) = (client.clone(), sale.to_owned(), Arc::clone(stop));
+    tokio::spawn(async move {
+        let mut got = 0;
+        for number in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let answer = client
+                .buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1)
+                .await;
+            got += i64::from(answer.status == 201);
+            poll::pass(Duration::from_millis(25)).await;
+        }
+        got
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
+    let app = TestApp::start().await;
+    let tall = Look {
+        width: 1200,
+        height: 1400,
+        ..Look::default()
+    };
+    let window = Window::with(&app, tall).await.expect(&["409"]);
+    window.open_console("/console").await;
+    window.sees("#view", "There are no sales yet").await;
+    window.click(".head a").await;
+    window.sees("#view h1", "New sale").await;
+    window.types_sale("Autumn launch", TimeDelta::minutes(30)).await;
+    window.sees(".item", "Price: €499.00").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    window.sees("#sale-name", "Autumn launch").await;
+    let id = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0]["id"].clone();
+    let id = id.as_str().unwrap().to_owned();
+    // It may still be changed.
+    window.click("#actions a").await;
+    window.sees("#view h1", "Edit draft").await;
+    window.types("item-0-stock", "120").await;
+    window.click("form .actions button").await;
+    window.sees(STREAM, "Live").await;
+    window.sees(".unit .numbers", "120 in all").await;
+
+    // No is no.
+    window.click("#do-preload").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "draft");
+    window.does("#do-preload").await;
+    window.sees(RESULT, "The stock is loaded").await;
+    window.sees(STATE, "Scheduled").await;
+    window.sees("#sale-until", "Starts in").await;
+    window.does("#do-open").await;
+    window.sees(RESULT, "The sale is open").await;
+    window.sees(STATE, "Open").await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let shoppers = crowd(&app, &id, &stop);
+    window.sees(".unit .numbers", " held").await;
+    window
+        .sees_tile("Accepted a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
+        .await;
+    window
+        .sees_tile("Reserved orders", |text| text.parse::<i64>().is_ok_and(|it| it > 10))
+        .await;
+    window.sees_tile("99 % answered", |text| text.ends_with(" ms")).await;
+    window.sees_tile("Reserved orders", |text| text == "120").await;
+    window.sees(".unit .numbers", "0 available · 120 held").await;
+    window
+        .sees_tile("Refused a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
+        .await;
+    window.sees(".plot:nth-child(2) .legend", "sold out").await;
+    let lines = "return [...document.querySelectorAll('.plot .line')].filter((it) => it.getAttribute('d').includes('L')).length";
+    poll::within(Duration::from_secs(10), "the plots have lines", async || {
+        window.run(lines, &[]).await.as_i64().unwrap() >= 3
+    })
+    .await;
+    window.picture("console.png").await;
+
+    window.does("#do-pause").await;
+    window.sees(RESULT, "The sale is paused").await;
+    window.sees(STATE, "Paused").await;
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(shoppers.await.unwrap(), 120);
+    window.fill("#restock-quantity", "30").await;
+    window.does("form.panel button").await;
+    window.sees(RESULT, "30 units of phone were added").await;
+    window.sees(".unit .numbers", "30 available").await;
+    window.fill("#restock-quantity", "-31").await;
+    window.does("form.panel button").await;
+    window.sees(RESULT, "cannot be moved").await;
+    window.click("#audit").await;
+    window.sees(".note.is-good", "all 150 units are accounted for").await;
+    window.does("#do-resume").await;
+    window.sees(RESULT, "goes on").await;
+    window.does("#do-close").await;
+    window.sees(RESULT, "The sale is closed").await;
+    window.sees(STATE, "Closed").await;
+    window.misses("#actions button").await;
+
+    window.click("#nav a:nth-of-type(4)").await;
+    window.sees("#view h1", "Trail").await;
+    for action in [
+        "Create sale",
+        "Change draft",
+        "Preload",
+        "Open",
+        "Pause",
+        "Restock",
+        "insufficient_stock",
+        "Close",
+        "Sign in",
+    ] {
+        window.sees("#view tbody", action).await;
+    }
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "signed out").await;
+    window.misses("#view").await;
+    let request = app.request(Method::GET, Who::Nobody, "/v1/admin/session");
+    assert_eq!(app.send(request).await.ok(200).body["signed_in"], false);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await.expect(&["400", "401"]);
+    window.open_console("/console/sales/new").await;
+    window.types("shards", "999").await;
+    window.types("item-0-stock", "many").await;
+    window.types("item-0-sku", "two words").await;
+    window.click("form .actions button").await;
+    window.sees("#name-wrong", "Fill this in").await;
+    window.sees("#shards-wrong", "from 1 to 256").await;
+    window.sees("#item-0-stock-wrong", "from 0 to 1000000000").await;
+    window.sees("#item-0-name-wrong", "Fill this in").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "name");
+    assert_eq!(
+        window
+            .run("return document.activeElement.getAttribute('aria-describedby')", &[])
+            .await,
+        "name-wrong"
+    );
+    // What only the server knows is said beside the field, too.
+    window.types_sale("Winter", TimeDelta::minutes(30)).await;
+    window.types("shards", "4").await;
+    window.types("item-0-sku", "two words").await;
+    let starts_at = window.value("starts_at").await;
+    window.types("ends_at", &starts_at).await;
+    window.click("form .actions button").await;
+    window.sees("#ends_at-wrong", "ends_at must be after starts_at").await;
+    window.types("ends_at", "2099-01-01T00:00:00").await;
+    window.click("form .actions button").await;
+    window.sees("#item-0-sku-wrong", "items[0].sku").await;
+    window.misses("#ends_at-wrong").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "item-0-sku");
+    // A second item, and guards that do not go together.
+    window.types("item-0-sku", "phone").await;
+    window.click("fieldset > button").await;
+    window.types("item-1-sku", "case").await;
+    window.fill("#guards-challenge", "captcha").await;
+    // The session ends while it is typed.
+    sqlx::query("delete from console_sessions")
+        .execute(&mut app.database().await)
+        .await
+        .unwrap();
+    for (id, text) in [
+        ("item-1-name", "Case"),
+        ("item-1-price_minor", "1900"),
+        ("item-1-stock", "5"),
+    ] {
+        window.types(id, text).await;
+    }
+    window.click("form .actions button").await;
+    window.sees("#sign-in-why", "Your session has ended").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.misses("#sign-in").await;
+    assert_eq!(window.value("item-1-name").await, "Case");
+    window.click("form .actions button").await;
+    window
+        .sees("#guards-challenge-wrong", "challenge needs purchase_token")
+        .await;
+    // Also over a reload.
+    window.driver().refresh().await.unwrap();
+    window.sees(".note", "What you had typed is still here").await;
+    for (id, text) in [
+        ("name", "Winter"),
+        ("item-1-sku", "case"),
+        ("item-0-stock", "400"),
+        ("guards-challenge", "captcha"),
+    ] {
+        assert_eq!(window.value(id).await, text, "{id}");
+    }
+    window.click("#guards-purchase_token").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
+    assert_eq!(
+        (&made["name"], &made["items"][1]["sku"]),
+        (&json!("Winter"), &json!("case"))
+    );
+    assert_eq!(made["guards"]["challenge"], "captcha");
+    // What is stored is no longer kept.
+    window.goto("/console/sales/new").await;
+    window.sees("#view h1", "New sale").await;
+    assert_eq!(window.value("name").await, "");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_live_page_outlives_its_server_and_says_so() {
+    let address = format!("127.0.0.1:{}", servers::free_port());
+    let mut app = TestApp::with("all", &[("FLASHSALE_LISTEN", &*address)]).await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR", "503"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(STREAM, "Live").await;
+    window.sees(".unit .numbers", "10 available").await;
+    app.instance.kill();
+    window.sees(STREAM, "Reconnecting").await;
+    // What was known is still there to be seen.
+    window.sees(".unit .numbers", "10 available").await;
+    window.does("#do-pause").await;
+    window.sees(RESULT, "It is not known whether that worked").await;
+    app.instance = Instance::start(&app.environment, "all");
+    window.sees(STREAM, "Live").await;
+    app.buy("ada", &id, "k", 3).await.ok(201);
+    window.sees(".unit .numbers", "7 available · 3 held").await;
+    window.does("#do-pause").await;
+    window.sees(STATE, "Paused").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_is_banned_from_its_alert_and_let_go_again() {
+    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
+    let id = app.load_sale(&sale()).await;
+    let bot = format!("bot-{}", uuid::Uuid::new_v4());
+    for _ in 0..3 {
+        app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
+    }
+    let window = Window::open(&app).await.expect(&["400"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(".list td code", &bot).await;
+    window.click(".list td button").await;
+    window.sees("#view h1", "Accounts").await;
+    assert_eq!(window.value("ban-user").await, bot);
+    window.click("form.panel button").await;
+    window.sees("#ban-wrong", "reason must have").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
+    window.fill("#ban-reason", "<b>looks</b> too often").await;
+    window.press(Key::Enter).await;
+    window.sees(RESULT, "is banned").await;
+    window
+        .sees("section:nth-of-type(2) tbody", "<b>looks</b> too often")
+        .await;
+    app.buy(&bot, &id, "k", 1).await.no(403, "banned");
+    window.does("section:nth-of-type(2) td button").await;
+    window.sees(RESULT, "is lifted").await;
+    window.sees("section:nth-of-type(2)", "Nobody is banned").await;
+    app.buy(&bot, &id, "k", 1).await.ok(201);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn money_that_is_owed_back_is_seen_from_the_sale() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).body;
+    assert_eq!(
+        app.pay_with("pay_odd", order["id"].as_str().unwrap(), 1, "EUR").await,
+        "refund_due"
+    );
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees_tile("Refunds due", |text| text == "1").await;
+    window.click(".tile.is-bad a").await;
+    window.sees("#view h1", "Money").await;
+    window.sees("#view tbody", "pay_odd").await;
+    window.sees("#view tbody", "€0.01").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_from_outside_are_text_in_the_console_too() {
+    let app = TestApp::start().await;
+    let hostile = "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>";
+    let mut sale = sale_with(&json!({"name": hostile}));
+    sale["items"][0]["name"] = json!(format!("{hostile}&amp;"));
+    let id = app.load_sale(&sale).await;
+    app.pay_with("<img src=x onerror='hurt = 1'>", hostile, 1, "<b>").await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view tbody", hostile).await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees("#sale-name", hostile).await;
+    window.sees(".facts", hostile).await;
+    window.click("#do-pause").await;
+    window.sees("dialog h2", hostile).await;
+    window.press(Key::Escape).await;
+    window.goto("/console/trail").await;
+    window.sees("#view tbody", hostile).await;
+    window.goto("/console/money?outcome=unmatched").await;
+    window.sees("#view tbody", hostile).await;
+    let hurt = "return window.hurt ?? document.querySelectorAll('main script, main img, td > b').length";
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await.expect(&["401"]);
+    window.goto("/console/trail").await;
+    window.sees("#sign-in h1", "Operators sign in").await;
+    window.misses("#view").await;
+    window.press(Key::Enter).await;
+    window.sees("#sign-in-why", "Type the operators").await;
+    window.fill("#key", "wrong").await;
+    window.press(Key::Enter).await;
+    window.sees("#sign-in-why", "This is not the operators").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.sees("#view h1", "Trail").await;
+    for (path, title) in [
+        ("/console", "Sales"),
+        ("/console/accounts", "Accounts"),
+        ("/console/money", "Money"),
+    ] {
+        window.goto(path).await;
+        window.sees("#view h1", title).await;
+    }
+    let cookie = window.run("return document.cookie", &[]).await;
+    assert_eq!(cookie, "", "no script reads it");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"name": "双十一", "shards": 16, "stock": 200})))
+        .await;
+    for user in 0..40 {
+        app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
+    }
+    let telephone = Look {
+        width: 360,
+        height: 900,
+        is_dark: true,
+        language: "zh-CN",
+    };
+    let window = Window::with(&app, telephone).await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees("#sign-in h1", "运营人员登录").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.sees(STATE, "进行中").await;
+    window.sees(".unit .numbers", "占用 120").await;
+    let width = "return document.documentElement.scrollWidth";
+    assert!(window.run(width, &[]).await.as_u64().unwrap() <= 360);
+    window.click("#language").await;
+    window.sees(STATE, "Open").await;
+    window.sees(".unit .numbers", "120 held").await;
+    window.sees("#do-pause", "Pause").await;
+    window.picture("console-telephone.png").await;
+    for path in [
+        "/console",
+        "/console/sales/new",
+        "/console/accounts",
+        "/console/money",
+        "/console/trail",
+    ] {
+        window.goto(path).await;
+        window.sees("#view h1", "").await;
+        let width = window.run(width, &[]).await.as_u64().unwrap();
+        assert!(width <= 360, "{path} is {width} wide");
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_screen_reader_finds_its_way_through_the_console() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(".unit .numbers", "10 available").await;
+    for path in [
+        format!("/console/sales/{id}"),
+        "/console/sales/new".to_owned(),
+        "/console/accounts".to_owned(),
+    ] {
+        window.goto(&path).await;
+        window.sees("#view h1", "").await;
+        window.tell("Accessibility.enable", json!({})).await;
+        let tree = window.tell("Accessibility.getFullAXTree", json!({})).await;
+        let nodes: Vec<&Value> = tree["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|node| node["ignored"] == false)
+            .collect();
+        let named = |role: &str| -> Vec<&str> {
+            let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
+            of_role
+                .map(|node| node["name"]["value"].as_str().unwrap_or_default())
+                .collect()
+        };
+        for role in [
+            "button",
+            "textbox",
+            "combobox",
+            "checkbox",
+            "link",
+            "region",
+            "heading",
+            "navigation",
+        ] {
+            let names = named(role);
+            assert!(names.iter().all(|name| !name.is_empty()), "{path}: {role}: {names:?}");
+        }
+        for landmark in ["main", "banner", "navigation"] {
+            assert_eq!(named(landmark).len(), 1, "{path}: {landmark}");
+        }
+        assert!(!named("button").is_empty() && !named("heading").is_empty(), "{path}");
+    }
+    window.close().await;
+}

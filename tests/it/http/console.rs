@@ -1,0 +1,711 @@
+//! The console's back door: sessions, what keeps other sites out, the trail, the live feed, and addresses of its own.
+
+use crate::support::app::{ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with};
+use crate::support::{poll, servers};
+use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::ledger::Ledger;
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use std::time::Duration;
+
+const SESSION: &str = "/v1/admin/session";
+
+/// Somebody who is signed in.
+struct Operator {
+    cookie: String,
+    token: String,
+}
+
+impl Operator {
+    async fn sign_in(client: &Client) -> Self {
+        let answer = try_to_sign_in(client, ADMIN_KEY).await.ok(201);
+        let cookie = answer.header("set-cookie").unwrap();
+        Self {
+            cookie: cookie.split(';').next().unwrap().to_owned(),
+            token: answer.text("request_token").to_owned(),
+        }
+    }
+
+    /// With the cookie alone, as any page could have a browser send it.
+    fn with_cookie(&self, client: &Client, method: Method, path: &str) -> RequestBuilder {
+        client
+            .request(method, Who::Nobody, path)
+            .header("Cookie", format!("theme=dark; {}", self.cookie))
+    }
+
+    /// As a page of the console asks.
+    fn asks(&self, client: &Client, method: Method, path: &str) -> RequestBuilder {
+        self.with_cookie(client, method, path)
+            .header("X-Console-Token", &self.token)
+    }
+
+    async fn is_signed_in(&self, client: &Client) -> bool {
+        let looks = client
+            .send(self.with_cookie(client, Method::GET, SESSION))
+            .await
+            .ok(200);
+        looks.body["signed_in"] == true
+    }
+}
+
+async fn try_to_sign_in(client: &Client, key: &str) -> Answer {
+    let request = client.request(Method::POST, Who::Nobody, SESSION);
+    client.send(request.json(&json!({"key": key}))).await
+}
+
+async fn actions(client: &Client, query: &str) -> Vec<Value> {
+    let answer = client
+        .get(Who::Operator, &format!("/v1/admin/actions{query}"))
+        .await
+        .ok(200);
+    answer.body["data"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_session_holds_on_every_instance_until_it_is_ended_on_one() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let answer = try_to_sign_in(&app, ADMIN_KEY).await.ok(201);
+    let cookie = answer.header("set-cookie").unwrap();
+    for attribute in ["; HttpOnly", "; SameSite=Strict", "; Path=/v1/admin", "; Max-Age=43200"] {
+        assert!(cookie.contains(attribute), "{cookie}");
+    }
+    assert!(!cookie.contains("Secure"), "{cookie}");
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let ada = Operator::sign_in(&app).await;
+    let bob = Operator::sign_in(&other).await;
+    for client in [&*app.instance, &*other] {
+        for operator in [&ada, &bob] {
+            assert!(operator.is_signed_in(client).await);
+            client
+                .send(operator.with_cookie(client, Method::GET, "/v1/admin/sales"))
+                .await
+                .ok(200);
+        }
+    }
+    let gone = app.send(ada.asks(&app, Method::DELETE, SESSION)).await.ok(200);
+    assert_eq!(gone.body, json!({"signed_in": false}));
+    assert!(gone.header("set-cookie").unwrap().contains("Max-Age=0"));
+    for client in [&*app.instance, &*other] {
+        assert!(!ada.is_signed_in(client).await);
+        assert!(bob.is_signed_in(client).await, "another session goes on");
+        let asks = ada.asks(client, Method::GET, "/v1/admin/sales");
+        client.send(asks).await.no(401, "unauthenticated");
+        let creates = ada.asks(client, Method::POST, "/v1/admin/sales");
+        client.send(creates.json(&sale())).await.no(401, "unauthenticated");
+    }
+    assert!(
+        actions(&app, "")
+            .await
+            .iter()
+            .all(|action| action["action"] != "sales.create")
+    );
+}
+
+#[tokio::test]
+async fn a_session_outlives_restarts_and_ends_with_its_time_or_the_key() {
+    let mut app = TestApp::start_api_only().await;
+    let ada = Operator::sign_in(&app).await;
+    app.instance.terminate();
+    let again = app.another("api");
+    assert!(ada.is_signed_in(&again).await);
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_ADMIN_KEY".to_owned(), "canary-admin-key-another".to_owned());
+    let rotated = Instance::start(&environment, "api");
+    assert!(!ada.is_signed_in(&rotated).await, "a new key signs everybody out");
+    let request = ada.asks(&rotated, Method::GET, "/v1/admin/sales");
+    rotated.send(request).await.no(401, "unauthenticated");
+    assert!(ada.is_signed_in(&again).await);
+    sqlx::query("update console_sessions set created_at = now() - interval '1 day', expires_at = now()")
+        .execute(&mut app.database().await)
+        .await
+        .unwrap();
+    assert!(!ada.is_signed_in(&again).await);
+    let request = ada.asks(&again, Method::GET, "/v1/admin/sales");
+    again.send(request).await.no(401, "unauthenticated");
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+        .await
+        .unwrap();
+    ledger.forget_sessions().await.unwrap();
+    assert_eq!(count(&mut app.database().await, "console_sessions").await, 0);
+}
+
+async fn count(database: &mut PgConnection, table: &str) -> i64 {
+    let query = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
+    sqlx::query_scalar(query).fetch_one(database).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_the_ledger_keeps_of_a_session_signs_nobody_in() {
+    let app = TestApp::start_api_only().await;
+    let ada = Operator::sign_in(&app).await;
+    let (digest, address): (Vec<u8>, String) = sqlx::query_as("select digest, address from console_sessions")
+        .fetch_one(&mut app.database().await)
+        .await
+        .unwrap();
+    assert_eq!(address, "127.0.0.1");
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = ada.cookie.split('=').next().unwrap();
+    for made_up in [digest.as_str(), &ada.token, "", "x", ADMIN_KEY] {
+        let request = app
+            .request(Method::GET, Who::Nobody, "/v1/admin/sales")
+            .header("Cookie", format!("{name}={made_up}"));
+        app.send(request).await.no(401, "unauthenticated");
+    }
+    assert!(!app.log().contains(ada.cookie.split('=').nth(1).unwrap()));
+}
+
+#[tokio::test]
+async fn a_cookie_alone_changes_nothing() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let before = actions(&app, "").await.len();
+    let (ada, bob) = (Operator::sign_in(&app).await, Operator::sign_in(&app).await);
+    let pause = format!("/v1/admin/sales/{id}/pause");
+    let pauses = || ada.with_cookie(&app, Method::POST, &pause);
+    let hostile = [
+        pauses(),
+        pauses().header("X-Console-Token", ""),
+        pauses().header("X-Console-Token", &bob.token),
+        pauses().header("X-Console-Token", &ada.token[1..]),
+        ada.asks(&app, Method::POST, &pause)
+            .header("Origin", "https://evil.example"),
+        ada.asks(&app, Method::POST, &pause).header("Origin", "null"),
+        ada.asks(&app, Method::POST, &pause)
+            .header("Sec-Fetch-Site", "cross-site"),
+        ada.asks(&app, Method::POST, &pause)
+            .header("Sec-Fetch-Site", "same-site"),
+        ada.with_cookie(&app, Method::DELETE, SESSION),
+    ];
+    for request in hostile {
+        app.send(request).await.no(403, "console_token_required");
+    }
+    let twice = ada.asks(&app, Method::POST, &pause).header("X-Console-Token", "x");
+    app.send(twice).await.no(400, "invalid_request");
+    // Another site cannot have a browser signed in either.
+    let strange = app
+        .request(Method::POST, Who::Nobody, SESSION)
+        .header("Origin", "https://evil.example");
+    app.send(strange.json(&json!({"key": ADMIN_KEY})))
+        .await
+        .no(403, "console_token_required");
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+    assert_eq!(actions(&app, "").await.len(), before + 2, "two have signed in");
+    let own = ada.asks(&app, Method::POST, &pause).header("Origin", &app.url);
+    app.send(own).await.ok(200);
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
+    // Whoever shows a key is judged by it, whatever cookie comes along.
+    let wrong = ada.asks(&app, Method::POST, &pause).bearer_auth("wrong");
+    app.send(wrong).await.no(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn tries_to_sign_in_are_bounded() {
+    let app = TestApp::start_api_only().await;
+    for wrong in ["", "x", &ADMIN_KEY[1..], &format!("{ADMIN_KEY}0")] {
+        let answer = try_to_sign_in(&app, wrong).await.no(401, "unauthenticated");
+        assert!(answer.text("detail").starts_with("key: "), "{answer:?}");
+        assert!(answer.header("set-cookie").is_none());
+    }
+    for body in [json!({}), json!({"key": 1}), json!({"key": ADMIN_KEY, "more": 1})] {
+        let request = app.request(Method::POST, Who::Nobody, SESSION).json(&body);
+        app.send(request).await.no(400, "invalid_request");
+    }
+    for _ in 0..6 {
+        try_to_sign_in(&app, "wrong").await.no(401, "unauthenticated");
+    }
+    let refused = try_to_sign_in(&app, ADMIN_KEY).await.no(429, "rate_limited");
+    assert!((1..=6).contains(&refused.retry_after()), "{refused:?}");
+    poll::wait_out(refused.retry_after()).await;
+    try_to_sign_in(&app, ADMIN_KEY).await.ok(201);
+    assert!(app.log().contains("too many tries to sign in"));
+    let ended = app.get(Who::Nobody, SESSION).await.ok(200);
+    assert_eq!(ended.body, json!({"signed_in": false}));
+}
+
+#[tokio::test]
+async fn a_cookie_of_https_goes_over_https_alone() {
+    let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let signs_in = async |client: &Client, protocol: &str| {
+        let request = client
+            .request(Method::POST, Who::Nobody, SESSION)
+            .header("X-Forwarded-For", "203.0.113.7")
+            .header("X-Forwarded-Proto", protocol.to_owned());
+        let answer = client.send(request.json(&json!({"key": ADMIN_KEY}))).await.ok(201);
+        answer.header("set-cookie").unwrap().ends_with("; Secure")
+    };
+    assert!(signs_in(&app, "https").await);
+    assert!(!signs_in(&app, "http").await);
+    assert_eq!(actions(&app, "").await[0]["address"], "203.0.113.7");
+    // Whoever is no proxy may say what he likes.
+    let open = TestApp::start_api_only().await;
+    assert!(!signs_in(&open, "https").await);
+    assert_eq!(actions(&open, "").await[0]["address"], "127.0.0.1");
+}
+
+#[tokio::test]
+async fn whatever_an_operator_does_is_in_the_trail() {
+    let app = TestApp::start_api_only().await;
+    let ada = Operator::sign_in(&app).await;
+    let creates = ada.asks(&app, Method::POST, "/v1/admin/sales").json(&sale());
+    let id = app.send(creates).await.ok(201).id();
+    let wrong = sale_with(&json!({"shards": 0}));
+    let creates = ada.asks(&app, Method::POST, "/v1/admin/sales").json(&wrong);
+    app.send(creates).await.no(400, "invalid_request");
+    app.run(&["sale", "preload", &id]).ended(0);
+    app.operate(&id, "resume").await.no(409, "invalid_transition");
+    app.restock(&id, "k", "phone", 5).await.ok(200);
+    let ban = json!({"user": "bot", "reason": "many accounts"});
+    app.send(ada.asks(&app, Method::POST, "/v1/admin/bans").json(&ban))
+        .await
+        .ok(201);
+    // Who only looks does nothing, and who may not, did nothing.
+    app.stats(&id).await;
+    app.get(Who::Operator, "/v1/admin/nothing").await.no(404, "not_found");
+    app.post(Who::Nobody, &format!("/v1/admin/sales/{id}/close"))
+        .await
+        .no(401, "unauthenticated");
+    app.post(Who::Operator, "/v1/admin/nothing").await.no(404, "not_found");
+
+    let all = actions(&app, "").await;
+    let told: Vec<[&str; 3]> = all
+        .iter()
+        .map(|action| ["actor", "action", "outcome"].map(|member| action[member].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ["console", "bans.create", "done"],
+        ["api_key", "sales.restock", "done"],
+        ["api_key", "sales.resume", "invalid_transition"],
+        ["api_key", "sales.preload", "done"],
+        ["console", "sales.create", "invalid_request"],
+        ["console", "sales.create", "done"],
+        ["console", "session.create", "done"],
+    ];
+    assert_eq!(told, expected);
+    for action in &all {
+        assert_eq!(action["address"], "127.0.0.1");
+        assert_eq!(
+            action["session_id"].is_string(),
+            action["actor"] == "console",
+            "{action}"
+        );
+        let at = |member: &str| action[member].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+        assert!(at("begun_at") <= at("ended_at") && Utc::now() - at("begun_at") < TimeDelta::minutes(1));
+    }
+    assert_eq!(all[0]["detail"], ban);
+    assert_eq!(all[1]["detail"], json!({"sku": "phone", "quantity": 5}));
+    assert_eq!(all[5]["detail"]["items"], "1 of them");
+    // Of one sale, also its creation, whose id nobody knew before; page by page.
+    let of_sale = actions(&app, &format!("?sale_id={id}")).await;
+    assert_eq!(of_sale, [&all[1..4], &all[5..6]].concat());
+    let page = app.get(Who::Operator, "/v1/admin/actions?limit=3").await.ok(200);
+    assert_eq!(page.body, json!({"data": all[..3], "has_more": true}));
+    let before = all[2]["id"].as_i64().unwrap();
+    assert_eq!(actions(&app, &format!("?before={before}")).await, all[3..]);
+    for wrong in ["?sale_id=x", "?before=x", "?limit=x"] {
+        let path = format!("/v1/admin/actions{wrong}");
+        app.get(Who::Operator, &path).await.no(400, "invalid_request");
+    }
+    app.get(Who::Nobody, "/v1/admin/actions")
+        .await
+        .no(401, "unauthenticated");
+    let rest = all.iter().map(Value::to_string).collect::<String>();
+    assert!(!rest.contains(ADMIN_KEY));
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_is_not_done() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    sqlx::query("alter table operator_actions rename to away")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let refused = app.operate(&id, "pause").await.no(503, "unavailable");
+    assert!(refused.text("detail").contains("nothing was done"), "{refused:?}");
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+    sqlx::query("alter table away rename to operator_actions")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    app.operate(&id, "pause").await.ok(200);
+    let TestApp { instance, .. } = app;
+    drop(instance.may_log_errors());
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_written_down_does_not_change_the_answer() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    let sabotage = "create function never() returns trigger language plpgsql as \
+        $$ begin raise exception 'never' using errcode = '57000'; end $$; \
+        create trigger never before update on operator_actions for each row execute function never()";
+    sqlx::raw_sql(sabotage).execute(&mut database).await.unwrap();
+    app.operate(&id, "pause").await.ok(200);
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
+    assert_eq!(actions(&app, "").await[0]["outcome"], Value::Null);
+    assert!(app.log().contains("it is not noted what came of an action"));
+}
+
+#[tokio::test]
+async fn an_action_whose_process_died_has_no_outcome() {
+    let mut app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    sqlx::raw_sql("begin; select from sales for update")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let (client, sale) = (Client::at(&app.url), id.clone());
+    let pause = tokio::spawn(async move {
+        let request = client.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{sale}/pause"));
+        request.send().await.is_err()
+    });
+    let mut other = app.database().await;
+    poll::within(Duration::from_secs(10), "the action has begun", async || {
+        count(&mut other, "operator_actions where outcome is null").await == 1
+    })
+    .await;
+    app.instance.kill();
+    assert!(pause.await.unwrap());
+    sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
+    let again = app.another("api");
+    let last = actions(&again, "").await[0].clone();
+    assert_eq!(
+        (&last["action"], &last["outcome"]),
+        (&json!("sales.pause"), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_leaves_an_outcome() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    sqlx::raw_sql("begin; select from sales for update")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let path = format!("/v1/admin/sales/{id}/pause");
+    let request = app.request(Method::POST, Who::Operator, &path);
+    let asked = request.timeout(Duration::from_millis(300)).send().await;
+    assert!(asked.is_err_and(|error| error.is_timeout()));
+    sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
+    poll::answer("its outcome is noted", || async {
+        let last = actions(&app, "").await[0].clone();
+        (last["action"] == "sales.pause" && last["outcome"] == "done").then_some(())
+    })
+    .await;
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
+}
+
+#[tokio::test]
+async fn the_trail_forgets_what_is_old_and_the_oldest_of_too_much() {
+    let app = TestApp::start_api_only().await;
+    let mut database = app.database().await;
+    let insert = "insert into operator_actions (actor, action, begun_at) \
+        select 'api_key', 'sales.open', now() - interval '91 days' from generate_series(1, 10); \
+        insert into operator_actions (actor, action) select 'api_key', 'sales.pause' from generate_series(1, 100100)";
+    sqlx::raw_sql(insert).execute(&mut database).await.unwrap();
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+        .await
+        .unwrap();
+    ledger.forget_actions().await.unwrap();
+    assert_eq!(count(&mut database, "operator_actions").await, 100_000);
+    assert_eq!(
+        count(&mut database, "operator_actions where action = 'sales.open'").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_draft_is_changed_by_the_same_rules_as_it_is_created_and_nothing_else_is() {
+    let app = TestApp::start().await;
+    let first = app.try_create_sale(&sale()).await.ok(201).body;
+    let id = first["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/admin/sales/{id}");
+    let change = async |body: &Value| {
+        let request = app.request(Method::PUT, Who::Operator, &path);
+        app.send(request.json(body)).await
+    };
+    let mut wanted = sale_with(&json!({"name": "Another", "shards": 3, "durability": "postgres",
+        "guards": {"holds_max": 2}}));
+    let mut second = wanted["items"][0].clone();
+    (second["sku"], second["stock"]) = (json!("case"), json!(7));
+    wanted["items"] = json!([second, wanted["items"][0]]);
+    let changed = change(&wanted).await.ok(200).body;
+    for member in ["name", "shards", "durability", "starts_at", "ends_at", "items"] {
+        assert_eq!(changed[member], wanted[member], "{member}");
+    }
+    assert_eq!(
+        (&changed["id"], &changed["created_at"]),
+        (&first["id"], &first["created_at"])
+    );
+    assert_eq!(
+        (&changed["state"], &changed["guards"]["holds_max"]),
+        (&json!("draft"), &json!(2))
+    );
+    let mut wrong = wanted.clone();
+    wrong["items"][1]["currency"] = json!("euro");
+    let refused = change(&wrong).await.no(400, "invalid_request");
+    assert!(refused.text("detail").starts_with("items[1].currency"), "{refused:?}");
+    assert_eq!(app.admin(&id, "").await.ok(200).body["items"], wanted["items"]);
+    app.operate(&id, "preload").await.ok(200);
+    let refused = change(&wanted).await.no(409, "invalid_transition");
+    assert_eq!(refused.body["sale_state"], "open", "{refused:?}");
+    app.buy_sku("ada", &id, "k", "case", 1).await.ok(201);
+    let stranger = format!("/v1/admin/sales/{}", uuid::Uuid::new_v4());
+    let request = app.request(Method::PUT, Who::Operator, &stranger);
+    app.send(request.json(&wanted)).await.no(404, "not_found");
+}
+
+/// The events of a stream.
+struct Events {
+    response: Response,
+    text: String,
+}
+
+impl Events {
+    async fn open(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self {
+            response,
+            text: String::new(),
+        }
+    }
+
+    /// The data of the next event of this name; nothing at the end of the stream.
+    async fn next(&mut self, name: &str) -> Option<Value> {
+        let reading = async {
+            loop {
+                while let Some((event, rest)) = self.text.split_once("\n\n") {
+                    let data = event.strip_prefix(&format!("event: {name}\ndata: ")).map(str::to_owned);
+                    self.text = rest.to_owned();
+                    if let Some(data) = data {
+                        return Some(serde_json::from_str(&data).unwrap());
+                    }
+                }
+                let chunk = self.response.chunk().await.unwrap()?;
+                self.text += std::str::from_utf8(&chunk).unwrap();
+            }
+        };
+        let read = tokio::time::timeout(Duration::from_secs(20), reading).await;
+        read.unwrap_or_else(|_| panic!("no event {name} in time"))
+    }
+}
+
+#[tokio::test]
+async fn a_sale_is_followed_live_by_sample() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 4, "stock": 6}))).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let ada = Operator::sign_in(&app).await;
+    let mut live = Events::open(ada.with_cookie(&app, Method::GET, &path)).await;
+    assert_eq!(live.next("course").await.unwrap(), json!([]));
+    let first = live.next("sample").await.unwrap();
+    let sale = &first["sale"];
+    assert_eq!(
+        (&sale["state"], &sale["items"][0]["available"]),
+        (&json!("open"), &json!(6))
+    );
+    assert_eq!(sale["shards"].as_array().unwrap().len(), 4);
+    assert_eq!(first["point"]["accepted"], Value::Null, "nobody knows what was before");
+    for server in ["redis", "postgres"] {
+        assert!(
+            first["health"][server]["milliseconds"].as_f64().unwrap() >= 0.0,
+            "{first}"
+        );
+        assert_eq!(first["health"][server]["fault"], Value::Null);
+    }
+    // One shopper takes all of it, so that his shard has to borrow; another one comes too late.
+    for key in ["a", "b"] {
+        app.buy("ada", &id, key, 2).await.ok(201);
+    }
+    app.buy("bob", &id, "k", 2).await.ok(201);
+    for user in ["cyd", "dan"] {
+        app.buy(user, &id, "k", 1).await.no(409, "sold_out");
+    }
+    let (mut accepted, mut sold_out, mut answered) = (0, 0, 0);
+    let last = loop {
+        let sample = live.next("sample").await.unwrap();
+        let point = &sample["point"];
+        accepted += point["accepted"].as_i64().unwrap();
+        sold_out += point["answers"]["sold_out"].as_i64().unwrap_or(0);
+        answered += point["answers"]["reserved"].as_i64().unwrap_or(0);
+        assert_eq!(
+            point["p50"].is_f64(),
+            !point["answers"].as_object().unwrap().is_empty(),
+            "{point}"
+        );
+        if accepted == 3 && sold_out == 2 && answered == 3 && sample["sale"]["orders"]["reserved"] == 3 {
+            break sample;
+        }
+    };
+    assert_eq!(last["sale"]["items"][0]["held"], 6);
+    let received: i64 = last["sale"]["shards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|shard| shard["units"][4].as_i64().unwrap())
+        .sum();
+    assert!(received > 0, "some were borrowed: {last}");
+    // Whoever comes later is told the course of it.
+    let mut other = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    let course = other.next("course").await.unwrap();
+    let told: i64 = course
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|point| point["accepted"].as_i64())
+        .sum();
+    assert_eq!(told, 3);
+    other.next("sample").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_signs_out_is_not_shown_the_sale_any_longer() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let ada = Operator::sign_in(&app).await;
+    let mut live = Events::open(ada.with_cookie(&app, Method::GET, &path)).await;
+    live.next("sample").await.unwrap();
+    app.send(ada.asks(&app, Method::DELETE, SESSION)).await.ok(200);
+    assert!(live.next("signed_out").await.is_some());
+    assert!(live.next("sample").await.is_none(), "the stream has ended");
+    let again = app.send(ada.with_cookie(&app, Method::GET, &path)).await;
+    again.no(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn as_many_may_watch_as_there_are_places_and_no_sale_that_is_none() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    app.get(Who::Nobody, &path).await.no(401, "unauthenticated");
+    let stranger = format!("/v1/admin/sales/{}/live", uuid::Uuid::new_v4());
+    app.get(Who::Operator, &stranger).await.no(404, "not_found");
+    app.post(Who::Operator, &path).await.no(405, "invalid_request");
+    let mut viewers = Vec::new();
+    for _ in 0..64 {
+        viewers.push(Events::open(app.request(Method::GET, Who::Operator, &path)).await);
+    }
+    app.get(Who::Operator, &path).await.no(503, "overloaded");
+    for viewer in &mut viewers {
+        viewer.next("sample").await.unwrap();
+    }
+    drop(viewers);
+    poll::answer("a place is free again", || async {
+        let request = app.request(Method::GET, Who::Operator, &path);
+        let response = request.send().await.unwrap();
+        (response.status().as_u16() == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_instance_without_delay() {
+    let mut app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    live.next("sample").await.unwrap();
+    let took = app.instance.terminate();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    while live.next("sample").await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_named_and_the_stream_goes_on() {
+    let redis = servers::fresh_redis();
+    let environment = environment(&redis.server.url(), &servers::database().await);
+    let instance = Instance::start(&environment, "all").may_log_errors();
+    let id = instance.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(instance.request(Method::GET, Who::Operator, &path)).await;
+    live.next("sample").await.unwrap();
+    drop(redis);
+    loop {
+        let sample = live.next("sample").await.unwrap();
+        if sample["sale"].is_null() {
+            assert!(sample["health"]["redis"]["fault"].is_string(), "{sample}");
+            assert_eq!(sample["health"]["postgres"]["fault"], Value::Null, "{sample}");
+            assert!(sample["fault"].is_string());
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
+    let admin = format!("127.0.0.1:{}", servers::free_port());
+    let app = TestApp::with("api", &[("FLASHSALE_ADMIN_LISTEN", &*admin)]).await;
+    let operators = Client::at(&format!("http://{admin}"));
+    let id = operators.load_sale(&sale()).await;
+    for path in ["/healthz", "/readyz", "/assets/base.css"] {
+        app.get(Who::Nobody, path).await.ok(200);
+        operators.get(Who::Nobody, path).await.ok(200);
+    }
+    let (shop, console) = (format!("/sales/{id}"), format!("/console/sales/{id}"));
+    for path in ["/", &shop, "/v1/sales"] {
+        app.get(Who::Nobody, path).await.ok(200);
+        operators.get(Who::Nobody, path).await.no(404, "not_found");
+    }
+    for path in ["/console", &console, "/metrics", "/v1/admin/session"] {
+        operators.get(Who::Nobody, path).await.ok(200);
+        app.get(Who::Nobody, path).await.no(404, "not_found");
+    }
+    for path in ["/v1/admin/sales", "/v1/admin/actions", "/v1/admin/guards"] {
+        operators.get(Who::Operator, path).await.ok(200);
+        app.get(Who::Operator, path).await.no(404, "not_found");
+    }
+    try_to_sign_in(&app, ADMIN_KEY).await.no(404, "not_found");
+    let ada = Operator::sign_in(&operators).await;
+    let pause = format!("/v1/admin/sales/{id}/pause");
+    app.send(ada.asks(&app, Method::POST, &pause))
+        .await
+        .no(404, "not_found");
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).body;
+    operators.buy("ada", &id, "other", 1).await.no(404, "not_found");
+    assert_eq!(app.pay("pay_1", &order).await, "applied");
+    operators.send(ada.asks(&operators, Method::POST, &pause)).await.ok(200);
+    app.buy("bob", &id, "k", 1).await.no(409, "sale_not_open");
+}
+
+#[tokio::test]
+async fn an_address_of_operators_that_is_taken_is_named() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().to_string();
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_ADMIN_LISTEN".to_owned(), taken.clone());
+    let refused = crate::support::app::program(&environment, &["serve"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&taken) && said.contains("FLASHSALE_ADMIN_LISTEN"),
+        "{said}"
+    );
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_sale_that_starts_later_says_when_in_the_console_too() {
+    let app = TestApp::start_api_only().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    let sample = live.next("sample").await.unwrap();
+    assert_eq!(
+        (&sample["sale"]["state"], &sample["sale"]["starts_at"]),
+        (&json!("scheduled"), &json!(starts_at))
+    );
+    app.operate(&id, "open").await.ok(200);
+    while live.next("sample").await.unwrap()["sale"]["state"] != "open" {}
+}
