@@ -23,9 +23,9 @@ const FILE: &str = "flashsale.toml";
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
 const VARIABLES: [&str; 26] = [
     LISTEN,
-    ADMIN_LISTEN,
     REDIS_URL,
     DATABASE_URL,
+    ADMIN_LISTEN,
     ADMIN_KEY,
     JWT_SECRET,
     WEBHOOK_SECRET,
