@@ -24,10 +24,10 @@ const FILE: &str = "flashsale.toml";
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
 const VARIABLES: [&str; 29] = [
     LISTEN,
-    ADMIN_LISTEN,
     METRICS_LISTEN,
     REDIS_URL,
     DATABASE_URL,
+    ADMIN_LISTEN,
     ADMIN_KEY,
     JWT_SECRET,
     WEBHOOK_SECRET,
