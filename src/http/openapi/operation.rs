@@ -249,8 +249,13 @@ impl Operation {
 
     /// A route for operators.
     pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        Self::new(Group::Operators, Who::Operator, route, id, summary)
-            .refuses(&[Code::Unauthenticated, Code::Unavailable])
+        let this = Self::new(Group::Operators, Who::Operator, route, id, summary)
+            .refuses(&[Code::Unauthenticated, Code::Unavailable]);
+        if this.method == "get" {
+            return this;
+        }
+        // Of a browser with a session of the console.
+        this.refuses(&[Code::ConsoleTokenRequired])
     }
 
     /// A route for the payment provider.
