@@ -192,17 +192,6 @@ async fn logs_are_json_lines_and_the_filter_holds() {
 }
 
 #[tokio::test]
-async fn a_redis_server_is_told_of_once_however_many_sales_it_has() {
-    let app = TestApp::start_api_only().await;
-    for _ in 0..4 {
-        app.load_sale(&crate::support::app::sale()).await;
-    }
-    for log in [app.log(), app.another("all").log()] {
-        assert_eq!(log.matches("a Redis server is admitted").count(), 1, "{log}");
-    }
-}
-
-#[tokio::test]
 async fn a_port_that_is_taken_is_told() {
     let app = TestApp::start_api_only().await;
     let mut environment = app.environment.clone();
