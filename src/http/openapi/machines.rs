@@ -59,7 +59,8 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
             metrics::CLASSIC,
             text(),
             None,
-        ),
+        )
+        .or_as(metrics::OPEN_METRICS),
         Operation::of_machines(["get", "/openapi.json"], "getDocument", "This document, as OpenAPI 3.1").answers_file(
             "The document.",
             "application/json",

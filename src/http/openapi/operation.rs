@@ -182,6 +182,8 @@ pub struct Answer {
     pub description: &'static str,
     /// Its content type; none where it has no body.
     pub kind: Option<&'static str>,
+    /// What else its content type may be, for those who ask for that.
+    pub other_kind: Option<&'static str>,
     /// What its body may be.
     pub schema: Value,
     /// What its body may look like.
@@ -426,6 +428,7 @@ impl Operation {
             status,
             description,
             kind: Some(kind),
+            other_kind: None,
             schema,
             example,
             headers: Vec::new(),
@@ -463,11 +466,20 @@ impl Operation {
             status: 304,
             description: "The copy that `If-None-Match` names is still good.",
             kind: None,
+            other_kind: None,
             schema: Value::Null,
             example: None,
             headers: vec![TAG],
             links: Vec::new(),
         });
+        self
+    }
+
+    /// What the last answer may be written as instead, for those who ask for that.
+    pub fn or_as(mut self, kind: &'static str) -> Self {
+        if let Some(answer) = self.answers.last_mut() {
+            answer.other_kind = Some(kind);
+        }
         self
     }
 
@@ -547,7 +559,11 @@ impl Answer {
             if let Some(example) = &self.example {
                 content["example"] = example.clone();
             }
-            said["content"] = json!({kind: content});
+            let kinds = [kind].into_iter().chain(self.other_kind);
+            said["content"] = kinds
+                .map(|kind| (kind.to_owned(), content.clone()))
+                .collect::<Map<_, _>>()
+                .into();
         }
         if !self.links.is_empty() {
             let links = self.links.iter().map(|(id, parameter, member)| {

@@ -157,7 +157,7 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
             "items[0].stock must be 0 to",
         ),
         (FILE.replace("\"phone\"", "\"a phone\""), 8, "items[0].sku: "),
-        (format!("{guards}-1"), 17, "guards: holds_max: "),
+        (format!("{guards}-1"), 17, "guards: holds_max must be 0 to"),
         (format!("{guards}100001"), 17, "guards: holds_max must be 0 to"),
         (format!("{guards}1"), 16, "guards: challenge needs purchase_token"),
         (format!("{guards}1\ncolour = 1"), 18, "guards: colour: "),

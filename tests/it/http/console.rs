@@ -182,7 +182,7 @@ async fn a_cookie_alone_changes_nothing() {
         app.send(request).await.no(403, "console_token_required");
     }
     let twice = ada.asks(&app, Method::POST, &pause).header("X-Console-Token", "x");
-    app.send(twice).await.no(400, "invalid_request");
+    app.send(twice).await.no(403, "console_token_required");
     // Another site cannot have a browser signed in either.
     let strange = app
         .request(Method::POST, Who::Nobody, SESSION)

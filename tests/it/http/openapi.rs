@@ -212,6 +212,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     for id in [
         "showSaleToOperator",
         "listSalesToOperator",
+        "changeSale",
         "preloadSale",
         "openSale",
         "listSales",
@@ -250,6 +251,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     }
     for id in [
         "listPayments",
+        "listActions",
         "listAlerts",
         "followAlerts",
         "banAccount",

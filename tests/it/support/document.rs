@@ -141,6 +141,10 @@ pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, tex
     let Some(((_, template), rules)) = found.min_by_key(|((_, template), _)| template.matches('{').count()) else {
         return;
     };
+    // The document is of an instance that serves everything at one address.
+    if status == 404 && text.contains("there is no such path") {
+        return;
+    }
     let what = || format!("{method} {template} answered {status}: {text}");
     let Some(expected) = rules.answers.get(&status) else {
         panic!("not in the document: {}", what());
