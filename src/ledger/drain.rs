@@ -365,17 +365,11 @@ async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Ro
     )
     .execute(&mut **tx)
     .await?;
-    // In the order of the SKUs, so that two drains never wait for each other.
-    let mut wanted: BTreeMap<&Sku, i64> = BTreeMap::new();
+    let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows {
-        *wanted.entry(row.sku).or_default() += i64::from(row.reserved.quantity);
+        *wanted.entry(row.sku.as_str()).or_default() += i64::from(row.reserved.quantity);
     }
-    for (sku, units) in wanted {
-        if !hold_own(tx, sale, shard, sku.as_str(), units).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    hold_own(tx, sale, shard, &wanted).await
 }
 
 /// Inserts the orders that are not there yet and counts their units as held. `None` when the shard's own units were
@@ -429,17 +423,16 @@ async fn insert_rows(
     for order in inserted {
         by_sku.entry(order.sku.clone()).or_default().push(order);
     }
+    if units == Units::Own {
+        let sum = |orders: &[Inserted]| orders.iter().map(|order| order.quantity).sum();
+        let wanted = by_sku.iter().map(|(sku, orders)| (sku.as_str(), sum(orders))).collect();
+        return Ok(hold_own(tx, sale, shard, &wanted).await?.then_some(new));
+    }
     // In the order of the SKUs, so that two drains never wait for each other.
     for (sku, orders) in by_sku {
-        match units {
-            Units::Own if hold_own(tx, sale, shard, &sku, orders.iter().map(|order| order.quantity).sum()).await? => {}
-            Units::Own => return Ok(None),
-            Units::Gathered => {
-                for refused in hold(tx, sale, shard, &sku, orders, now).await? {
-                    new.held.remove(&refused.order);
-                    new.revoked += 1;
-                }
-            }
+        for refused in hold(tx, sale, shard, &sku, orders, now).await? {
+            new.held.remove(&refused.order);
+            new.revoked += 1;
         }
     }
     Ok(Some(new))
@@ -464,25 +457,30 @@ async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inse
     Ok(())
 }
 
-/// Counts the units of new orders as held, if the shard has been granted that many.
+/// Counts units of new orders as held, by SKU, if the shard has been granted that many of each. The grants are locked in the
+/// order of the SKUs, so that two drains never wait for each other.
 async fn hold_own(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
-    sku: &str,
-    wanted: i64,
+    wanted: &BTreeMap<&str, i64>,
 ) -> Result<bool, sqlx::Error> {
+    let skus: Vec<String> = wanted.keys().map(|sku| (*sku).to_owned()).collect();
+    let units: Vec<i64> = wanted.values().copied().collect();
     let held = sqlx::query!(
-        "update grants set held = held + $4 where sale_id = $1 and sku = $2 and shard = $3 \
-         and granted - held - sold >= $4",
+        "with locked as materialized ( \
+             select g.sku, w.units from grants g join unnest($3::text[], $4::int8[]) as w (sku, units) on w.sku = g.sku \
+             where g.sale_id = $1 and g.shard = $2 order by g.sku for no key update of g) \
+         update grants g set held = g.held + l.units from locked l \
+         where g.sale_id = $1 and g.shard = $2 and g.sku = l.sku and g.granted - g.held - g.sold >= l.units",
         sale.0,
-        sku,
         small(shard),
-        wanted
+        &skus,
+        &units
     )
     .execute(&mut **tx)
     .await?;
-    Ok(held.rows_affected() == 1)
+    Ok(held.rows_affected() == wanted.len() as u64)
 }
 
 /// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first, and returns
