@@ -136,10 +136,12 @@ impl Ledger {
         if let Some(outcome) = self.created_under(new, key).await? {
             return Ok(outcome);
         }
-        match self.insert_sale(new, Some(key)).await? {
-            Some(sale) => Ok(CreateOutcome::Created(sale)),
-            None => (self.created_under(new, key).await?).ok_or_else(|| Fault::Bug("a sale vanished".to_owned())),
+        if let Some(sale) = self.insert_sale(new, Some(key)).await? {
+            return Ok(CreateOutcome::Created(sale));
         }
+        // Somebody else was faster.
+        let outcome = self.created_under(new, key).await?;
+        outcome.ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
     }
 
     /// What this key has created before.
