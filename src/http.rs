@@ -36,7 +36,8 @@ use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
 use actix_web::Route;
-use actix_web::middleware::from_fn;
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
 use extract::Tokens;
 use ipnet::IpNet;
@@ -103,8 +104,10 @@ const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
 /// The longest that an operator or the payment provider waits.
 const OTHERS_WAIT: Duration = Duration::from_secs(15);
 
-/// The longest that an operator waits for what goes over all of a sale.
-const LONG_WAIT: Duration = Duration::from_secs(1800);
+/// The longest that an operator waits until all of a sale has been counted.
+const AUDIT_WAIT: Duration = Duration::from_secs(120);
+/// The longest that an operator waits until all of a sale has been written anew.
+const REBUILD_WAIT: Duration = Duration::from_secs(1800);
 
 /// How much longer a flow may go on when nobody waits for it any more.
 const FLOW_EXTRA: Duration = Duration::from_secs(5);
@@ -142,13 +145,13 @@ impl Api {
     ///
     /// # Errors
     /// The fault as a problem, also when there is no answer in time.
-    pub async fn for_long<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    pub async fn for_long<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
-        self.run(LONG_WAIT, flow(Arc::clone(&self.app))).await
+        self.run(longest, flow(Arc::clone(&self.app))).await
     }
 
     async fn run<T: Send + 'static>(
@@ -404,6 +407,8 @@ pub fn machine_routes(config: &mut ServiceConfig) {
 fn operators(config: &mut ServiceConfig) {
     let scope = web::scope("/v1/admin")
         .wrap(from_fn(operator::trail))
+        // What operators are told, nobody keeps.
+        .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_operators)
         .configure(for_live_pages);
     config
@@ -417,6 +422,8 @@ fn operators(config: &mut ServiceConfig) {
 fn shop(config: &mut ServiceConfig) {
     let scope = web::scope("/v1")
         .wrap(from_fn(gateway::gateway))
+        // Stock and orders are of this moment, and orders of one shopper.
+        .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_shoppers);
     config
         .configure(for_people)

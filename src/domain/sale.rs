@@ -3,10 +3,13 @@
 use super::ids::{SaleId, Sku};
 use super::sale_guards::SaleGuards;
 use super::time::{self, Millis};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
@@ -301,6 +304,15 @@ pub struct Sale {
     pub retired: bool,
 }
 
+impl Sale {
+    /// The version of its terms: whatever of them is changed, it is another one.
+    #[must_use]
+    pub fn version(&self) -> String {
+        // Half of the digest tells versions apart.
+        URL_SAFE_NO_PAD.encode(&digest(self)[..16])
+    }
+}
+
 /// A sale's secret, which no log shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SaleSecret(pub [u8; 32]);
@@ -433,13 +445,15 @@ fn default_durability() -> String {
 }
 
 /// A sale that may be created.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct NewSale {
     /// See [`Sale`].
     pub name: String,
     /// See [`Sale`].
+    #[serde(serialize_with = "time::serialize")]
     pub starts_at: DateTime<Utc>,
     /// See [`Sale`].
+    #[serde(serialize_with = "time::serialize")]
     pub ends_at: DateTime<Utc>,
     /// See [`Sale`].
     pub shards: u16,
@@ -453,6 +467,20 @@ pub struct NewSale {
     pub guards: SaleGuards,
     /// See [`Sale`].
     pub items: Vec<Item>,
+}
+
+impl NewSale {
+    /// What tells one that is asked for in another way.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        digest(self)
+    }
+}
+
+/// A digest of what this says.
+fn digest(of: &impl Serialize) -> [u8; 32] {
+    // Infallible: all of it has a form in JSON.
+    Sha256::digest(serde_json::to_vec(of).unwrap_or_default()).into()
 }
 
 /// `value` as the smaller type if it lies within the bounds, else a sentence that names the field and them.

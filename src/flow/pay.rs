@@ -85,14 +85,18 @@ fn all_shards(sale: &Sale) -> Vec<u16> {
     (0..sale.shards).collect()
 }
 
-/// Up to `max` payments with this outcome, newest first.
+/// Up to `max` payments with this outcome, newest first, after the one given.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
-pub async fn list(app: &App, outcome: PaymentOutcome, max: usize) -> Result<Vec<RecordedPayment>, Fault> {
-    app.ledger
-        .payments(outcome, i64::try_from(max).unwrap_or(i64::MAX))
-        .await
+pub async fn list(
+    app: &App,
+    outcome: PaymentOutcome,
+    after: Option<&str>,
+    max: usize,
+) -> Result<Vec<RecordedPayment>, Fault> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    app.ledger.payments(outcome, after, max).await
 }
 
 /// Settles payments whose orders were on their way; returns how many.

@@ -4,11 +4,11 @@
 
 use super::App;
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Lifecycle, NewSale, Sale};
 use crate::domain::time::Millis;
 use crate::ledger::Ledger;
-pub use crate::ledger::sale::ChangeOutcome;
+pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
@@ -312,12 +312,25 @@ pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
     Ok(sale)
 }
 
-/// Makes a draft another one.
+/// Creates a sale as a draft; if there is a key, once for each.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer: whether it was created, the same key tells.
+pub async fn create_once(app: &App, new: &NewSale, key: Option<&IdempotencyKey>) -> Result<CreateOutcome, Fault> {
+    let Some(key) = key else {
+        return Ok(CreateOutcome::Created(create(app, new).await?));
+    };
+    let outcome = app.ledger.create_sale_once(new, key).await?;
+    let _unlearned = app.sales.learn().await;
+    Ok(outcome)
+}
+
+/// Makes a draft another one, if it is of one of these versions; of any, if there are none.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
-pub async fn change(app: &App, id: SaleId, new: &NewSale) -> Result<ChangeOutcome, Fault> {
-    let outcome = app.ledger.change_draft(id, new).await?;
+pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[String]>) -> Result<ChangeOutcome, Fault> {
+    let outcome = app.ledger.change_draft(id, new, versions).await?;
     if let ChangeOutcome::Changed(sale) = &outcome {
         app.sales.changed(&Arc::new(sale.clone())).await;
     }

@@ -2,9 +2,12 @@
 
 use super::Api;
 use super::explain::parse_value;
-use super::extract::{Json, Key, Operator, OrderPath, Query, SalePath};
+use super::extract::{Json, Key, MaybeKey, Operator, OrderPath, Query, SalePath, Versions};
+use super::orders::REPLAYED;
 use super::problem::{Code, Problem};
 use super::views::{AdminSale, Page, PageQuery, PageSize};
+use super::webhooks::{NAME_MAX, NO_NUL};
+use super::{AUDIT_WAIT, REBUILD_WAIT};
 use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
 use crate::domain::ids::{SaleId, Sku, UserId};
@@ -14,11 +17,11 @@ use crate::domain::report::ShardStats;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
-use crate::flow::sale_book::ChangeOutcome;
+use crate::flow::sale_book::{ChangeOutcome, CreateOutcome};
 use crate::flow::transition::TransitionOutcome;
-use actix_web::HttpResponse;
-use actix_web::http::header::LOCATION;
+use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Datelike as _, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -29,13 +32,20 @@ async fn view(api: &Api, sale: Sale) -> AdminSale {
     AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
 }
 
-/// `POST /v1/admin/sales`
+/// A sale, and in `ETag` the version of its terms.
+async fn shown(api: &Api, mut answer: HttpResponseBuilder, sale: Sale) -> HttpResponse {
+    answer.insert_header(ETag(EntityTag::new_strong(sale.version())));
+    answer.json(view(api, sale).await)
+}
+
+/// `POST /v1/admin/sales`: once for each `Idempotency-Key`, if there is one.
 ///
 /// # Errors
 /// The problem that is answered.
 pub async fn create_sale(
     api: Data<Api>,
     _: Operator,
+    MaybeKey(key): MaybeKey,
     Json(request): Json<SaleRequest>,
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
@@ -43,17 +53,29 @@ pub async fn create_sale(
     let created = api.for_others(|app| async move {
         Ok(match flow::durable::lacking(&app, new.durability).await? {
             Some(lacking) => Err(lacking),
-            None => Ok(flow::sale_book::create(&app, &new).await?),
+            None => Ok(flow::sale_book::create_once(&app, &new, key.as_ref()).await?),
         })
     });
-    let sale = created.await?.map_err(Problem::invalid)?;
-    let location = format!("/v1/admin/sales/{}", sale.id);
-    Ok(HttpResponse::Created()
-        .insert_header((LOCATION, location))
-        .json(view(&api, sale).await))
+    let (mut answer, sale) = match created.await?.map_err(Problem::invalid)? {
+        CreateOutcome::Created(sale) => (HttpResponse::Created(), sale),
+        CreateOutcome::Replayed(sale) => {
+            let mut answer = HttpResponse::Ok();
+            answer.insert_header((REPLAYED, "true"));
+            (answer, sale)
+        }
+        CreateOutcome::KeyReused => {
+            return Err(Problem::new(
+                Code::IdempotencyKeyReused,
+                "this key belongs to a sale that was asked for in another way",
+            ));
+        }
+    };
+    answer.insert_header((LOCATION, format!("/v1/admin/sales/{}", sale.id)));
+    Ok(shown(&api, answer, sale).await)
 }
 
-/// `PUT /v1/admin/sales/{id}`: makes a draft another one. Once it is preloaded, it stays as it is.
+/// `PUT /v1/admin/sales/{id}`: makes a draft another one, if it is still the one that `If-Match` names. Once it is preloaded,
+/// it stays as it is.
 ///
 /// # Errors
 /// The problem that is answered.
@@ -61,6 +83,7 @@ pub async fn change_sale(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
+    Versions(versions): Versions,
     Json(request): Json<SaleRequest>,
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
@@ -68,11 +91,15 @@ pub async fn change_sale(
     let changed = api.for_others(move |app| async move {
         Ok(match flow::durable::lacking(&app, new.durability).await? {
             Some(lacking) => Err(lacking),
-            None => Ok(flow::sale_book::change(&app, id, &new).await?),
+            None => Ok(flow::sale_book::change(&app, id, &new, versions.as_deref()).await?),
         })
     });
     match changed.await?.map_err(Problem::invalid)? {
-        ChangeOutcome::Changed(sale) => Ok(HttpResponse::Ok().json(view(&api, sale).await)),
+        ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
+        ChangeOutcome::Stale => Err(Problem::new(
+            Code::InvalidTransition,
+            "the draft has been changed since If-Match was its ETag: read it again, and change that",
+        )),
         ChangeOutcome::NoDraft(sale) => {
             let now = flow::sale_book::clock(&api.app).await;
             Err(Problem::not_a_draft(sale.state_at(now)))
@@ -105,7 +132,7 @@ pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> R
         .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(view(&api, sale).await))
+    Ok(shown(&api, HttpResponse::Ok(), sale).await)
 }
 
 /// A sale that has been preloaded: its own `shards`, how many there are, give way to what each of them holds.
@@ -260,7 +287,7 @@ pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
 /// The problem that is answered.
 pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let audit = api
-        .for_others(move |app| async move { flow::audit::audit(&app, id).await })
+        .for_long(AUDIT_WAIT, move |app| async move { flow::audit::audit(&app, id).await })
         .await?;
     Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
 }
@@ -275,7 +302,9 @@ pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     let rebuilt = api
-        .for_long(move |app| async move { flow::permit::rebuild_sale(&app, id).await })
+        .for_long(REBUILD_WAIT, move |app| async move {
+            flow::permit::rebuild_sale(&app, id).await
+        })
         .await?;
     match rebuilt {
         Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
@@ -547,6 +576,9 @@ pub struct PaymentsQuery {
     /// At most so many; 100 if it is left out.
     #[serde(default)]
     limit: PageSize,
+    /// Only those after the one with this `payment_id`.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
+    starting_after: Option<String>,
 }
 
 /// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
@@ -562,9 +594,13 @@ pub async fn list_payments(
     let outcome = LISTED.into_iter().find(|outcome| outcome.as_str() == wanted);
     let outcome = outcome
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
-    let limit = query.limit.get();
+    let (limit, after) = (query.limit.get(), query.starting_after);
+    let is_no_id = |id: &String| !(1..=NAME_MAX).contains(&id.len()) || id.contains('\0');
+    if after.as_ref().is_some_and(is_no_id) {
+        return Err(Problem::invalid("starting_after must be a payment_id"));
+    }
     let payments = api
-        .for_others(move |app| async move { flow::pay::list(&app, outcome, limit + 1).await })
+        .for_others(move |app| async move { flow::pay::list(&app, outcome, after.as_deref(), limit + 1).await })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
 }
@@ -580,7 +616,7 @@ pub struct ActionsQuery {
     limit: PageSize,
     /// Only those before the one with this id: the list begins with the newest.
     #[schemars(range(min = i64::MIN, max = i64::MAX))]
-    before: Option<i64>,
+    starting_after: Option<i64>,
 }
 
 /// `GET /v1/admin/actions`: what operators did, newest first
@@ -592,7 +628,7 @@ pub async fn list_actions(
     _: Operator,
     Query(query): Query<ActionsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let (sale, limit, before) = (query.sale_id, query.limit.get(), query.before);
+    let (sale, limit, before) = (query.sale_id, query.limit.get(), query.starting_after);
     let actions = api
         .for_others(move |app| async move { flow::console::actions(&app, sale, before, limit + 1).await })
         .await?;

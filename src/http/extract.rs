@@ -3,10 +3,10 @@
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
 use super::{Api, operator};
-use crate::domain::console::Actor;
+use crate::domain::console::{Actor, SessionSecret};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use actix_web::dev::Payload;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
 use chrono::Utc;
@@ -40,12 +40,23 @@ pub struct Shopper(pub UserId);
 /// Whoever looks at what is for everybody: a shopper, if he says so.
 pub struct Browser(pub Option<Shopper>);
 
-/// An operator, and by what he is known: the operators' key, or a session of the console.
+/// An operator.
 #[derive(Clone, Copy)]
-pub struct Operator(pub Actor);
+pub struct Operator {
+    /// By what he is known: the operators' key, or a session of the console.
+    pub actor: Actor,
+    /// The secret of that session, if it is one.
+    pub session: Option<SessionSecret>,
+}
 
 /// The request's idempotency key.
 pub struct Key(pub IdempotencyKey);
+
+/// The request's idempotency key, where it need not have one.
+pub struct MaybeKey(pub Option<IdempotencyKey>);
+
+/// `If-Match`: the versions of which one is to be changed; none where any will do.
+pub struct Versions(pub Option<Vec<String>>);
 
 /// What a request shows to be let through to buy, if anything.
 pub struct Shown {
@@ -235,18 +246,36 @@ impl FromRequest for Operator {
     }
 }
 
+/// The idempotency key, if there is one.
+fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
+    let key = single(request.headers(), IDEMPOTENCY_KEY)?.map(str::parse).transpose();
+    key.map_err(|wrong| Problem::invalid(format!("{wrong}")))
+}
+
+from_head!(MaybeKey, |request: &HttpRequest| key(request).map(Self));
+
 from_head!(Key, |request: &HttpRequest| {
-    let key = single(request.headers(), IDEMPOTENCY_KEY)?;
-    let key = key.ok_or_else(|| {
+    key(request)?.map(Self).ok_or_else(|| {
         Problem::new(
             Code::IdempotencyKeyMissing,
             "send Idempotency-Key: a name for this request, the same on every retry",
         )
-    })?;
-    key.parse()
-        .map(Self)
-        .map_err(|wrong| Problem::invalid(format!("{wrong}")))
+    })
 });
+
+fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
+    if !request.headers().contains_key(IF_MATCH) {
+        return Ok(Versions(None));
+    }
+    match IfMatch::parse(request) {
+        Ok(IfMatch::Any) => Ok(Versions(None)),
+        // A proxy that compresses answers makes weak ones of them; they name the version all the same.
+        Ok(IfMatch::Items(tags)) => Ok(Versions(Some(tags.iter().map(|tag| tag.tag().to_owned()).collect()))),
+        Err(_) => Err(Problem::invalid("If-Match must be what ETag said, or *")),
+    }
+}
+
+from_head!(Versions, versions);
 
 from_head!(Shown, |request: &HttpRequest| {
     let header = |name| single(request.headers(), name).map(|token| token.map(str::to_owned));

@@ -8,6 +8,7 @@ use crate::guard::address::{Client, address};
 use crate::guard::gate::Refusal;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpRequest, ResponseError};
@@ -34,7 +35,11 @@ pub async fn gateway<B: MessageBody + 'static>(
         .await
     {
         count(&api, sale_of(&request), refusal.layer);
-        let response = problem(refusal).error_response();
+        let problem = problem(refusal);
+        if let Some(sale) = bought(&request) {
+            api.live.count(sale, problem.code().as_str(), None);
+        }
+        let response = problem.error_response();
         return Ok(request.into_response(response).map_into_right_body());
     }
     Ok(next.call(request).await?.map_into_left_body())
@@ -60,8 +65,18 @@ pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
 
 /// The sale that a request names.
 fn sale_of(request: &ServiceRequest) -> Option<SaleId> {
-    let rest = request.path().strip_prefix("/v1/sales/")?;
+    let rest = request.match_info().as_str().strip_prefix("/v1/sales/")?;
     rest.split('/').next()?.parse().ok()
+}
+
+/// The sale of which a request would have bought.
+fn bought(request: &ServiceRequest) -> Option<SaleId> {
+    let id = request
+        .match_info()
+        .as_str()
+        .strip_prefix("/v1/sales/")?
+        .strip_suffix("/orders")?;
+    id.parse().ok().filter(|_| request.method() == Method::POST)
 }
 
 /// Counts a request that a guard has stopped.

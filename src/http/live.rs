@@ -5,8 +5,8 @@
 //! long that took, is counted only for sales that somebody watches.
 
 use super::extract::{Operator, SalePath};
-use super::operator::secret_of;
 use super::problem::{Code, Problem};
+use super::session::{LOOK_EVERY, has_ended};
 use super::{Api, OTHERS_WAIT};
 use crate::domain::console::SessionSecret;
 use crate::domain::ids::{SaleId, Sku};
@@ -15,9 +15,9 @@ use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis};
 use crate::domain::waiting_room::RoomCount;
 use crate::flow;
+use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
-use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
 use futures_util::stream::{StreamExt as _, once, unfold};
 use hdrhistogram::Histogram;
@@ -45,8 +45,6 @@ const VIEWERS_MAX: usize = 64;
 const SALES_MAX: usize = 16;
 /// Items times shards of which each is told by itself; of more, each item and each shard.
 const CELLS_MAX: usize = 4096;
-/// How often a stream looks whether its session has ended; if there is no other news, that shows that it is alive.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a client that has lost its stream waits before it asks again, in milliseconds.
 const RETRY_MS: u32 = 2000;
 /// The longest answer that is told apart, in microseconds.
@@ -208,7 +206,7 @@ impl LiveSale {
 struct Viewer {
     api: Arc<Api>,
     latest: watch::Receiver<Bytes>,
-    /// Whose session it is; who comes with the key has none.
+    /// Whose session it is; who comes with the key has none. The look at it shows that the stream is alive.
     secret: Option<SessionSecret>,
     look_at: Instant,
     has_ended: bool,
@@ -216,8 +214,8 @@ struct Viewer {
 }
 
 impl Live {
-    /// Counts how a purchase was answered, if somebody watches its sale.
-    pub fn count(&self, sale: SaleId, outcome: &'static str, took: Duration) {
+    /// Counts how a purchase was answered, if somebody watches its sale, and how long that took, if it was looked at at all.
+    pub fn count(&self, sale: SaleId, outcome: &'static str, took: Option<Duration>) {
         if self.watched.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -225,7 +223,7 @@ impl Live {
         let Some(feed) = feeds.get(&sale) else { return };
         let mut tally = locked(&feed.tally);
         *tally.by_outcome.entry(outcome).or_default() += 1;
-        if let Some(latency) = &mut tally.latency {
+        if let (Some(latency), Some(took)) = (&mut tally.latency, took) {
             let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
             latency.saturating_record(micros.clamp(1, LATENCY_MAX));
         }
@@ -245,20 +243,14 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn follow(
-    api: Data<Api>,
-    _: Operator,
-    SalePath(id): SalePath,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let sale = api
         .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
         .await?;
     if sale.is_none() {
         return Err(Problem::not_found("such sale"));
     }
-    let secret = secret_of(&request, api.admin_key.expose());
-    let (viewer, course) = watch_sale(&api.into_inner(), id, secret).ok_or_else(|| {
+    let (viewer, course) = watch_sale(&api.into_inner(), id, operator.session).ok_or_else(|| {
         Problem::wait(
             Code::Overloaded,
             &format!("this instance shows {SALES_MAX} sales to {VIEWERS_MAX} viewers at the most"),
@@ -338,10 +330,10 @@ async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)>
 impl Viewer {
     /// Whether the session has ended, as far as that can be told now.
     async fn is_signed_out(&self) -> bool {
-        let Some(secret) = self.secret else { return false };
-        let key = self.api.admin_key.expose();
-        let look = flow::console::session(&self.api.app, key, &secret);
-        matches!(timeout(SAMPLE_MAX, look).await, Ok(Ok(None)))
+        match &self.secret {
+            Some(secret) => has_ended(&self.api, secret).await,
+            None => false,
+        }
     }
 }
 
@@ -500,17 +492,18 @@ mod tests {
             course: Mutex::default(),
             tally: Mutex::default(),
         });
-        live.count(watched, "reserved", Duration::from_millis(1));
+        live.count(watched, "reserved", Some(Duration::from_millis(1)));
         live.feeds().insert(watched, Arc::clone(&feed));
         live.watched.store(1, Ordering::Relaxed);
         for (sale, millis) in [(watched, 10), (watched, 10), (other, 10), (watched, 5000)] {
             live.count(
                 sale,
                 if millis == 10 { "reserved" } else { "sold_out" },
-                Duration::from_millis(millis),
+                Some(Duration::from_millis(millis)),
             );
         }
-        live.count(watched, "unavailable", Duration::from_secs(3600));
+        live.count(watched, "unavailable", Some(Duration::from_secs(3600)));
+        live.count(watched, "overloaded", None);
         let mut sampler = Sampler {
             accepted: None,
             last: Instant::now(),
@@ -518,7 +511,7 @@ mod tests {
         let point = sampler.point(None, &feed);
         assert_eq!(
             point.answers,
-            BTreeMap::from([("reserved", 2), ("sold_out", 1), ("unavailable", 1)])
+            BTreeMap::from([("overloaded", 1), ("reserved", 2), ("sold_out", 1), ("unavailable", 1)])
         );
         let p50 = point.p50.unwrap();
         assert!((10.0..10.2).contains(&p50), "{p50}");

@@ -6,11 +6,12 @@
 
 use super::extract::{Body, Operator, api, bearer, single, unauthenticated};
 use super::problem::{Code, Problem};
-use super::{Api, gateway};
+use super::{Api, gateway, request_id};
 use crate::domain::console::{Actor, NewAction, SessionSecret, detail};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow;
+use crate::guard::address::Client;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
@@ -43,9 +44,13 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     if request.headers().contains_key(AUTHORIZATION) {
         let given = bearer(request.headers()).unwrap_or_default().as_bytes();
         if bool::from(given.ct_eq(expected.as_bytes())) {
-            return Ok(Operator(Actor::ApiKey));
+            return Ok(Operator {
+                actor: Actor::ApiKey,
+                session: None,
+            });
         }
-        return Err(unauthenticated("the operators' key is wrong"));
+        let wrong = unauthenticated("the operators' key is wrong");
+        return Err(wrong_key(api, request, wrong));
     }
     let Some(secret) = secret_of(request, expected) else {
         return Err(unauthenticated("the operators' key is missing"));
@@ -68,8 +73,31 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         .for_others(move |app| async move { flow::console::session(&app, key.expose(), &secret).await })
         .await?;
     match session {
-        Some(session) => Ok(Operator(Actor::Console(session.id))),
+        Some(session) => Ok(Operator {
+            actor: Actor::Console(session.id),
+            session: Some(secret),
+        }),
         None => Err(unauthenticated("the session has ended, sign in again; or")),
+    }
+}
+
+/// What whoever shows a wrong key is answered: this, or that he has shown too many.
+pub(super) fn wrong_key(api: &Api, request: &HttpRequest, refusal: Problem) -> Problem {
+    let Some(address) = gateway::address_of(api, request) else {
+        return refusal;
+    };
+    match api.sign_ins.count(Client::of(address)) {
+        Ok(()) => {
+            tracing::warn!(%address, "somebody showed a wrong operators' key");
+            refusal
+        }
+        Err(exhausted) => {
+            if exhausted.is_news {
+                tracing::warn!(%address, "too many wrong operators' keys from one address");
+            }
+            let detail = "too many wrong keys from this address; the right one is taken at any time";
+            Problem::wait(Code::RateLimited, detail, exhausted.wait)
+        }
     }
 }
 
@@ -112,19 +140,14 @@ pub async fn trail<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B, BoxBody>>, Error> {
-    let pattern = request.match_pattern();
-    let (Some(api), Some(pattern)) = (request.app_data::<Data<Api>>().cloned(), pattern) else {
-        return Ok(next.call(request).await?.map_into_left_body());
-    };
     if request.method().is_safe() {
         return Ok(next.call(request).await?.map_into_left_body());
     }
-    let id = match begin(&api, &mut request, &pattern).await {
-        Ok(id) => id,
+    let (api, id) = match begin(&mut request).await {
+        Ok(begun) => begun,
         Err(problem) => return Ok(request.into_response(problem.error_response()).map_into_right_body()),
     };
-    // A task of its own: it is noted what came of it also if the client hangs up.
-    let answering = actix_web::rt::spawn(async move {
+    let answer = to_the_end(async move {
         let answer = next.call(request).await;
         let (outcome, sale) = match &answer {
             Ok(answer) => (outcome(answer), created(answer)),
@@ -133,29 +156,40 @@ pub async fn trail<B: MessageBody + 'static>(
         note(&api, id, outcome, sale).await;
         answer
     });
-    match answering.await {
-        Ok(answer) => Ok(answer?.map_into_left_body()),
-        Err(error) => {
-            tracing::error!(%error, "an action panicked");
-            Err(Problem::from(Fault::Bug("an action panicked".to_owned())).into())
-        }
-    }
+    Ok(answer.await??.map_into_left_body())
 }
 
-/// Identifies the operator and notes that his action begins; returns the action's number.
-async fn begin(api: &Api, request: &mut ServiceRequest, pattern: &str) -> Result<i64, Problem> {
+/// Goes on with what has begun as a task of its own, so that it is noted what came of it also if the client hangs up.
+pub(super) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'static) -> Result<T, Problem> {
+    actix_web::rt::spawn(request_id::within(work)).await.map_err(|error| {
+        tracing::error!(%error, request_id = request_id::current(), "an action panicked");
+        Fault::Bug("an action panicked".to_owned()).into()
+    })
+}
+
+/// Identifies the operator and notes that his action begins; returns the action's number. What is at no path that is known
+/// cannot be noted, so it goes no further.
+async fn begin(request: &mut ServiceRequest) -> Result<(Data<Api>, i64), Problem> {
+    let api = request.app_data::<Data<Api>>().cloned();
+    let api = api.ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))?;
+    // As it is routed by: what was percent-encoded there has been decoded.
+    let path = request.match_info().as_str();
+    let pattern = request.resource_map().match_pattern(path);
+    let pattern = pattern.ok_or_else(|| Problem::not_found("such path"))?;
+    let sale = sale_of(path);
     let operator = identify(request.request()).await?;
     let Body(body) = request.extract::<Body>().await?;
     let new = NewAction {
-        actor: operator.0,
-        address: gateway::address_of(api, request.request()).map(|address| address.to_string()),
-        action: name(request.method(), pattern),
-        sale: sale_of(request.path()),
+        actor: operator.actor,
+        address: gateway::address_of(&api, request.request()).map(|address| address.to_string()),
+        action: name(request.method(), &pattern),
+        sale,
         detail: detail(&body),
     };
     request.extensions_mut().insert(operator);
     request.set_payload(Payload::from(body));
-    begin_action(api, new).await
+    let id = begin_action(&api, new).await?;
+    Ok((api, id))
 }
 
 /// Notes that an action begins; returns its number.
@@ -169,8 +203,12 @@ pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Probl
     })
 }
 
-/// Notes what came of an action, if that can be done in time: it has come about, whatever is noted.
+/// Notes what came of an action, if that can be done in time: it has come about, whatever is noted. Behind an answer that
+/// nobody knows what came of it, it may still come about, so that is no outcome.
 pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
+    if outcome == Code::Unavailable.as_str() {
+        return;
+    }
     let app = api.app.clone();
     // Not in vain if the time is over: it goes on for as long as Postgres is given.
     let noting = tokio::spawn(async move { flow::console::end(&app, id, outcome, sale).await });

@@ -15,7 +15,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 use uuid::Uuid;
 
 static HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -31,6 +31,13 @@ tokio::task_local! {
 pub(super) fn current() -> String {
     let id = CURRENT.try_with(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     id.unwrap_or_default()
+}
+
+/// The same, for a task of its own: what is logged in it belongs to the request that is being answered.
+pub(super) fn within<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    let id = CURRENT.try_with(Clone::clone);
+    let id = id.unwrap_or_else(|_| HeaderValue::from_static(""));
+    CURRENT.scope(id, work.instrument(Span::current()))
 }
 
 /// Adds the header.
@@ -126,6 +133,18 @@ fn is_sensible(id: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_task_of_its_own_still_belongs_to_its_request() {
+        let asks = async { tokio::spawn(within(async { current() })).await.unwrap() };
+        let told = CURRENT.scope(HeaderValue::from_static("of-this-one"), asks).await;
+        assert_eq!(told, "of-this-one");
+        assert_eq!(
+            within(async { current() }).await,
+            "",
+            "outside of a request there is none"
+        );
+    }
 
     #[test]
     fn whoever_asks_is_known_by_the_path() {

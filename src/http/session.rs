@@ -4,20 +4,29 @@ use super::Api;
 use super::extract::Json;
 use super::gateway;
 use super::operator::{
-    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, begin_action, identify, is_from_here, note, secret_of,
+    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, begin_action, identify, is_from_here, note, secret_of, to_the_end,
+    wrong_key,
 };
 use super::problem::{Code, Problem};
 use crate::domain::console::{Actor, NewAction, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::time;
 use crate::flow;
-use crate::guard::address::{Client, is_proxy};
+use crate::guard::address::is_proxy;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::net::IpAddr;
+use std::time::Duration;
 use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
+
+/// How often a stream looks whether the session that it was asked for with has ended.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Who wants to sign in.
 #[derive(Deserialize, JsonSchema)]
@@ -44,18 +53,25 @@ pub async fn sign_in(
     }
     let address = gateway::address_of(&api, &request)
         .ok_or_else(|| Problem::new(Code::Unavailable, "it is not known from where this comes"))?;
-    api.sign_ins.count(Client::of(address)).map_err(|wait| {
-        tracing::warn!(%address, "too many tries to sign in at the console");
-        Problem::wait(Code::RateLimited, "too many tries to sign in from this address", wait)
-    })?;
     let expected = api.admin_key.expose().as_bytes();
     if !bool::from(body.key.as_bytes().ct_eq(expected)) {
-        tracing::warn!(%address, "somebody tried to sign in at the console with a wrong key");
-        return Err(Problem::new(
-            Code::Unauthenticated,
-            "key: this is not the operators' key",
-        ));
+        let wrong = Problem::new(Code::Unauthenticated, "key: this is not the operators' key");
+        return Err(wrong_key(&api, &request, wrong));
     }
+    let begun = begin_session(api.clone(), address);
+    let (session, secret) = to_the_end(begun).await??;
+    let cookie = cookie(
+        &secret.encode(api.admin_key.expose()),
+        SESSION_SECONDS,
+        is_secure(&api, &request),
+    );
+    let mut answer = private(HttpResponse::Created());
+    answer.insert_header((SET_COOKIE, cookie));
+    Ok(answer.json(view(&api, Some((&session, &secret)))))
+}
+
+/// Begins a session, and notes that.
+async fn begin_session(api: Data<Api>, address: IpAddr) -> Result<(Session, SessionSecret), Problem> {
     let key = api.admin_key.clone();
     let (session, secret) = api
         .for_others(move |app| async move { flow::console::sign_in(&app, key.expose(), address).await })
@@ -69,14 +85,7 @@ pub async fn sign_in(
     };
     let id = begin_action(&api, new).await?;
     note(&api, id, "done", None).await;
-    let cookie = cookie(
-        &secret.encode(api.admin_key.expose()),
-        SESSION_SECONDS,
-        is_secure(&api, &request),
-    );
-    let mut answer = private(HttpResponse::Created());
-    answer.insert_header((SET_COOKIE, cookie));
-    Ok(answer.json(view(&api, Some((&session, &secret)))))
+    Ok((session, secret))
 }
 
 /// `GET /v1/admin/session`: whether there is a session, and what its pages need. That there is none is no error.
@@ -98,36 +107,42 @@ pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
 /// The problem that is answered.
 pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await?;
-    let key = api.admin_key.clone();
-    let Some(secret) = secret_of(&request, key.expose()) else {
+    let Some(secret) = operator.session else {
         return Err(Problem::invalid(
             "there is no session: who has the key need not sign out",
         ));
     };
     let new = NewAction {
-        actor: operator.0,
+        actor: operator.actor,
         address: gateway::address_of(&api, &request).map(|address| address.to_string()),
         action: "session.delete".to_owned(),
         sale: None,
         detail: Map::new(),
     };
-    let id = begin_action(&api, new).await?;
-    let ended = api
-        .for_others(move |app| async move { flow::console::sign_out(&app, key.expose(), &secret).await })
-        .await;
-    note(
-        &api,
-        id,
-        ended
-            .as_ref()
-            .map_or_else(|problem| problem.code().as_str(), |()| "done"),
-        None,
-    )
-    .await;
-    ended?;
+    to_the_end(end_session(api.clone(), new, secret)).await??;
     let mut answer = private(HttpResponse::Ok());
     answer.insert_header((SET_COOKIE, cookie("", 0, is_secure(&api, &request))));
     Ok(answer.json(view(&api, None)))
+}
+
+/// Notes that a session is ended, and ends it.
+async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> Result<(), Problem> {
+    let id = begin_action(&api, new).await?;
+    let key = api.admin_key.clone();
+    let ended = api
+        .for_others(move |app| async move { flow::console::sign_out(&app, key.expose(), &secret).await })
+        .await;
+    let outcome = ended
+        .as_ref()
+        .map_or_else(|problem| problem.code().as_str(), |()| "done");
+    note(&api, id, outcome, None).await;
+    ended
+}
+
+/// Whether a session has ended, as far as that can be told now.
+pub(super) async fn has_ended(api: &Api, secret: &SessionSecret) -> bool {
+    let look = flow::console::session(&api.app, api.admin_key.expose(), secret);
+    matches!(timeout(LOOK_MAX, look).await, Ok(Ok(None)))
 }
 
 async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {

@@ -17,11 +17,11 @@ use std::time::Instant;
 /// The only event that is known.
 const SUCCEEDED: &str = "payment.succeeded";
 /// The most bytes of what the provider calls something by.
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 /// The most bytes of a currency.
 const CURRENCY_MAX: usize = 16;
 /// What Postgres can store of a text.
-const NO_NUL: &str = r"^[^\u0000]*$";
+pub(super) const NO_NUL: &str = r"^[^\u0000]*$";
 
 /// The body of a webhook.
 #[derive(Deserialize, JsonSchema)]

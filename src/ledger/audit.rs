@@ -81,6 +81,11 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
         let mut tx = self.snapshot().await?;
+        // All orders of a sale are added up.
+        sqlx::query!("set local statement_timeout = '60s'")
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
         let mut books = Books {
             stock: stock_of(&mut tx, sale).await?,
             shards: vec![ShardBooks::default(); usize::from(shards)],

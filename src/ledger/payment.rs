@@ -103,15 +103,23 @@ impl Ledger {
         Ok(payments.collect())
     }
 
-    /// Up to `max` payments with this outcome, newest first.
+    /// Up to `max` payments with this outcome, newest first, after the one given.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn payments(&self, outcome: PaymentOutcome, max: i64) -> Result<Vec<RecordedPayment>, Fault> {
+    pub async fn payments(
+        &self,
+        outcome: PaymentOutcome,
+        after: Option<&str>,
+        max: i64,
+    ) -> Result<Vec<RecordedPayment>, Fault> {
         let rows = sqlx::query!(
             "select payment_id, order_id, amount_minor, currency, reason, received_at from payments \
-             where outcome = $1 order by received_at desc limit $2",
+             where outcome = $1 and ($2::text is null or (received_at, payment_id) < \
+                 (select received_at, payment_id from payments where payment_id = $2)) \
+             order by received_at desc, payment_id desc limit $3",
             outcome.as_str(),
+            after,
             max
         )
         .fetch_all(&self.api)

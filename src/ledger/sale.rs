@@ -5,7 +5,7 @@ use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
@@ -25,11 +25,24 @@ pub enum TransitionOutcome {
     NotFound,
 }
 
+/// What came of creating a sale under a key.
+#[derive(Debug, Clone)]
+pub enum CreateOutcome {
+    /// It was created now.
+    Created(Sale),
+    /// It was created before, and is like this by now.
+    Replayed(Sale),
+    /// The key belongs to a sale that was asked for in another way.
+    KeyReused,
+}
+
 /// What came of changing a draft.
 #[derive(Debug, Clone)]
 pub enum ChangeOutcome {
     /// It is as it was asked for.
     Changed(Sale),
+    /// It is another draft than the one that was to be changed.
+    Stale,
     /// It is no draft any more; so it is stored.
     NoDraft(Sale),
     /// There is no such sale.
@@ -110,12 +123,51 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn create_sale(&self, new: &NewSale) -> Result<Sale, Fault> {
+        let created = self.insert_sale(new, None).await?;
+        created.ok_or_else(|| Fault::Bug("a sale without a key was there before".to_owned()))
+    }
+
+    /// Creates a sale as a draft, once for each key.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn create_sale_once(&self, new: &NewSale, key: &IdempotencyKey) -> Result<CreateOutcome, Fault> {
+        // Looked for first, because each insert takes a number.
+        if let Some(outcome) = self.created_under(new, key).await? {
+            return Ok(outcome);
+        }
+        if let Some(sale) = self.insert_sale(new, Some(key)).await? {
+            return Ok(CreateOutcome::Created(sale));
+        }
+        // Somebody else was faster.
+        let outcome = self.created_under(new, key).await?;
+        outcome.ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
+    }
+
+    /// What this key has created before.
+    async fn created_under(&self, new: &NewSale, key: &IdempotencyKey) -> Result<Option<CreateOutcome>, Fault> {
+        let found = sqlx::query!(
+            "select sale_id, request_digest from sales where idempotency_key = $1",
+            key.as_str()
+        );
+        let Some(found) = found.fetch_optional(&self.api).await.map_err(|error| fault(&error))? else {
+            return Ok(None);
+        };
+        if found.request_digest.as_deref() != Some(new.digest().as_slice()) {
+            return Ok(Some(CreateOutcome::KeyReused));
+        }
+        Ok(self.sale(SaleId(found.sale_id)).await?.map(CreateOutcome::Replayed))
+    }
+
+    /// Creates a sale as a draft; none if there is one of this key.
+    async fn insert_sale(&self, new: &NewSale, key: Option<&IdempotencyKey>) -> Result<Option<Sale>, Fault> {
         let id = Uuid::now_v7();
         let secret: [u8; 32] = rand::random();
         let mut tx = begin(&self.api).await?;
-        sqlx::query!(
+        let inserted = sqlx::query!(
             "insert into sales (sale_id, name, starts_at, ends_at, shards, payment_window_seconds, rate_limit, \
-             rate_window_ms, durability, secret, guards) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+             rate_window_ms, durability, secret, guards, idempotency_key, request_digest) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (idempotency_key) do nothing",
             id,
             new.name,
             new.starts_at,
@@ -127,32 +179,45 @@ impl Ledger {
             new.durability.as_str(),
             secret.as_slice(),
             serde_json::to_value(new.guards).unwrap_or_default(),
+            key.map(IdempotencyKey::as_str),
+            key.map(|_| new.digest().to_vec()),
         )
         .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
+        if inserted.rows_affected() == 0 {
+            return Ok(None);
+        }
         insert_items(&mut tx, id, &new.items).await?;
         sqlx::query!("select pg_notify($1, '') as told", CHANGED)
             .fetch_one(&mut *tx)
             .await
             .map_err(|error| fault(&error))?;
         commit(tx).await?;
-        self.sale(SaleId(id))
-            .await?
-            .ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
+        let sale = self.sale(SaleId(id)).await?;
+        sale.map(Some).ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
     }
 
-    /// Makes a draft another one: all of it but its id, its number, its secret, and when it was created.
+    /// Makes a draft another one, if it is of one of these versions, or of any if there are none: all of it but its id, its
+    /// number, its secret, and when it was created.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn change_draft(&self, id: SaleId, new: &NewSale) -> Result<ChangeOutcome, Fault> {
+    pub async fn change_draft(
+        &self,
+        id: SaleId,
+        new: &NewSale,
+        versions: Option<&[String]>,
+    ) -> Result<ChangeOutcome, Fault> {
         let mut tx = begin(&self.api).await?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
             return Ok(ChangeOutcome::NotFound);
         };
         if sale.lifecycle != Lifecycle::Draft {
             return Ok(ChangeOutcome::NoDraft(sale));
+        }
+        if versions.is_some_and(|versions| !versions.contains(&sale.version())) {
+            return Ok(ChangeOutcome::Stale);
         }
         sqlx::query!(
             "update sales set name = $2, starts_at = $3, ends_at = $4, shards = $5, payment_window_seconds = $6, \

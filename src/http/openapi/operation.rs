@@ -151,7 +151,7 @@ const AUTHENTICATE: Header = Header {
 /// The version of a file.
 pub const TAG: Header = Header {
     name: "ETag",
-    description: "The file's version, for `If-None-Match`.",
+    description: "The version of what is answered, for `If-None-Match` or `If-Match`.",
     schema: || json!({"type": "string"}),
 };
 
@@ -251,8 +251,11 @@ impl Operation {
 
     /// A route for operators.
     pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        let this = Self::new(Group::Operators, Who::Operator, route, id, summary)
-            .refuses(&[Code::Unauthenticated, Code::Unavailable]);
+        let this = Self::new(Group::Operators, Who::Operator, route, id, summary).refuses(&[
+            Code::Unauthenticated,
+            Code::RateLimited,
+            Code::Unavailable,
+        ]);
         if this.method == "get" {
             return this;
         }
@@ -357,18 +360,21 @@ impl Operation {
 
     /// The name that the client gives the request.
     pub fn with_key(self, example: &str) -> Self {
+        self.takes_key(true, Some(example.into()))
+            .refuses(&[Code::IdempotencyKeyMissing])
+    }
+
+    /// The same, where the request need not have one.
+    pub fn with_key_if_any(self) -> Self {
+        self.takes_key(false, None).refuses(&[Code::IdempotencyKeyReused])
+    }
+
+    fn takes_key(self, is_required: bool, example: Option<Value>) -> Self {
         let description = "A name for this request, the same on every retry: printable ASCII, no space at either end.";
         let schema = json!({"type": "string", "minLength": 1, "maxLength": crate::domain::ids::KEY_MAX,
             "pattern": "^[!-~]([ -~]*[!-~])?$"});
-        self.takes(
-            "header",
-            IDEMPOTENCY_KEY,
-            description,
-            true,
-            schema,
-            Some(example.into()),
-        )
-        .refuses(&[Code::InvalidRequest, Code::IdempotencyKeyMissing])
+        self.takes("header", IDEMPOTENCY_KEY, description, is_required, schema, example)
+            .refuses(&[Code::InvalidRequest])
     }
 
     /// What lets a request through the guards of a sale that asks for it.

@@ -1,6 +1,6 @@
 //! What operators may ask.
 
-use super::operation::{LOCATION, ORDER_ID, Operation, SALE_ID};
+use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, TAG};
 use super::schemas::Schemas;
 use super::shoppers::order;
 use crate::domain::alert::{Alert, ListedAlert};
@@ -33,11 +33,18 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
         Operation::of_operators(["post", "/v1/admin/sales"], "createSale", "Create a sale")
             .says(
                 "It begins as a draft. `ends_at` must be after `starts_at`, and each SKU is there once. With \
-                 `durability` `replica`, Redis must have a replica.",
+                 `durability` `replica`, Redis must have a replica. The same key with the same body is answered with the \
+                 same sale again.",
             )
+            .with_key_if_any()
             .reads::<SaleRequest>(schemas, asked())
+            .answers::<AdminSale>(schemas, 200, "The sale that this key has created before.", sale("draft"))
+            .with_header(LOCATION)
+            .with_header(IS_REPLAYED)
+            .with_header(TAG)
             .answers::<AdminSale>(schemas, 201, "The draft.", sale("draft"))
             .with_header(LOCATION)
+            .with_header(TAG)
             .leads_to(&[
                 ("showSaleToOperator", "id", "/id"),
                 ("preloadSale", "id", "/id"),
@@ -56,11 +63,24 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
                 json!({"data": [sale("open")], "has_more": false}),
             ),
         Operation::of_operators(["get", "/v1/admin/sales/{id}"], "showSaleToOperator", "Show a sale")
-            .answers::<AdminSale>(schemas, 200, "The sale.", sale("open")),
+            .answers::<AdminSale>(schemas, 200, "The sale.", sale("open"))
+            .with_header(TAG),
         Operation::of_operators(["put", "/v1/admin/sales/{id}"], "changeSale", "Change a draft")
-            .says("All of it, by the same rules as when it was created. Once it is being preloaded, it stays as it is.")
+            .says(
+                "All of it, by the same rules as when it was created. With `If-Match`, only if nobody has changed it \
+                 since, else 409. Once it is being preloaded, it stays as it is.",
+            )
+            .takes(
+                "header",
+                "If-Match",
+                "The `ETag` of the draft that is to be changed.",
+                false,
+                json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
+                None,
+            )
             .reads::<SaleRequest>(schemas, asked())
             .answers::<AdminSale>(schemas, 200, "The draft as it is now.", sale("draft"))
+            .with_header(TAG)
             .refuses(&[Code::InvalidTransition]),
     ]
 }

@@ -50,6 +50,41 @@ async fn a_payment_is_applied_once_and_known_again() {
 }
 
 #[tokio::test]
+async fn every_payment_can_be_reached_page_by_page() {
+    let app = TestApp::start_api_only().await;
+    // Many of the same moment, too.
+    sqlx::query(
+        "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at, received_at) \
+         select 'pay &' || n, 'msg_' || n, 'none', 1, 'EUR', 'unmatched', now(), now() - n / 40 * interval '1 second' \
+         from generate_series(1, 250) n",
+    )
+    .execute(&mut app.database().await)
+    .await
+    .unwrap();
+    let (mut seen, mut after, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let path = format!("/v1/admin/payments?outcome=unmatched&limit=60{after}");
+        let page = app.get(Who::Operator, &path).await.ok(200).body;
+        seen.extend(page["data"].as_array().unwrap().clone());
+        pages += 1;
+        let last = seen.last().unwrap()["payment_id"].as_str().unwrap().replace(' ', "%20");
+        after = format!("&starting_after={}", last.replace('&', "%26"));
+        if page["has_more"] == false {
+            break;
+        }
+    }
+    assert_eq!((pages, seen.len()), (5, 250));
+    let ids: std::collections::BTreeSet<_> = seen.iter().map(|it| it["payment_id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 250, "each once");
+    let times: Vec<_> = seen.iter().map(|it| it["received_at"].as_str().unwrap()).collect();
+    assert!(times.is_sorted_by(|newer, older| newer >= older), "newest first");
+    for wrong in ["", "%00", &"x".repeat(256)] {
+        let path = format!("/v1/admin/payments?starting_after={wrong}");
+        app.get(Who::Operator, &path).await.no(400, "invalid_request");
+    }
+}
+
+#[tokio::test]
 async fn money_that_does_not_fit_its_order_is_owed_back_and_the_order_stays_payable() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;

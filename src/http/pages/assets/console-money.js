@@ -19,7 +19,8 @@ export function moneyView(view) {
     const table = listTable({
         caption: 'money',
         columns: ['when', 'amount', 'order', 'payment', 'why'],
-        path: () => `/v1/admin/payments?limit=100&outcome=${choice.value}`,
+        path: (last) =>
+            `/v1/admin/payments?limit=100&outcome=${choice.value}${last ? `&starting_after=${encodeURIComponent(last.payment_id)}` : ''}`,
         idOf: (entry) => entry.payment_id,
         row: (entry) => [
             momentExact(entry.received_at),

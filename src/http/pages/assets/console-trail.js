@@ -26,7 +26,7 @@ export function trailTable(sale) {
         caption: 'trail',
         columns: ['when', 'who', 'fromWhere', 'what', ...(sale ? [] : ['sale']), 'asked', 'cameOut'],
         path: (last) =>
-            `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&before=${last.id}` : ''}`,
+            `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (entry) => entry.id,
         row(entry) {
             const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
