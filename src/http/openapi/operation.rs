@@ -258,11 +258,7 @@ impl Operation {
         }
         // The token: of a browser with a session of the console. The body: it is read for the trail, also where it says
         // nothing.
-        this.refuses(&[
-            Code::ConsoleTokenRequired,
-            Code::InvalidRequest,
-            Code::PayloadTooLarge,
-        ])
+        this.refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
     }
 
     /// A route for the payment provider.

@@ -214,11 +214,7 @@ async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
         assert!((2..=3).contains(&front.seen().len()), "{}", client.1);
         // A key that was asked with before may have an order.
         let front = Front::of(app, &turns).await;
-        let said = ended(
-            client.1,
-            &run(client, &front.url, "s", 1, Some("an-old-key")).await,
-            3,
-        );
+        let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 3);
         assert!(said.contains("with the key an-old-key"), "{}: {said}", client.1);
     });
     futures_util::future::join_all(each).await;
@@ -253,7 +249,11 @@ fn known_by_code() -> BTreeMap<String, bool> {
     for row in guide.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         if let [_, codes, _, says @ ("yes" | "no"), ..] = cells[..] {
-            known.extend(codes.split(", ").map(|code| (code.trim_matches('`').to_owned(), says == "yes")));
+            known.extend(
+                codes
+                    .split(", ")
+                    .map(|code| (code.trim_matches('`').to_owned(), says == "yes")),
+            );
         }
     }
     known
