@@ -79,7 +79,9 @@ async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_rea
     for (method, path, _) in changing {
         let path = path.replace("{id}", "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10");
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let request = app.request(method, Who::Operator, &path).body(vec![b' '; 16 * 1024 + 1]);
+        let request = app
+            .request(method, Who::Operator, &path)
+            .body(vec![b' '; 16 * 1024 + 1]);
         // The client holds the answer against the document.
         app.send(request).await.no(413, "payload_too_large");
         count += 1;
