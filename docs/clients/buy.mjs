@@ -3,71 +3,131 @@
 //
 //     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… node buy.mjs SALE_ID SKU [QUANTITY [KEY]]
 //
-// Prints the order as JSON. Exit code 0: there is an order. 1: refused, and why. 2: wrong usage. 3: not known within
-// BUY_PATIENCE seconds (60): ask again with the KEY that was printed at the start, and with no other.
+// Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
+// BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
+// start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
 
 // Longer than the two seconds within which the server answers: whatever it was asked is over by then.
 const ANSWER_MS = 5000;
+// Until then the server may still be at work on a request whose connection broke off.
+const WORK_MS = 3000;
 const BACKOFF_MS = 200;
 const BACKOFF_MAX_MS = 5000;
+// Whoever is told one of these knows that his key has no order. All others do not look at the key.
+const KNOWN = new Set([
+  'admission_required',
+  'banned',
+  'cooling_down',
+  'idempotency_key_reused',
+  'purchase_limit_reached',
+  'purchase_token_required',
+  'sale_not_open',
+  'sold_out',
+  'too_many_holds',
+]);
 
-/** The server said no, and the same request will be told so again. */
+/** The server said no, and this wish has no order: forget its key. `retryAfter` are seconds, or 0. */
 export class Refused extends Error {
-  constructor({ code, detail }) {
-    super(`${code}: ${detail}`);
-    this.code = code;
+  constructor(problem, retryAfter) {
+    super(said(problem));
+    this.code = problem.code;
+    this.retryAfter = retryAfter;
   }
 }
 
-/** Time is up, and there may be an order: ask again with the same key. */
+/** Nothing was bought by a key that is new. Set right what it says, or wait, and ask again with the same key. */
+export class NotBought extends Error {}
+
+/** There may be an order: keep the key, set right what it says, if anything, and ask again with it. */
 export class NotKnown extends Error {}
 
 /**
  * The order. `key` is one for one wish to buy: keep it, in a browser in `localStorage`, until this has returned or
- * thrown `Refused`.
+ * thrown `Refused`. It `isNew` if nothing can have been asked with it before.
  */
-export async function buy({ url, token, saleId, sku, quantity = 1, key, patienceMs = 60_000 }) {
+export async function buy({
+  url,
+  token,
+  saleId,
+  sku,
+  quantity = 1,
+  key,
+  patienceMs = 60_000,
+  admission,
+  purchaseToken,
+  isNew = false,
+}) {
+  const headers = { Authorization: `Bearer ${token}`, 'Idempotency-Key': key, 'Content-Type': 'application/json' };
+  if (admission) headers['X-Admission'] = admission;
+  if (purchaseToken) headers['X-Purchase-Token'] = purchaseToken;
+  const address = `${url}/v1/sales/${encodeURIComponent(saleId)}/orders`;
+  const request = { method: 'POST', headers, body: JSON.stringify({ sku, quantity }) };
   const giveUp = Date.now() + patienceMs;
+  let mayExist = !isNew;
+  let overAt = 0;
   for (let backoff = BACKOFF_MS; ; backoff = Math.min(backoff * 2, BACKOFF_MAX_MS)) {
-    let afterMs = 0;
-    let last;
-    try {
-      const answer = await fetch(`${url}/v1/sales/${saleId}/orders`, {
-        method: 'POST',
-        headers: { Authorization: `Bearer ${token}`, 'Idempotency-Key': key, 'Content-Type': 'application/json' },
-        body: JSON.stringify({ sku, quantity }),
-        signal: AbortSignal.timeout(ANSWER_MS),
-      });
-      if (answer.ok) return await answer.json();
-      last = answer.status;
-      if (last !== 429 && last < 500) throw new Refused(await problemOf(answer));
-      afterMs = seconds(answer.headers.get('Retry-After')) * 1000;
-    } catch (error) {
-      if (error instanceof Refused) throw error;
-      // No connection, no answer in time, half an answer.
-      last = error.message;
+    const sentAt = Date.now();
+    const { status, after, order, problem, last } = await ask(address, request);
+    if (order) return order;
+    // What is no problem of the API's was said by somebody in between, who knows nothing.
+    const isNo = Boolean(problem) && status >= 400 && status < 500;
+    const isKnown = isNo && KNOWN.has(problem.code);
+    if (isKnown && sentAt >= overAt) throw new Refused(problem, after);
+    if (!isNo) {
+      mayExist = true;
+      overAt = sentAt + WORK_MS;
     }
     // What the server asks for, and a little by chance, so that not all come back at once.
-    const wait = afterMs + Math.random() * backoff;
-    if (Date.now() + wait >= giveUp) {
-      throw new NotKnown(`not known (last answer: ${last}); ask again with the key ${key}`);
+    const wait = after * 1000 + Math.random() * backoff;
+    if ((isNo && !isKnown && status !== 429) || Date.now() + wait >= giveUp) {
+      if (mayExist) throw new NotKnown(`not known (last answer: ${last}); ask again with the key ${key}`);
+      throw new NotBought(`nothing was bought (${last})`);
     }
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }
 
-/** The problem that an answer carries; a proxy in between may answer something else. */
-async function problemOf(answer) {
+/** One request: its status, the seconds to wait, the order or the problem if there is one, and all that in words. */
+async function ask(address, request) {
+  let answer;
+  let text;
   try {
-    return await answer.json();
-  } catch {
-    return { code: `HTTP ${answer.status}`, detail: answer.statusText };
+    answer = await fetch(address, { ...request, signal: AbortSignal.timeout(ANSWER_MS) });
+    text = await answer.text();
+  } catch (error) {
+    // No connection, no answer in time, half an answer.
+    return { status: 0, after: 0, last: error.message };
   }
+  const { status } = answer;
+  const after = seconds(answer.headers.get('Retry-After'));
+  const kind = (answer.headers.get('Content-Type') ?? '').split(';')[0].trim().toLowerCase();
+  const body = parsed(text);
+  if ((status === 200 || status === 201) && kind === 'application/json' && body) {
+    return { status, after, order: body, last: status };
+  }
+  if (kind === 'application/problem+json' && typeof body?.code === 'string') {
+    return { status, after, problem: body, last: `${status} ${said(body)}` };
+  }
+  return { status, after, last: status };
+}
+
+/** The object that a text is, if it is one. */
+function parsed(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === 'object' ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+function said(problem) {
+  return `${problem.code}: ${problem.detail}`;
 }
 
 /** `Retry-After` in seconds. */
 function seconds(text) {
-  return /^\d+$/.test(text ?? '') ? Number(text) : 0;
+  return /^\d{1,9}$/.test(text ?? '') ? Number(text) : 0;
 }
 
 async function main(parts, environment, randomUUID) {
@@ -77,16 +137,37 @@ async function main(parts, environment, randomUUID) {
     console.error('usage: FLASHSALE_TOKEN=… node buy.mjs SALE_ID SKU [QUANTITY [KEY]]');
     return 2;
   }
+  const patience = environment.BUY_PATIENCE || '60';
+  for (const [name, text, pattern, what] of [
+    ['QUANTITY', quantity, /^[1-9]\d{0,5}$/, 'a whole number from 1'],
+    ['KEY', key, /^[!-~]([ -~]{0,62}[!-~])?$/, '1 to 64 printable ASCII characters, no space at either end'],
+    ['BUY_PATIENCE', patience, /^\d{1,6}$/, 'a whole number of seconds'],
+  ]) {
+    if (!pattern.test(text)) {
+      console.error(`buy.mjs: ${name} must be ${what}`);
+      return 2;
+    }
+  }
   console.error(`key ${key}`);
-  const url = environment.FLASHSALE_URL || 'http://127.0.0.1:8080';
-  const patienceMs = Number(environment.BUY_PATIENCE || 60) * 1000;
   try {
-    console.log(JSON.stringify(await buy({ url, token, saleId, sku, quantity: Number(quantity), key, patienceMs })));
+    const order = await buy({
+      url: environment.FLASHSALE_URL || 'http://127.0.0.1:8080',
+      token,
+      saleId,
+      sku,
+      quantity: Number(quantity),
+      key,
+      patienceMs: Number(patience) * 1000,
+      admission: environment.FLASHSALE_ADMISSION,
+      purchaseToken: environment.FLASHSALE_PURCHASE_TOKEN,
+      isNew: parts.length < 4,
+    });
+    console.log(JSON.stringify(order));
     return 0;
   } catch (error) {
-    if (!(error instanceof Refused || error instanceof NotKnown)) throw error;
+    if (![Refused, NotBought, NotKnown].some((kind) => error instanceof kind)) throw error;
     console.error(error.message);
-    return error instanceof Refused ? 1 : 3;
+    return error instanceof NotKnown ? 3 : 1;
   }
 }
 

@@ -3,79 +3,129 @@
 
     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… buy.py SALE_ID SKU [QUANTITY [KEY]]
 
-Prints the order as JSON. Exit code 0: there is an order. 1: refused, and why. 2: wrong usage. 3: not known within
-BUY_PATIENCE seconds (60): ask again with the KEY that was printed at the start, and with no other.
+Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
+BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
+start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
 """
 
 import http.client
 import json
 import os
 import random
+import re
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
 
 # Longer than the two seconds within which the server answers: whatever it was asked is over by then.
 ANSWER_SECONDS = 5
+# Until then the server may still be at work on a request whose connection broke off.
+WORK_SECONDS = 3
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.2, 5
+# Whoever is told one of these knows that his key has no order. All others do not look at the key.
+KNOWN = {
+    "admission_required",
+    "banned",
+    "cooling_down",
+    "idempotency_key_reused",
+    "purchase_limit_reached",
+    "purchase_token_required",
+    "sale_not_open",
+    "sold_out",
+    "too_many_holds",
+}
 
 
 class Refused(Exception):
-    """The server said no, and the same request will be told so again."""
+    """The server said no, and this wish has no order: forget its key. `retry_after` are seconds, or 0."""
 
-    def __init__(self, problem):
-        super().__init__(f"{problem.get('code')}: {problem.get('detail')}")
-        self.code = problem.get("code")
+    def __init__(self, problem, retry_after=0):
+        super().__init__(said(problem))
+        self.code = problem["code"]
+        self.retry_after = retry_after
+
+
+class NotBought(Exception):
+    """Nothing was bought by a key that is new. Set right what it says, or wait, and ask again with the same key."""
 
 
 class NotKnown(Exception):
-    """Time is up, and there may be an order: ask again with the same key."""
+    """There may be an order: keep the key, set right what it says, if anything, and ask again with it."""
 
 
-def buy(url, token, sale_id, sku, quantity, key, patience=60):
-    """The order, as a dict. `key` is one for one wish to buy: keep it until this has returned or raised `Refused`."""
+def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, purchase_token=None, is_new=False):
+    """The order, as a dict. `key` is one for one wish to buy: keep it until this has returned or raised `Refused`. It
+    `is_new` if nothing can have been asked with it before."""
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key, "Content-Type": "application/json"}
+    if admission:
+        headers["X-Admission"] = admission
+    if purchase_token:
+        headers["X-Purchase-Token"] = purchase_token
     request = urllib.request.Request(
-        f"{url}/v1/sales/{sale_id}/orders",
+        f"{url}/v1/sales/{urllib.parse.quote(sale_id, safe='')}/orders",
         data=json.dumps({"sku": sku, "quantity": quantity}).encode(),
-        headers={"Authorization": f"Bearer {token}", "Idempotency-Key": key, "Content-Type": "application/json"},
+        headers=headers,
     )
     give_up = time.monotonic() + patience
     backoff = BACKOFF_SECONDS
+    may_exist, over_at = not is_new, 0
     while True:
-        after = 0
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            last = error.code
-            if last != 429 and last < 500:
-                raise Refused(problem_of(error)) from None
-            after = seconds(error.headers.get("Retry-After"))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            # No connection, no answer in time, half an answer.
-            last = error
+        sent_at = time.monotonic()
+        status, after, order, problem, last = ask(request)
+        if order:
+            return order
+        # What is no problem of the API's was said by somebody in between, who knows nothing.
+        is_no = bool(problem) and 400 <= status < 500
+        is_known = is_no and problem["code"] in KNOWN
+        if is_known and sent_at >= over_at:
+            raise Refused(problem, after)
+        if not is_no:
+            may_exist, over_at = True, sent_at + WORK_SECONDS
         # What the server asks for, and a little by chance, so that not all come back at once.
         wait = after + random.uniform(0, backoff)
-        if time.monotonic() + wait >= give_up:
-            raise NotKnown(f"not known (last answer: {last}); ask again with the key {key}")
+        if (is_no and not is_known and status != 429) or time.monotonic() + wait >= give_up:
+            if may_exist:
+                raise NotKnown(f"not known (last answer: {last}); ask again with the key {key}")
+            raise NotBought(f"nothing was bought ({last})")
         time.sleep(wait)
         backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
 
 
-def problem_of(error):
-    """The problem that an answer carries; a proxy in between may answer something else."""
+def ask(request):
+    """One request: its status, the seconds to wait, the order or the problem if there is one, and all that in words."""
     try:
-        problem = json.load(error)
-    except (OSError, http.client.HTTPException, ValueError):
-        problem = None
-    return problem if isinstance(problem, dict) else {"code": f"HTTP {error.code}", "detail": error.reason}
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            status, headers, body = answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        try:
+            status, headers, body = error.code, error.headers, error.read()
+        except (OSError, http.client.HTTPException) as lost:
+            return 0, 0, None, None, lost
+    except (OSError, http.client.HTTPException) as lost:
+        # No connection, no answer in time, half an answer.
+        return 0, 0, None, None, lost
+    after, kind = seconds(headers.get("Retry-After")), headers.get_content_type()
+    try:
+        body = json.loads(body)
+    except ValueError:
+        body = None
+    if status in (200, 201) and kind == "application/json" and isinstance(body, dict):
+        return status, after, body, None, status
+    if kind == "application/problem+json" and isinstance(body, dict) and isinstance(body.get("code"), str):
+        return status, after, None, body, f"{status} {said(body)}"
+    return status, after, None, None, status
+
+
+def said(problem):
+    return f"{problem['code']}: {problem.get('detail')}"
 
 
 def seconds(text):
     """`Retry-After` in seconds."""
-    return int(text) if text and text.isdecimal() else 0
+    return int(text) if text and re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def main(arguments):
@@ -84,12 +134,31 @@ def main(arguments):
         print("usage: FLASHSALE_TOKEN=… buy.py SALE_ID SKU [QUANTITY [KEY]]", file=sys.stderr)
         return 2
     sale_id, sku, quantity, key = arguments + ["1", str(uuid.uuid4())][len(arguments) - 2 :]
+    patience = os.environ.get("BUY_PATIENCE") or "60"
+    for name, text, pattern, what in [
+        ("QUANTITY", quantity, "[1-9][0-9]{0,5}", "a whole number from 1"),
+        ("KEY", key, "[!-~]([ -~]{0,62}[!-~])?", "1 to 64 printable ASCII characters, no space at either end"),
+        ("BUY_PATIENCE", patience, "[0-9]{1,6}", "a whole number of seconds"),
+    ]:
+        if not re.fullmatch(pattern, text):
+            print(f"buy.py: {name} must be {what}", file=sys.stderr)
+            return 2
     print(f"key {key}", file=sys.stderr, flush=True)
-    url = os.environ.get("FLASHSALE_URL") or "http://127.0.0.1:8080"
     try:
-        order = buy(url, token, sale_id, sku, int(quantity), key, float(os.environ.get("BUY_PATIENCE") or 60))
-    except Refused as refused:
-        print(refused, file=sys.stderr)
+        order = buy(
+            os.environ.get("FLASHSALE_URL") or "http://127.0.0.1:8080",
+            token,
+            sale_id,
+            sku,
+            int(quantity),
+            key,
+            patience=int(patience),
+            admission=os.environ.get("FLASHSALE_ADMISSION"),
+            purchase_token=os.environ.get("FLASHSALE_PURCHASE_TOKEN"),
+            is_new=len(arguments) < 4,
+        )
+    except (Refused, NotBought) as no:
+        print(no, file=sys.stderr)
         return 1
     except NotKnown as not_known:
         print(not_known, file=sys.stderr)

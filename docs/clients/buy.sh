@@ -3,53 +3,94 @@
 #
 #     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… buy.sh SALE_ID SKU [QUANTITY [KEY]]
 #
-# Prints the order as JSON. Exit code 0: there is an order. 1: refused, and why. 2: wrong usage. 3: not known within
-# BUY_PATIENCE seconds (60): ask again with the KEY that was printed at the start, and with no other.
+# Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
+# BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
+# start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
 set -eu
 
+wrong() {
+    echo "buy.sh: $1" >&2
+    exit 2
+}
+
 url=${FLASHSALE_URL:-http://127.0.0.1:8080}
-if [ $# -lt 2 ] || [ -z "${FLASHSALE_TOKEN:-}" ]; then
+if [ $# -lt 2 ] || [ $# -gt 4 ] || [ -z "${FLASHSALE_TOKEN:-}" ]; then
     echo 'usage: FLASHSALE_TOKEN=… buy.sh SALE_ID SKU [QUANTITY [KEY]]' >&2
     exit 2
 fi
-sale=$1 sku=$2 quantity=${3:-1}
+sale=$1 sku=$2 quantity=${3:-1} patience=${BUY_PATIENCE:-60}
 # One key for one wish to buy, drawn before the first request and kept until the outcome is known.
 key=${4:-$(cat /proc/sys/kernel/random/uuid)}
+case $sale in '' | *[!A-Za-z0-9-]*) wrong 'SALE_ID must be an id of a sale' ;; esac
+case $sku in '' | *[!A-Za-z0-9._-]*) wrong 'SKU must be letters, digits, dots, underscores and hyphens' ;; esac
+case $quantity in 0* | *[!0-9]* | ???????*) wrong 'QUANTITY must be a whole number from 1' ;; esac
+[ ${#key} -le 64 ] || key=' '
+case $key in ' '* | *' ' | *[!\ -~]*) wrong 'KEY must be 1 to 64 printable ASCII characters, no space at either end' ;; esac
+case $patience in 0?* | *[!0-9]* | ???????*) wrong 'BUY_PATIENCE must be a whole number of seconds' ;; esac
 echo "key $key" >&2
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# A file, so that the token is in no list of processes.
-printf 'header = "Authorization: Bearer %s"\n' "$FLASHSALE_TOKEN" >"$folder/token"
-give_up=$(($(date +%s) + ${BUY_PATIENCE:-60}))
+# A file, so that what only this shopper may show is in no list of processes.
+{
+    printf 'header = "Authorization: Bearer %s"\n' "$FLASHSALE_TOKEN"
+    [ -z "${FLASHSALE_ADMISSION:-}" ] || printf 'header = "X-Admission: %s"\n' "$FLASHSALE_ADMISSION"
+    [ -z "${FLASHSALE_PURCHASE_TOKEN:-}" ] || printf 'header = "X-Purchase-Token: %s"\n' "$FLASHSALE_PURCHASE_TOKEN"
+} >"$folder/shown"
+give_up=$(($(date +%s) + patience))
 backoff=200
+# Whether there may be an order. With a key that is new, not until a request is without an answer.
+may_exist=
+[ $# -lt 4 ] || may_exist=yes
+# Until then the server may still be at work on a request whose connection broke off.
+over_at=0
+
+# Ends, because asking again by itself leads no further.
+end() {
+    if [ -n "$may_exist" ]; then
+        echo "not known (last answer: $status${code:+ $code}); ask again with the key $key" >&2
+        exit 3
+    fi
+    echo "nothing was bought ($status): $(cat "$folder/answer")" >&2
+    exit 1
+}
 
 while :; do
+    sent_at=$(date +%s)
     # Longer than the two seconds within which the server answers: whatever it was asked is over by then.
-    status=$(curl -sS --max-time 5 -K "$folder/token" -D "$folder/head" -o "$folder/answer" -w '%{http_code}' \
-        -H "Idempotency-Key: $key" -H 'Content-Type: application/json' \
-        -d "{\"sku\":\"$sku\",\"quantity\":$quantity}" "$url/v1/sales/$sale/orders") || status=lost
-    case $status in
-    200 | 201)
+    answer=$(curl -sS --max-time 5 -K "$folder/shown" -D "$folder/head" -o "$folder/answer" \
+        -w '%{http_code} %{content_type}' -H "Idempotency-Key: $key" -H 'Content-Type: application/json' \
+        -d "{\"sku\":\"$sku\",\"quantity\":$quantity}" "$url/v1/sales/$sale/orders") || answer=lost
+    status=${answer%% *} code=
+    case $answer in
+    '200 application/json'* | '201 application/json'*)
         cat "$folder/answer"
         exit 0
         ;;
-    lost | 429 | 5??) ;;
-    *)
-        cat "$folder/answer" >&2
-        exit 1
+    *' application/problem+json'*) code=$(sed -n 's/.*"code" *: *"\([a-z_]*\)".*/\1/p' "$folder/answer") ;;
+    esac
+    case $status:$code in
+    # Whoever is told one of these knows that his key has no order. All others do not look at the key.
+    4??:admission_required | 4??:banned | 4??:cooling_down | 4??:idempotency_key_reused | 4??:purchase_limit_reached | \
+        4??:purchase_token_required | 4??:sale_not_open | 4??:sold_out | 4??:too_many_holds)
+        if [ "$sent_at" -ge "$over_at" ]; then
+            cat "$folder/answer" >&2
+            exit 1
+        fi
         ;;
+    429:?*) ;;
+    4??:?*) end ;;
+    # No answer, none that tells, or one of somebody in between, who knows nothing.
+    *) may_exist=yes over_at=$((sent_at + 4)) ;;
     esac
 
     # What the server asks for, and up to `backoff` milliseconds by chance, so that not all come back at once.
     after=0
-    [ "$status" = lost ] || after=$(tr -d '\r' <"$folder/head" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,9\}\)$/\1/p')
+    [ "$status" = lost ] ||
+        after=$(tr -d '\r' <"$folder/head" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,9\}\)$/\1/p' | tail -n 1)
     chance=$(($(od -An -N2 -tu2 /dev/urandom) * backoff / 65536))
     wait=$((${after:-0} * 1000 + chance))
-    if [ $(($(date +%s) + wait / 1000)) -ge "$give_up" ]; then
-        echo "not known (last answer: $status); ask again with the key $key" >&2
-        exit 3
-    fi
+    [ $(($(date +%s) + wait / 1000)) -lt "$give_up" ] || end
     sleep "$((wait / 1000)).$(printf %03d $((wait % 1000)))"
     [ $backoff -ge 5000 ] || backoff=$((backoff * 2))
 done

@@ -28,7 +28,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: the list as a whole, or each new alert on a line of its own.
+    /// Print JSON: all pages of the list as one array, or each new alert on a line of its own.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

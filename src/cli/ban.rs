@@ -26,7 +26,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print the server's answer as JSON.
+    /// Print JSON: the server's answer, and of a list all pages as one array.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

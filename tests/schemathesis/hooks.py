@@ -15,6 +15,8 @@ from schemathesis.core.parameters import ParameterLocation
 
 # What is sold, what is closed and rebuilt, and what has every guard.
 SALE, OTHER, GUARDED = os.environ["SALE_ID"], os.environ["OTHER_SALE_ID"], os.environ["GUARDED_SALE_ID"]
+# What is never loaded, so that it can be changed.
+DRAFT = os.environ["DRAFT_SALE_ID"]
 SKU = os.environ["SKU"]
 SHOPPER = os.environ["SHOPPER"]
 WEBHOOK_KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_"))
@@ -103,7 +105,7 @@ def fit_guards(body):
 def fit_body(case, body):
     body.update(written_as_integers(body))
     match case.operation.definition.raw["operationId"]:
-        case "createSale":
+        case "createSale" | "changeSale":
             fit_sale(body)
         case "changeGuards":
             fit_guards(body)
@@ -145,6 +147,8 @@ def fit_path(case, name):
             parameters["id"] = drawn(case, [drawn(case, orders)["id"], parameters["id"]])
     elif name in ENDING:
         parameters["id"] = OTHER
+    elif name == "changeSale":
+        parameters["id"] = drawn(case, [DRAFT, DRAFT, SALE, parameters["id"]])
     elif name in ASKING_FOR_GUARDS:
         parameters["id"] = drawn(case, [GUARDED, GUARDED, SALE, parameters["id"]])
     else:

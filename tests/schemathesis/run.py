@@ -1,5 +1,6 @@
-"""Opens sales, lets schemathesis loose on them, then sells out what is left and counts: each unit has one order, and
-every order was paid. Expects an instance at BASE_URL, and its secrets. Ends with 1 when anything is not as it should be."""
+"""Opens sales, lets schemathesis loose on them, then sells out what is left, pays every order and counts: the paid orders
+of all shoppers have as many units as the sale, no order is there twice, and every sale balances. Expects an instance at
+BASE_URL, and its secrets. Ends with 1 when anything is not as it should be."""
 
 import base64
 import hashlib
@@ -46,7 +47,7 @@ def ask(method, path, good, headers=OPERATOR, **more):
     return response
 
 
-def open_sale(name, guards):
+def create_sale(name, guards):
     now = datetime.now(timezone.utc)
     sale = {
         "name": name,
@@ -59,7 +60,11 @@ def open_sale(name, guards):
             {"sku": SKU, "name": "T-shirt", "price_minor": 2500, "currency": "EUR", "stock": STOCK, "per_user_limit": 100_000}
         ],
     }
-    sale_id = ask("POST", "/v1/admin/sales", [201], json=sale).json()["id"]
+    return ask("POST", "/v1/admin/sales", [201], json=sale).json()["id"]
+
+
+def open_sale(name, guards):
+    sale_id = create_sale(name, guards)
     ask("POST", f"/v1/admin/sales/{sale_id}/preload", [200])
     return sale_id
 
@@ -108,6 +113,15 @@ def pay(order):
         sys.exit(f"order {order['id']}: {outcome}")
 
 
+def orders_of(sale_id):
+    """Everybody's orders in a sale."""
+    orders = []
+    for user in ["schemathesis", *(f"crowd-{number}" for number in range(CROWD))]:
+        answer = ask("GET", f"/v1/orders?sale_id={sale_id}", [200], {"Authorization": f"Bearer {token(user)}"})
+        orders += answer.json()["data"]
+    return orders
+
+
 def settled(sale_id):
     """The sale's numbers when nothing is held, on its way or waiting any more."""
     for _ in range(PATIENCE):
@@ -136,6 +150,7 @@ def main():
         "SALE_ID": sale_id,
         "OTHER_SALE_ID": other_id,
         "GUARDED_SALE_ID": guarded_id,
+        "DRAFT_SALE_ID": create_sale("To be changed", {}),
         "SKU": SKU,
         "SHOPPER": "schemathesis",
         "TOKEN": token("schemathesis"),
@@ -148,11 +163,9 @@ def main():
     if ask("GET", f"/v1/admin/sales/{sale_id}", [200]).json()["state"] == "paused":
         ask("POST", f"/v1/admin/sales/{sale_id}/resume", [200])
     in_the_end = sell_out(sale_id)
-    for user in ["schemathesis", *(f"crowd-{number}" for number in range(CROWD))]:
-        orders = ask("GET", f"/v1/orders?sale_id={sale_id}", [200], {"Authorization": f"Bearer {token(user)}"}).json()["data"]
-        for order in orders:
-            if order["state"] == "reserved":
-                pay(order)
+    for order in orders_of(sale_id):
+        if order["state"] == "reserved":
+            pay(order)
     stats = settled(sale_id)
     item = stats["items"][0]
     for each in (sale_id, other_id, guarded_id):
@@ -160,6 +173,12 @@ def main():
     print(f"{item['total']} units: {item['total'] - in_the_end} sold by schemathesis, {in_the_end} after it; {json.dumps(item)}")
     if (item["sold"], item["available"], item["held"], item["in_transit"]) != (item["total"], 0, 0, 0):
         sys.exit("the sale has not sold exactly its stock")
+    orders = orders_of(sale_id)
+    if len({order["id"] for order in orders}) != len(orders):
+        sys.exit("an order is listed twice")
+    paid = sum(order["quantity"] for order in orders if order["state"] == "paid")
+    if paid != item["total"]:
+        sys.exit(f"the paid orders have {paid} units of {item['total']}")
     if stats["orders"]["revoked"] or any(stats["alerts"][name] for name in ("dead_letters", "failed_releases", "lost_orders")):
         sys.exit(f"something went wrong on the way: {json.dumps(stats)}")
     sys.exit(code)

@@ -259,8 +259,9 @@ impl Operation {
         if this.method == "get" {
             return this;
         }
-        // Of a browser with a session of the console.
-        this.refuses(&[Code::ConsoleTokenRequired])
+        // The token: of a browser with a session of the console. The body: it is read for the trail, also where it says
+        // nothing.
+        this.refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
     }
 
     /// A route for the payment provider.

@@ -48,9 +48,9 @@ fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
             .says(
                 "Holds the units until `expires_at`; pay before. The same key with the same body is answered with the \
                  same order again until a day after the sale's end, whatever has become of the stock. After a refusal \
-                 the same key may succeed later. Checked in this order: what the sale asks to be shown, the key, bans, \
-                 the shopper's window, whether the sale sells, holds that were not paid, the limit for one shopper, and \
-                 the stock. `sold_out` is never said while the units that are asked for are free.",
+                 the same key may succeed later. Checked in this order: the key, what the sale asks to be shown, bans, \
+                 the shopper's window, whether the sale sells, the pause after holds that were not paid, the limit for \
+                 one shopper, how many unpaid orders there may be, and the stock. `sold_out` is never said while the units that are asked for are free.",
             )
             .with_key("cart-7f3a-1")
             .with_proofs()

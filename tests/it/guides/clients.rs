@@ -1,9 +1,12 @@
 //! docs/clients: one order for one wish to buy, whatever becomes of the answers; no more questions once it is refused; an
-//! end when time is up.
+//! end when time is up; and that there is no order is said only where it is known.
 
 use super::front::{Front, Turn, pauses};
 use crate::support::app::{TestApp, sale_with, token};
+use crate::support::document::operations;
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
@@ -27,6 +30,8 @@ async fn run(client: (&str, &str, &str), url: &str, sale: &str, patience: u32, k
         .args(key)
         .env("FLASHSALE_URL", url)
         .env("FLASHSALE_TOKEN", token("ada"))
+        .env("FLASHSALE_ADMISSION", "let-in")
+        .env("FLASHSALE_PURCHASE_TOKEN", "for-this-key")
         .env("BUY_PATIENCE", patience.to_string())
         // Not by a proxy that the environment may name.
         .env("no_proxy", "127.0.0.1")
@@ -53,10 +58,11 @@ async fn every_client_has_one_order_whatever_becomes_of_the_answers() {
     let app = &TestApp::start().await;
     let trouble = &[
         Turn::Lost,
-        Turn::BadGateway,
-        Turn::Problem(503, 1),
-        Turn::Problem(429, 1),
+        Turn::Proxy(502),
+        Turn::problem(503, "unavailable", 1),
+        Turn::problem(429, "rate_limited", 1),
         Turn::Lost,
+        Turn::Proxy(403),
         Turn::Through,
     ];
     let each = CLIENTS.map(|client| async move {
@@ -81,6 +87,8 @@ async fn every_client_has_one_order_whatever_becomes_of_the_answers() {
             "{seen:?}"
         );
         assert!(said.contains(&seen[0].key), "{}: {said}", client.1);
+        let shown = ["let-in", "for-this-key"].map(|it| Some(it.to_owned()));
+        assert!(seen.iter().all(|it| it.shown == shown), "{}: {seen:?}", client.1);
         // What the server asked to wait was waited, and not by far more.
         let pauses = pauses(&seen);
         for pause in &pauses[2..4] {
@@ -111,7 +119,7 @@ async fn every_client_asks_once_where_the_answer_is_no() {
 async fn every_client_ends_when_its_time_is_up_and_says_with_which_key_to_go_on() {
     let app = &TestApp::start_api_only().await;
     let each = CLIENTS.map(|client| async move {
-        let front = Front::of(app, &[Turn::Problem(503, 1)]).await;
+        let front = Front::of(app, &[Turn::problem(503, "unavailable", 1)]).await;
         let said = ended(client.1, &run(client, &front.url, "s", 3, Some("my-key")).await, 3);
         assert!(
             said.contains("503") && said.contains("with the key my-key"),
@@ -125,11 +133,137 @@ async fn every_client_ends_when_its_time_is_up_and_says_with_which_key_to_go_on(
     futures_util::future::join_all(each).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
+    let app = &TestApp::start_api_only().await;
+    let each = CLIENTS.map(|client| async move {
+        let sale = &app.load_sale(&sale_with(&json!({}))).await;
+        // The token expires while the first answer is on its way.
+        let front = Front::of(app, &[Turn::Lost, Turn::problem(401, "unauthenticated", 0)]).await;
+        let said = ended(client.1, &run(client, &front.url, sale, 20, None).await, 3);
+        let seen = front.seen();
+        assert_eq!(seen.len(), 2, "{}: {seen:?}", client.1);
+        let goes_on = said.contains("unauthenticated") && said.contains(&format!("with the key {}", seen[1].key));
+        assert!(goes_on, "{}: {said}", client.1);
+        // With that key, and a token that is good, it is the order that there was.
+        let orders = app.orders("ada", sale).await.ok(200).body;
+        let order = run(client, &app.url, sale, 20, Some(&seen[0].key)).await;
+        ended(client.1, &order, 0);
+        let order: Value = serde_json::from_slice(&order.stdout).unwrap();
+        let listed = orders["data"].as_array().unwrap();
+        assert_eq!((listed.len(), &listed[0]["id"]), (1, &order["id"]), "{}", client.1);
+    });
+    futures_util::future::join_all(each).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
+    let app = &TestApp::start_api_only().await;
+    let guide = known_by_code();
+    let (_, _, buy) = operations()
+        .find(|(_, _, operation)| operation["operationId"] == "buy")
+        .unwrap();
+    let mut codes = Vec::new();
+    for (status, answer) in buy["responses"].as_object().unwrap() {
+        let listed = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
+        let listed = listed.into_iter().flat_map(|it| it.as_array().unwrap());
+        codes.extend(listed.map(|it| (status.parse::<u16>().unwrap(), it.as_str().unwrap())));
+    }
+    // These ask to be repeated, which other tests look at.
+    codes.retain(|(status, code)| *status < 500 && *code != "rate_limited");
+    assert!(codes.len() > 10, "{codes:?}");
+    let each = CLIENTS.into_iter().flat_map(|client| {
+        let guide = &guide;
+        codes.iter().map(move |(status, code)| async move {
+            let at = format!("{} {code}", client.1);
+            let problem = Turn::problem(*status, code, 0);
+            // To the first request of a key that is new, each of them says that there is no order.
+            let front = Front::of(app, std::slice::from_ref(&problem)).await;
+            let said = ended(&at, &run(client, &front.url, "s", 30, None).await, 1);
+            assert!(said.contains(code), "{at}: {said}");
+            assert_eq!(front.seen().len(), 1, "{at}");
+            // After a request whose outcome is not known, those alone that look at the key; and not while that request
+            // may still be under way.
+            let front = Front::of(app, &[Turn::Proxy(502), problem]).await;
+            let is_known = guide[*code];
+            ended(
+                &at,
+                &run(client, &front.url, "s", 30, None).await,
+                if is_known { 1 } else { 3 },
+            );
+            let seen = front.seen();
+            let waited = seen.last().unwrap().at - seen[0].at;
+            assert_eq!(waited > Duration::from_secs(2), is_known, "{at}: {waited:?}");
+        })
+    });
+    // A few at a time: each is a program.
+    futures_util::stream::iter(each)
+        .buffer_unordered(8)
+        .collect::<Vec<()>>()
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
+    let app = &TestApp::start_api_only().await;
+    let each = CLIENTS.map(|client| async move {
+        let turns = [Turn::problem(429, "rate_limited", 1)];
+        let front = Front::of(app, &turns).await;
+        let said = ended(client.1, &run(client, &front.url, "s", 3, None).await, 1);
+        assert!(said.contains("nothing was bought"), "{}: {said}", client.1);
+        assert!((2..=3).contains(&front.seen().len()), "{}", client.1);
+        // A key that was asked with before may have an order.
+        let front = Front::of(app, &turns).await;
+        let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 3);
+        assert!(said.contains("with the key an-old-key"), "{}: {said}", client.1);
+    });
+    futures_util::future::join_all(each).await;
+}
+
+#[tokio::test]
+async fn every_client_says_in_one_line_what_is_wrong_with_its_arguments() {
+    for (program, file, _) in CLIENTS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients").join(file);
+        for (quantity, key, patience, named) in [
+            ("two", "k", "1", "QUANTITY"),
+            ("0", "k", "1", "QUANTITY"),
+            ("1", "k ", "1", "KEY"),
+            ("1", "k", "1m", "BUY_PATIENCE"),
+        ] {
+            let mut command = Command::new(program);
+            command.arg(&path).args(["s", "phone", quantity, key]);
+            command
+                .env("FLASHSALE_TOKEN", "t")
+                .env("FLASHSALE_URL", "http://127.0.0.1:1");
+            let output = command.env("BUY_PATIENCE", patience).output().await.unwrap();
+            let said = ended(file, &output, 2);
+            assert!(said.contains(named) && said.lines().count() == 1, "{file}: {said}");
+        }
+    }
+}
+
+/// What the guide's table says of each code: whether it tells that the key has no order.
+fn known_by_code() -> BTreeMap<String, bool> {
+    let guide = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md")).unwrap();
+    let mut known = BTreeMap::new();
+    for row in guide.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if let [_, codes, _, says @ ("yes" | "no"), ..] = cells[..] {
+            known.extend(
+                codes
+                    .split(", ")
+                    .map(|code| (code.trim_matches('`').to_owned(), says == "yes")),
+            );
+        }
+    }
+    known
+}
+
 #[test]
 fn the_api_guide_says_of_every_code_what_a_client_does() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = std::fs::read_to_string(root.join("src/http/problem.rs")).unwrap();
-    let guide = std::fs::read_to_string(root.join("docs/api.md")).unwrap();
+    let guide = known_by_code();
     let rows = table.lines().skip_while(|line| *line != "codes! {").skip(1);
     let codes: Vec<&str> = rows
         .take_while(|line| *line != "}")
@@ -137,11 +271,6 @@ fn the_api_guide_says_of_every_code_what_a_client_does() {
         .collect();
     assert!(codes.len() > 15, "{codes:?}");
     for code in codes {
-        assert!(
-            guide
-                .lines()
-                .any(|line| line.starts_with('|') && line.contains(&format!("`{code}`"))),
-            "docs/api.md has no row for {code}"
-        );
+        assert!(guide.contains_key(code), "docs/api.md has no row for {code}");
     }
 }

@@ -9,16 +9,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// What becomes of one request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Turn {
     /// It is carried out, and its answer comes back.
     Through,
     /// It is carried out, and its answer does not come back.
     Lost,
-    /// It is answered here, with this status and so many seconds to wait.
-    Problem(u16, u64),
-    /// A proxy has nobody to ask, and says so in its own way.
-    BadGateway,
+    /// It is answered here, with this status, this code and so many seconds to wait.
+    Problem(u16, String, u64),
+    /// A proxy asks nobody and answers this status, in its own way.
+    Proxy(u16),
+}
+
+impl Turn {
+    pub fn problem(status: u16, code: &str, after: u64) -> Self {
+        Self::Problem(status, code.to_owned(), after)
+    }
 }
 
 /// A request as it came.
@@ -26,6 +32,8 @@ pub enum Turn {
 pub struct Seen {
     pub at: Instant,
     pub key: String,
+    /// What it shows to a guarded sale: its admission and its purchase token.
+    pub shown: [Option<String>; 2],
 }
 
 /// Takes requests for an instance; it ends when it is dropped.
@@ -47,7 +55,7 @@ impl Front {
                 let Ok((stream, _)) = listener.accept().await else {
                     return;
                 };
-                let turn = turns[number.min(turns.len() - 1)];
+                let turn = turns[number.min(turns.len() - 1)].clone();
                 answer(stream, &app, turn, &log).await;
             }
         });
@@ -83,9 +91,15 @@ async fn answer(stream: TcpStream, app: &Client, turn: Turn, seen: &Mutex<Vec<Se
     stream.read_exact(&mut body).await.unwrap();
     let key = header("idempotency-key").unwrap_or_default();
     let at = Instant::now();
-    seen.lock().unwrap().push(Seen { at, key: key.clone() });
+    let shown = ["x-admission", "x-purchase-token"].map(header);
+    let one = Seen {
+        at,
+        key: key.clone(),
+        shown,
+    };
+    seen.lock().unwrap().push(one);
 
-    let reply = match turn {
+    let reply = match &turn {
         Turn::Through | Turn::Lost => {
             let path = head[0].split(' ').nth(1).unwrap();
             let token = header("authorization").unwrap_or_default();
@@ -97,13 +111,14 @@ async fn answer(stream: TcpStream, app: &Client, turn: Turn, seen: &Mutex<Vec<Se
                 .body(body);
             let answer = app.send(request).await;
             let after = answer.header("retry-after").map(|seconds| seconds.parse().unwrap());
-            reply(answer.status, after, "application/json", &answer.text)
+            let kind = answer.header("content-type").unwrap_or_default();
+            reply(answer.status, after, kind, &answer.text)
         }
-        Turn::Problem(status, after) => {
-            let problem = r#"{"code":"unavailable","detail":"the outcome is not known"}"#;
-            reply(status, Some(after), "application/problem+json", problem)
+        Turn::Problem(status, code, after) => {
+            let problem = format!(r#"{{"type":"/problems/{code}","code":"{code}","detail":"it is so"}}"#);
+            reply(*status, Some(*after), "application/problem+json", &problem)
         }
-        Turn::BadGateway => reply(502, None, "text/html", "<html>bad gateway"),
+        Turn::Proxy(status) => reply(*status, None, "text/html", "<html>from in between"),
     };
     if !matches!(turn, Turn::Lost) {
         // A client that has given up hears nothing.

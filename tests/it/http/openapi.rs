@@ -71,6 +71,24 @@ async fn what_the_document_leaves_out_is_for_browsers_for_the_console_or_for_dev
     }
 }
 
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_read() {
+    let app = TestApp::start_api_only().await;
+    let changing = operations().filter(|(method, path, _)| *method != "get" && path.starts_with("/v1/admin/"));
+    let mut count = 0;
+    for (method, path, _) in changing {
+        let path = path.replace("{id}", "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10");
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let request = app
+            .request(method, Who::Operator, &path)
+            .body(vec![b' '; 16 * 1024 + 1]);
+        // The client holds the answer against the document.
+        app.send(request).await.no(413, "payload_too_large");
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
+}
+
 #[test]
 fn a_code_is_answered_by_some_route_and_with_its_status() {
     let mut seen = BTreeSet::new();
