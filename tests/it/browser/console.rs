@@ -135,13 +135,16 @@ struct View {
     roles: &'static [&'static str],
 }
 
-/// Every view of the console, with something in each of its lists.
-fn views(sale: &str, draft: &str) -> Vec<View> {
-    let view = |path: &str, data: &[(&'static str, &'static str)], roles| View {
+fn view(path: &str, data: &[(&'static str, &'static str)], roles: &'static [&'static str]) -> View {
+    View {
         path: format!("/console{path}"),
         data: data.to_vec(),
         roles,
-    };
+    }
+}
+
+/// Every view of the console, with something in each of its lists.
+fn views(sale: &str, draft: &str) -> Vec<View> {
     vec![
         view(
             &format!("/sales/{sale}"),
