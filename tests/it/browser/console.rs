@@ -14,6 +14,10 @@ use thirtyfour::Key;
 const RESULT: &str = ".result";
 const STREAM: &str = "#stream";
 const STATE: &str = "#sale-state";
+const RESTOCK: &str = "form.panel button";
+/// How many buy at once, and how often each of them tries at the most.
+const BUYERS: usize = 8;
+const TRIES_MAX: usize = 1000;
 
 impl Window {
     async fn open_console(&self, path: &str) {
@@ -83,23 +87,110 @@ impl Window {
     }
 }
 
-/// Shoppers who buy, one after the other, until they are told to stop; returns how many units they got.
-fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<i64> {
-    let (client, sale, stop) = (client.clone(), sale.to_owned(), Arc::clone(stop));
-    tokio::spawn(async move {
-        let mut got = 0;
-        for number in 0.. {
-            if stop.load(Ordering::Relaxed) {
-                break;
+/// Shoppers who buy, several at once, until they are told to stop; each returns how many units he got.
+fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::JoinSet<i64> {
+    let mut buyers = tokio::task::JoinSet::new();
+    for buyer in 0..BUYERS {
+        let (client, sale, stop) = (client.clone(), sale.to_owned(), Arc::clone(stop));
+        buyers.spawn(async move {
+            let mut got = 0;
+            for number in (buyer..BUYERS * TRIES_MAX).step_by(BUYERS) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let answer = client
+                    .buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1)
+                    .await;
+                got += i64::from(answer.status == 201);
+                poll::pass(Duration::from_millis(200)).await;
             }
-            let answer = client
-                .buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1)
-                .await;
-            got += i64::from(answer.status == 201);
-            poll::pass(Duration::from_millis(25)).await;
-        }
-        got
-    })
+            got
+        });
+    }
+    buyers
+}
+
+/// An instance with something in every list of the console: a sale that has sold, a draft, an alert, a ban, and money that
+/// is owed back. Returns it with the ids of the two sales.
+async fn with_everything(changes: &Value) -> (TestApp, String, String) {
+    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
+    let id = app.load_sale(&sale_with(changes)).await;
+    let draft = app.create_sale(&sale_with(&json!({"name": "A draft"}))).await;
+    let bot = format!("bot-{}", uuid::Uuid::new_v4());
+    for _ in 0..3 {
+        app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
+    }
+    let ban = json!({"user": "eve", "reason": "looks too often"});
+    let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
+    app.send(request.json(&ban)).await.ok(201);
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
+    (app, id, draft)
+}
+
+/// A view of the console: where it is, what is in it once its data are there, and what of it a screen reader lists.
+struct View {
+    path: String,
+    data: Vec<(&'static str, &'static str)>,
+    roles: &'static [&'static str],
+}
+
+fn view(path: &str, data: &[(&'static str, &'static str)], roles: &'static [&'static str]) -> View {
+    View {
+        path: format!("/console{path}"),
+        data: data.to_vec(),
+        roles,
+    }
+}
+
+/// Every view of the console, with something in each of its lists.
+fn views(sale: &str, draft: &str) -> Vec<View> {
+    vec![
+        view(
+            &format!("/sales/{sale}"),
+            &[
+                ("#do-pause", "Pause"),
+                (".unit .numbers", " held"),
+                ("[aria-labelledby=table-alerts] tbody", "bot-"),
+                ("[aria-labelledby=table-trail] tbody", "Preload"),
+                (".facts", "phone"),
+            ],
+            &["button", "link", "textbox", "combobox", "region", "columnheader"],
+        ),
+        view(
+            "",
+            &[("[aria-labelledby=table-sales] tbody", "A draft")],
+            &["link", "region", "columnheader"],
+        ),
+        view(
+            "/sales/new",
+            &[("#item-0-sku", "")],
+            &["button", "link", "textbox", "combobox", "checkbox"],
+        ),
+        view(
+            &format!("/sales/{draft}/edit"),
+            &[(".item", "Price: €499.00")],
+            &["button", "link", "textbox", "combobox", "checkbox"],
+        ),
+        view(
+            "/accounts",
+            &[
+                ("[aria-labelledby=table-alerts] tbody", "bot-"),
+                ("[aria-labelledby=table-bans] tbody", "looks too often"),
+            ],
+            &["button", "textbox", "combobox", "checkbox", "region", "columnheader"],
+        ),
+        view(
+            "/money",
+            &[("[aria-labelledby=table-money] tbody", "pay_odd")],
+            &["combobox", "region", "columnheader"],
+        ),
+        view(
+            "/trail",
+            &[("[aria-labelledby=table-trail] tbody", "Create sale")],
+            &["link", "region", "columnheader"],
+        ),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +261,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESULT, "The sale is paused").await;
     window.sees(STATE, "Paused").await;
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(shoppers.await.unwrap(), 120);
+    assert_eq!(shoppers.join_all().await.into_iter().sum::<i64>(), 120);
     window.fill("#restock-quantity", "30").await;
     window.does("form.panel button").await;
     window.sees(RESULT, "30 units of phone were added").await;
@@ -185,7 +276,10 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.does("#do-close").await;
     window.sees(RESULT, "The sale is closed").await;
     window.sees(STATE, "Closed").await;
-    window.misses("#actions button").await;
+    window.misses("#do-close").await;
+    // Also a sale that is over may have lost its Redis.
+    window.sees("#actions button", "Rebuild").await;
+    window.sees("#actions a", "Shop page").await;
 
     window.click("#nav a:nth-of-type(4)").await;
     window.sees("#view h1", "Trail").await;
@@ -336,7 +430,7 @@ async fn an_account_is_banned_from_its_alert_and_let_go_again() {
     window.sees("#view h1", "Accounts").await;
     assert_eq!(window.value("ban-user").await, bot);
     window.click("form.panel button").await;
-    window.sees("#ban-wrong", "reason must have").await;
+    window.sees("#ban-reason-wrong", "reason must have").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
     window.fill("#ban-reason", "<b>looks</b> too often").await;
     window.press(Key::Enter).await;
@@ -427,10 +521,7 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
-    let app = TestApp::start().await;
-    let id = app
-        .load_sale(&sale_with(&json!({"name": "双十一", "shards": 16, "stock": 200})))
-        .await;
+    let (app, id, draft) = with_everything(&json!({"name": "双十一", "shards": 16, "stock": 200})).await;
     for user in 0..40 {
         app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
     }
@@ -446,23 +537,19 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.sees(STATE, "进行中").await;
-    window.sees(".unit .numbers", "占用 120").await;
+    window.sees(".unit .numbers", "占用 121").await;
     let width = "return document.documentElement.scrollWidth";
     assert!(window.run(width, &[]).await.as_u64().unwrap() <= 360);
     window.click("#language").await;
     window.sees(STATE, "Open").await;
-    window.sees(".unit .numbers", "120 held").await;
+    window.sees(".unit .numbers", "121 held").await;
     window.sees("#do-pause", "Pause").await;
     window.picture("console-telephone.png").await;
-    for path in [
-        "/console",
-        "/console/sales/new",
-        "/console/accounts",
-        "/console/money",
-        "/console/trail",
-    ] {
-        window.goto(path).await;
-        window.sees("#view h1", "").await;
+    for View { path, data, .. } in views(&id, &draft) {
+        window.goto(&path).await;
+        for (selector, text) in data {
+            window.sees(selector, text).await;
+        }
         let width = window.run(width, &[]).await.as_u64().unwrap();
         assert!(width <= 360, "{path} is {width} wide");
     }
@@ -471,18 +558,14 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_screen_reader_finds_its_way_through_the_console() {
-    let app = TestApp::start().await;
-    let id = app.load_sale(&sale()).await;
+    let (app, id, draft) = with_everything(&json!({})).await;
     let window = Window::open(&app).await;
-    window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees(".unit .numbers", "10 available").await;
-    for path in [
-        format!("/console/sales/{id}"),
-        "/console/sales/new".to_owned(),
-        "/console/accounts".to_owned(),
-    ] {
+    window.open_console("/console").await;
+    for View { path, data, roles } in views(&id, &draft) {
         window.goto(&path).await;
-        window.sees("#view h1", "").await;
+        for (selector, text) in data {
+            window.sees(selector, text).await;
+        }
         window.tell("Accessibility.enable", json!({})).await;
         let tree = window.tell("Accessibility.getFullAXTree", json!({})).await;
         let nodes: Vec<&Value> = tree["nodes"]
@@ -506,14 +589,183 @@ async fn a_screen_reader_finds_its_way_through_the_console() {
             "region",
             "heading",
             "navigation",
+            "columnheader",
         ] {
             let names = named(role);
-            assert!(names.iter().all(|name| !name.is_empty()), "{path}: {role}: {names:?}");
+            let is_there = !roles.contains(&role) || !names.is_empty();
+            assert!(
+                is_there && names.iter().all(|name| !name.is_empty()),
+                "{path}: {role}: {names:?}"
+            );
         }
         for landmark in ["main", "banner", "navigation"] {
             assert_eq!(named(landmark).len(), 1, "{path}: {landmark}");
         }
-        assert!(!named("button").is_empty() && !named("heading").is_empty(), "{path}");
+        assert!(!named("heading").is_empty(), "{path}");
     }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_told() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(STREAM, "Live").await;
+    let kept = format!("return sessionStorage.getItem('flashsale.restock.{id}')");
+    window.block(&["*/restock"]).await;
+    window.fill("#restock-quantity", "30").await;
+    window.does(RESTOCK).await;
+    window.sees(RESULT, "It is not known whether that worked").await;
+    let lost = window.run(&kept, &[]).await;
+    let open: Value = serde_json::from_str(lost.as_str().unwrap()).unwrap();
+    // The request has come through, and its answer has not.
+    app.restock(&id, open[0][1].as_str().unwrap(), "phone", 30)
+        .await
+        .ok(200);
+    window.block(&[]).await;
+    let refuse = "const real = window.fetch; window.refusal = null;
+        window.fetch = (path, options) => window.refusal && String(path).endsWith('/restock')
+            ? Promise.resolve(new Response(JSON.stringify(window.refusal), { status: window.refusal.status }))
+            : real(path, options);";
+    window.run(refuse, &[]).await;
+    // None of these says anything of the one before.
+    for (status, code, said) in [
+        (403, "console_token_required", "refused here"),
+        (429, "rate_limited", "refused here"),
+        (503, "overloaded", "refused here"),
+        (503, "unavailable", "It is not known whether that worked"),
+        (409, "invalid_transition", "refused here"),
+    ] {
+        let refusal = json!({"status": status, "code": code, "detail": "refused here"});
+        window.run(&format!("window.refusal = {refusal}"), &[]).await;
+        window.click(RESTOCK).await;
+        window.sees("dialog p", "it is done once").await;
+        window.click("dialog .strong").await;
+        window.sees(RESULT, said).await;
+        assert_eq!(window.run(&kept, &[]).await, lost, "{code}");
+        window.click(".result button").await;
+    }
+    window.run("window.refusal = null", &[]).await;
+    window.does(RESTOCK).await;
+    window.sees(RESULT, "30 units of phone were added").await;
+    assert_eq!(app.units(&id).await, [40, 0, 0]);
+    assert_eq!(window.run(&kept, &[]).await, "[]");
+    // The next one is another.
+    window.fill("#restock-quantity", "30").await;
+    window.click(RESTOCK).await;
+    window.sees("dialog p", "sold at once").await;
+    window.click("dialog .strong").await;
+    app.wait_for_units(&id, [70, 0, 0]).await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_whose_creation_was_lost_is_asked_for_with_the_same_key() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console("/console/sales/new").await;
+    window.types_sale("Winter", TimeDelta::minutes(30)).await;
+    window.block(&["*/v1/admin/sales"]).await;
+    let kept = "return sessionStorage.getItem('flashsale.create')";
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        window.click("form .actions button").await;
+        window.sees("form > .warning", "Look at the list").await;
+        keys.push(window.run(kept, &[]).await);
+        window.types("name", "Spring").await;
+    }
+    assert!(
+        keys[0].as_str().unwrap().contains("new") && keys[0] == keys[1],
+        "{keys:?}"
+    );
+    window.block(&[]).await;
+    window.click("form .actions button").await;
+    window.sees("#sale-name", "Spring").await;
+    assert_eq!(window.run(kept, &[]).await, "[]");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_at_an_address_of_their_own_are_sent_to_no_shop() {
+    let admin = format!("127.0.0.1:{}", servers::free_port());
+    let app = TestApp::with("all", &[("FLASHSALE_ADMIN_LISTEN", &*admin)]).await;
+    let operators = Client::at(&format!("http://{admin}"));
+    let id = operators.load_sale(&sale()).await;
+    let window = Window::open(&operators).await.expect(&["404"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.misses("#actions a").await;
+    window.close().await;
+    drop(app);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_said_why() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let shown = |sale: &Value| {
+        format!(
+            "return import('/assets/console-units.js').then(({{ unitsOf }}) => {{
+                const units = unitsOf();
+                units.update({sale});
+                const bars = units.node.querySelectorAll('.columns rect').length;
+                return `${{bars}}: ${{units.node.textContent}}`;
+            }})"
+        )
+    };
+    let items: Vec<Value> = (0..3)
+        .map(|number| {
+            json!({"sku": format!("item-{number}"), "total": 10, "available": 6, "held": 3, "sold": 1,
+                "in_transit": 0})
+        })
+        .collect();
+    let none = json!({"state": "closed", "items": items, "shards": []});
+    let text = window.run(&shown(&none), &[]).await;
+    let text = text.as_str().unwrap();
+    assert!(
+        text.starts_with("0: ") && text.contains("no longer in Redis") && !text.contains("Not preloaded"),
+        "{text}"
+    );
+    let none = json!({"state": "draft", "items": items, "shards": []});
+    let text = window.run(&shown(&none), &[]).await;
+    assert!(text.as_str().unwrap().contains("Not preloaded yet"), "{text}");
+    // Only the sums of each shard are told where there are very many.
+    let shards: Vec<Value> = (0..4)
+        .map(|shard| json!({"shard": shard, "undrained_events": 0, "units": [4, 2, 1, 0, 0], "items": null}))
+        .collect();
+    let many = json!({"state": "open", "items": items, "shards": shards});
+    let text = window.run(&shown(&many), &[]).await;
+    let text = text.as_str().unwrap();
+    assert!(
+        text.starts_with("16: ") && text.contains("All items together") && text.contains("18 available · 9 held"),
+        "{text}"
+    );
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_twice_is_told_twice() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let twice = "return import('/assets/dom.js').then(({ announce }) => {
+        const live = document.getElementById('live');
+        announce('Done.');
+        announce('Done.');
+        return live.textContent;
+    })";
+    assert_eq!(
+        window.run(twice, &[]).await,
+        "",
+        "a screen reader hears of a change alone"
+    );
+    let told = "return document.getElementById('live').textContent";
+    poll::within(Duration::from_secs(5), "it is told again", async || {
+        window.run(told, &[]).await == "Done."
+    })
+    .await;
     window.close().await;
 }

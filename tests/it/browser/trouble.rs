@@ -1,9 +1,11 @@
 //! What a page makes of reloads, other tabs, and a server that is gone for a while.
 
 use super::window::{Window, development};
-use crate::support::app::{Instance, TestApp, sale, sale_with};
-use crate::support::servers;
+use crate::support::app::{Instance, TestApp, rfc3339, sale, sale_with};
+use crate::support::{poll, servers};
+use chrono::{TimeDelta, Utc};
 use serde_json::json;
+use std::time::Duration;
 use thirtyfour::Key;
 
 const BUY: &str = "#items .buy";
@@ -170,5 +172,83 @@ async fn who_is_signed_out_in_between_goes_on_after_signing_in() {
     window.sees(ORDER, "Reserved").await;
     window.click("#sign-out").await;
     window.misses("#orders").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_is_asked_for_again_is_told_as_it_is_by_now() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    for words in ["Paid. Thank you", "Cancelled. You gave it back"] {
+        window.block(PURCHASES).await;
+        window.click(BUY).await;
+        window.sees(NOTE, "We do not know yet").await;
+        // The request has come through, its answer has not, and the order is decided meanwhile.
+        let order = app.buy("ada", &id, &key(&window).await, 1).await.ok(201).body;
+        if words.starts_with("Paid") {
+            assert_eq!(app.pay("pay_while_lost", &order).await, "applied");
+        } else {
+            app.cancel("ada", order["id"].as_str().unwrap()).await.ok(200);
+        }
+        window.block(&[]).await;
+        window.sees(NOTE, words).await;
+        let told = "return document.getElementById('live').textContent";
+        poll::within(Duration::from_secs(5), "a screen reader is told", async || {
+            window.run(told, &[]).await.as_str().unwrap().contains(words)
+        })
+        .await;
+        assert_eq!(window.attempt().await, None);
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    // Whoever loads the page anew means to go on.
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "You are in the waiting room").await;
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
+    let age = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
+        const attempt = JSON.parse(localStorage.getItem(name));
+        attempt.seen -= 24 * 3600_000;
+        localStorage.setItem(name, JSON.stringify(attempt));
+        return name";
+    let name = window.run(age, &[]).await;
+    let begun = window.attempt().await.unwrap();
+    assert_eq!(begun["isOpen"], false);
+    app.operate(&id, "open").await.ok(200);
+    window.goto_sale(&id).await;
+    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    // And not by looking once more.
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.finds(BUY, "Queue to buy").await;
+    assert_eq!(app.orders("ada", &id).await.ok(200).body["data"], json!([]));
+    assert_eq!(window.attempt().await.unwrap(), begun);
+    window.click("#items .outcome button.quiet").await;
+    window.misses(NOTE).await;
+    assert_eq!(window.attempt().await, None);
+    // Whoever wants to go on does.
+    let back = "localStorage.setItem(arguments[0], arguments[1])";
+    window.run(back, &[name.as_str().unwrap(), &begun.to_string()]).await;
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.click("#items .outcome .actions button").await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }

@@ -42,6 +42,16 @@ export async function ask(method, path, { token, headers = {}, body, credentials
     }
 }
 
+// 128 random bits for a key; `crypto.randomUUID` is not there for pages from an origin that is not secure.
+export const draw = () =>
+    Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+
+// Refusals that may come from in front of where an idempotency key is looked up: they say nothing of an earlier request
+// with it.
+const BLIND_CODES = ['unauthenticated', 'console_token_required', 'rate_limited', 'overloaded'];
+
+export const isBlind = (answer) => BLIND_CODES.includes(answer.code);
+
 // Whether it is unknown what became of what was asked. `overloaded` says that nothing did.
 export function isUnknown(answer) {
     return answer.code === 'no_answer' || (answer.status >= 500 && answer.code !== 'overloaded');

@@ -1,16 +1,14 @@
 // What a shopper has begun to buy and not heard the end of: its key, so that a reload, another tab and tomorrow ask for
 // the same. It is forgotten when the outcome is known, and not before.
 
+import { draw } from './api.js';
 import { lasting, ofTab } from './storage.js';
 
 // A tab that has not shown itself for so long does not go on with it any more.
 const GONE_MS = 6000;
+// For so long whoever loads the page anew means to go on.
+const RELOAD_MS = 60_000;
 const TAB = 'flashsale.tab';
-
-// 128 random bits; `crypto.randomUUID` is not there for pages from an origin that is not secure.
-function draw() {
-    return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
 
 // This tab, also after a reload.
 const tab = ofTab.get(TAB) ?? draw();
@@ -51,6 +49,11 @@ export function forget(sale, user, attempt) {
 // Whether this tab goes on with it: its own, or one that nobody goes on with any more.
 export function isOurs(attempt) {
     return attempt.tab === tab || Math.abs(Date.now() - attempt.seen) > GONE_MS;
+}
+
+// Whether this tab went on with it a moment ago, before the page was loaded anew.
+export function isFromReload(attempt) {
+    return attempt.tab === tab && Math.abs(Date.now() - attempt.seen) <= RELOAD_MS;
 }
 
 // Calls `changed` when another tab has begun, gone on with or ended one.

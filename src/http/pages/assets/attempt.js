@@ -1,7 +1,7 @@
 // One attempt to buy, from the click until its outcome is known: what the sale's guards ask for, then the purchase, again
 // with the same key as long as nobody knows what became of it.
 
-import { ask, isUnknown } from './api.js';
+import { ask, isBlind, isUnknown } from './api.js';
 import { keepRoom, loadRoom } from './attempt-store.js';
 import { solve } from './proof.js';
 
@@ -21,15 +21,13 @@ const UNKNOWN_LONGEST_SECONDS = 8;
 
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
 const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
-// Refusals that may come from in front of where the key is looked up: they say nothing of an earlier request with it.
-const BLIND_CODES = ['unauthenticated', 'rate_limited', 'overloaded'];
 
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
 // What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`,
 // `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, wasWrong)` (what the shopper reads; null when
 // it was stopped).
-// Returns how it ended: `reserved` with the order, `refused` with the code, `slow` with `until`, `signed_out`,
+// Returns how it ended: `reserved` with the order as it is now, `refused` with the code, `slow` with `until`, `signed_out`,
 // `unknown`, `unsolvable` or `stopped`.
 export async function drive(attempt, world) {
     const end = await tryOn(attempt, world);
@@ -116,7 +114,7 @@ async function once(attempt, world) {
     if (isUnknown(answer)) {
         return unknown(answer);
     }
-    attempt.isOpen = wasOpen && BLIND_CODES.includes(answer.code);
+    attempt.isOpen = wasOpen && isBlind(answer);
     world.keep();
     return refusal(answer, attempt, world);
 }

@@ -1,9 +1,10 @@
 // What the guards tell of accounts, and who may not buy.
 
 import { call } from './console-api.js';
-import { resultLine, sure } from './console-dialog.js';
+import { resultLine, sure, wordsOf } from './console-dialog.js';
+import { fieldOf } from './console-fields.js';
 import { listTable, word } from './console-table.js';
-import { byId, element, onPress, setAttribute, setText } from './dom.js';
+import { announce, byId, element, onPress, setAttribute, setBusy, setPressable, setText } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
 
@@ -31,8 +32,10 @@ export function alertsTable(limit, ban) {
 }
 
 function banForm(done) {
-    const user = element('input', { id: 'ban-user', autocomplete: 'off', spellcheck: 'false' });
-    const reason = element('input', { id: 'ban-reason', autocomplete: 'off' });
+    // An account's id is what it is, also with a blank at its end.
+    const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text' });
+    user.control.spellcheck = false;
+    const reason = fieldOf({ id: 'ban-reason', label: 'reason', kind: 'text' });
     const span = element('select', { id: 'ban-span' });
     for (const name of Object.keys(SPANS)) {
         span.append(word('option', `span_${name}`, { value: name }));
@@ -46,38 +49,41 @@ function banForm(done) {
         'form',
         { class: 'panel', novalidate: '' },
         word('h2', 'banTitle'),
-        labelled('account', user),
-        labelled('reason', reason),
+        user.node,
+        reason.node,
         labelled('howLong', span),
         element('div', { class: 'check' }, sessions, word('label', 'endSessions', { for: sessions.id })),
         wrong,
         button,
     );
-    const mark = (input, isWrong) => {
-        setAttribute(input, 'aria-invalid', isWrong ? 'true' : 'false');
-        setAttribute(input, 'aria-describedby', wrong.id);
-    };
+    function complain(words) {
+        const field = [user, reason].find((it) => words.startsWith(it === user ? 'user' : 'reason'));
+        user.complain(field === user ? words : '');
+        reason.complain(field === reason ? words : '');
+        setText(wrong, field ? '' : words);
+        field?.control.focus();
+    }
     form.addEventListener('submit', async (event) => {
         event.preventDefault();
+        if (button.getAttribute('aria-disabled') === 'true') {
+            return;
+        }
         const length = SPANS[span.value];
-        const body = { user: user.value.trim(), reason: reason.value.trim(), end_sessions: sessions.checked };
+        const body = { user: user.text(), reason: reason.text(), end_sessions: sessions.checked };
         if (length !== null) {
             body.until = new Date(Date.now() + length).toISOString();
         }
+        setPressable(button, false);
+        setBusy(form, true);
+        announce(say('working'));
         const answer = await call('POST', '/v1/admin/bans', { body });
-        const said = answer.isOk ? '' : (answer.body.detail ?? say('unknownAction'));
-        setText(wrong, said);
-        mark(user, said.startsWith('user'));
-        mark(reason, said.startsWith('reason'));
+        setPressable(button, true);
+        setBusy(form, false);
+        complain(answer.isOk ? '' : wordsOf(answer));
         if (answer.isOk) {
-            const banned = user.value.trim();
             form.reset();
             span.value = 'day';
-            done(say('banned', { user: banned }));
-        } else if (said.startsWith('user')) {
-            user.focus();
-        } else if (said.startsWith('reason')) {
-            reason.focus();
+            done(say('banned', { user: body.user }));
         }
     });
     return form;
@@ -101,7 +107,7 @@ export function accountsView(view) {
         row(entry) {
             const button = element('button', { type: 'button' }, say('lift'));
             setAttribute(button, 'aria-label', say('liftBan', { user: entry.user }));
-            onPress(button, () => lift(entry.user));
+            onPress(button, () => lift(entry.user, button));
             return [
                 element('code', {}, entry.user),
                 entry.reason,
@@ -114,12 +120,14 @@ export function accountsView(view) {
         empty: 'noBans',
         every: EVERY_MS,
     });
-    async function lift(user) {
+    async function lift(user, button) {
         if (!(await sure(say('liftBan', { user }), say('liftHint'), say('lift')))) {
             return;
         }
         result.busy();
+        setPressable(button, false);
         const answer = await call('POST', '/v1/admin/bans/lift', { body: { user } });
+        setPressable(button, true);
         if (answer.isOk) {
             result.good(say('lifted', { user }));
         } else {

@@ -1,11 +1,18 @@
 // What operators ask of the API, by the session that this browser has. What changes something shows the session's token,
 // which no page of anybody else can read.
 
-import { ask } from './api.js';
+import { ask, draw, isUnknown } from './api.js';
+import { ofTab } from './storage.js';
 
 const SESSION = '/v1/admin/session';
 const HEADER = 'X-Console-Token';
 const MINE = 'same-origin';
+// What changes something may take the server fifteen seconds.
+const ACTION_MS = 20_000;
+// Requests whose outcome nobody has heard, of one kind and in one tab.
+const OPEN_MAX = 20;
+// Refusals that are decided behind the idempotency key: they tell what became of an earlier request with it, too.
+const DECIDED_CODES = ['insufficient_stock', 'idempotency_key_reused'];
 
 let token = null;
 let changed = () => {};
@@ -42,7 +49,7 @@ export async function signOut() {
     return answer.isOk || answer.status === 401 ? hear({ isOk: false }) : answer;
 }
 
-export async function call(method, path, { headers = {}, body, patience } = {}) {
+export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS } = {}) {
     const send = () => {
         const all = method === 'GET' ? headers : { ...headers, [HEADER]: token ?? '' };
         return ask(method, path, { headers: all, body, credentials: MINE, patience });
@@ -56,4 +63,40 @@ export async function call(method, path, { headers = {}, body, patience } = {}) 
         hear({ isOk: false });
     }
     return answer;
+}
+
+// Requests that must not be done twice. Each keeps its key in this tab, also over a reload, until it is known what became
+// of it: meanwhile the same `text` is the same request. `name` is where they are kept.
+export function onceOnly(name) {
+    function open() {
+        try {
+            return new Map(JSON.parse(ofTab.get(name) ?? '[]'));
+        } catch {
+            return new Map();
+        }
+    }
+    function write(text, key) {
+        const all = open();
+        all.delete(text);
+        if (key !== null) {
+            all.set(text, key);
+        }
+        ofTab.set(name, JSON.stringify([...all].slice(-OPEN_MAX)));
+    }
+    return {
+        isOpen: (text) => open().has(text),
+        async post(path, text, body) {
+            const before = open().get(text);
+            const key = before ?? draw();
+            // Before it is sent: the page may be gone when the answer comes.
+            write(text, key);
+            const answer = await call('POST', path, { body, headers: { 'Idempotency-Key': key } });
+            // A refusal tells what became of this request, but only some tell it of those before it.
+            const isTold = before === undefined ? !isUnknown(answer) : DECIDED_CODES.includes(answer.code);
+            if (answer.isOk || isTold) {
+                write(text, null);
+            }
+            return answer;
+        },
+    };
 }

@@ -28,11 +28,16 @@ export function sure(question, text, yes) {
     });
 }
 
-// A line that says what came of an action.
+// What the API said, or that nobody knows what became of it: then what it says is for programs.
+export function wordsOf(answer, unknown = 'unknownAction') {
+    return isUnknown(answer) ? say(unknown) : (answer.body.detail ?? say('refusedAction'));
+}
+
+// A line that says what came of an action. It comes and goes, so what is in it is announced elsewhere.
 export function resultLine() {
     const text = element('p', { class: 'result-text' });
     const away = element('button', { class: 'quiet', type: 'button' });
-    const node = element('div', { class: 'result', role: 'status' }, text, away);
+    const node = element('div', { class: 'result' }, text, away);
     show(node, false);
     const tell = (tone, words) => {
         setText(text, words);
@@ -40,20 +45,16 @@ export function resultLine() {
         setAttribute(node, 'class', `result ${tone}`);
         show(node, words !== '');
     };
+    const tellAll = (tone, words) => {
+        tell(tone, words);
+        announce(words);
+    };
     onPress(away, () => tell('', ''));
     return {
         node,
-        busy: () => tell('', say('working')),
-        good(words) {
-            tell('is-good', words);
-            announce(words);
-        },
-        // What the API said, or that nobody knows what became of it.
-        bad(answer) {
-            const words = answer.body.detail ?? say(isUnknown(answer) ? 'unknownAction' : 'refusedAction');
-            tell('is-bad', words);
-            announce(words);
-        },
+        busy: () => tellAll('', say('working')),
+        good: (words) => tellAll('is-good', words),
+        bad: (answer) => tellAll('is-bad', wordsOf(answer)),
         clear: () => tell('', ''),
     };
 }

@@ -1,16 +1,19 @@
 // A sale is created, or as long as it is a draft, changed. What is typed stays in this tab until it is stored: neither an
 // error, nor a reload, nor the end of the session loses it.
 
-import { call } from './console-api.js';
+import { call, onceOnly } from './console-api.js';
+import { wordsOf } from './console-dialog.js';
 import { fieldOf, localTime } from './console-fields.js';
 import { word } from './console-table.js';
-import { element, onPress, setChildren, setPressable, setText, show } from './dom.js';
+import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
 import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
 const ITEMS_MAX = 1000;
+// When to look again for a draft that could not be read.
+const AGAIN_MS = 3000;
 
 const SALE = [
     { name: 'name', label: 'name', kind: 'text' },
@@ -123,7 +126,14 @@ export function formView(view, id) {
         element('div', { class: 'actions' }, store, back),
     );
     view.append(title, element('div', { class: 'actions' }, restored, anew), form);
+    const once = onceOnly('flashsale.create');
     let stored = newSale();
+    // The draft's times to the millisecond, which the fields do not show, and without the doubt which of two hours is meant
+    // when the clocks are set back.
+    let instants = {};
+    let isLoaded = false;
+    let isLoading = false;
+    let loadingAgain = null;
     let nextItem = 0;
 
     function addItem(texts) {
@@ -210,7 +220,9 @@ export function formView(view, id) {
         const body = { items: [] };
         let isRight = true;
         const into = (target, name, field) => {
-            const value = field.read();
+            const typed = field.read();
+            const isAsStored = Object.hasOwn(instants, name) && localTime(typed) === localTime(instants[name]);
+            const value = isAsStored ? instants[name] : typed;
             isRight = isRight && value !== undefined;
             const parts = name.split('.');
             const last = parts.pop();
@@ -247,7 +259,10 @@ export function formView(view, id) {
         fields.get('name').control.focus();
     });
     form.addEventListener('input', () => {
-        keep();
+        // What was kept before is taken up when the draft is there.
+        if (!id || isLoaded) {
+            keep();
+        }
         items.forEach((item) => item.show());
     });
     form.addEventListener('submit', async (event) => {
@@ -262,28 +277,46 @@ export function formView(view, id) {
             return;
         }
         setPressable(store, false);
-        const answer = await (id
-            ? call('PUT', `/v1/admin/sales/${id}`, { body })
-            : call('POST', '/v1/admin/sales', { body }));
+        setBusy(form, true);
+        announce(say('working'));
+        // Whatever is changed before the next try, this form creates one sale.
+        const answer = await (id ? call('PUT', `/v1/admin/sales/${id}`, { body }) : once.post('/v1/admin/sales', 'new', body));
         setPressable(store, true);
+        setBusy(form, false);
         if (answer.isOk) {
             ofTab.remove(kept);
             location.assign(`/console/sales/${answer.body.id}`);
         } else if (answer.status === 401) {
             setText(wrong, '');
+        } else if (answer.code === 'idempotency_key_reused') {
+            complain(say('createdBefore'));
         } else {
-            complain(answer.body.detail ?? say(id ? 'unknownAction' : 'unknownCreate'));
+            complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'));
         }
     });
 
+    // Until it is there; what is typed after that is not overwritten.
     async function load() {
-        const answer = await call('GET', `/v1/admin/sales/${id}`);
-        if (!answer.isOk) {
-            setText(wrong, answer.body.detail ?? say('lostConsole'));
-            setPressable(store, false);
+        clearTimeout(loadingAgain);
+        if (isLoaded || isLoading) {
             return;
         }
+        isLoading = true;
+        const answer = await call('GET', `/v1/admin/sales/${id}`);
+        isLoading = false;
+        if (!answer.isOk) {
+            setText(wrong, wordsOf(answer, 'lostConsole'));
+            setPressable(store, false);
+            // Whoever signs in goes on by that, and what is not there will not come.
+            if (![401, 404].includes(answer.status)) {
+                loadingAgain = setTimeout(load, AGAIN_MS);
+            }
+            return;
+        }
+        isLoaded = true;
         stored = textsOf(answer.body);
+        const { starts_at, ends_at } = answer.body;
+        instants = { starts_at, ends_at };
         setPressable(store, answer.body.state === 'draft');
         takeUp();
         if (answer.body.state !== 'draft') {
@@ -296,5 +329,5 @@ export function formView(view, id) {
         takeUp();
         fields.get('name').control.focus();
     }
-    return { resume: () => {}, translate: () => items.forEach((item) => item.show()) };
+    return { resume: () => (id ? load() : null), translate: () => items.forEach((item) => item.show()) };
 }

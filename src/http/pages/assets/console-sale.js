@@ -1,28 +1,26 @@
 // One sale, live: how it stands, what can be done with it, where its units are, what is asked of it and how fast it answers.
 
-import { isUnknown } from './api.js';
+import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { alertsTable } from './console-accounts.js';
-import { call } from './console-api.js';
-import { resultLine, sure } from './console-dialog.js';
+import { call, onceOnly } from './console-api.js';
+import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
 import { followSale } from './console-live.js';
 import { plotOf } from './console-plot.js';
 import { word } from './console-table.js';
 import { trailTable } from './console-trail.js';
 import { unitsOf } from './console-units.js';
-import { announce, byId, element, onPress, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
+import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, money, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { ofTab } from './storage.js';
 
 const POINTS_MAX = 400;
 const SALE_EVERY_MS = 20_000;
 // The audit goes over every order; rebuilding writes them all.
 const AUDIT_MS = 60_000;
 const REBUILD_MS = 1_800_000;
-const ACTION_MS = 20_000;
 
 // What may be done in which state, in the order of the buttons.
 const ACTIONS = {
@@ -35,10 +33,6 @@ const ACTIONS = {
 const STRONG = ['preload', 'open', 'resume'];
 // Tells apart what shoppers got from what they did not.
 const GOOD = ['reserved', 'replayed'];
-
-// 128 random bits; `crypto.randomUUID` is not there for pages from an origin that is not secure.
-const draw = () =>
-    Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 function tiles() {
     const list = element('dl', { class: 'tiles' });
@@ -178,7 +172,7 @@ export function saleView(view, id) {
             }
             return buttons.get(action);
         });
-        const others = at === 'draft' ? [edit] : at === 'closed' ? [page] : [page, rebuild];
+        const others = at === 'draft' ? [edit] : [page, rebuild];
         setChildren(actions, [...wanted, ...others]);
     }
 
@@ -186,15 +180,17 @@ export function saleView(view, id) {
         if (!(await sure(say(`sure_${action}`, { name: sale.name }), say(`about_${action}`), say(`do_${action}`)))) {
             return;
         }
-        await run(say(`did_${action}`), () => call('POST', `${path}/${action}`, { patience: ACTION_MS }));
+        await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
     }
 
-    async function run(done, ask) {
+    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile.
+    async function run(button, done, request) {
         result.busy();
-        const all = [...buttons.values(), rebuild];
-        all.forEach((button) => setPressable(button, false));
-        const answer = await ask();
-        all.forEach((button) => setPressable(button, true));
+        setPressable(button, false);
+        setBusy(button, true);
+        const answer = await request();
+        setPressable(button, true);
+        setBusy(button, false);
         if (answer.isOk) {
             result.good(done);
             if (live && answer.body.state) {
@@ -212,7 +208,7 @@ export function saleView(view, id) {
 
     onPress(rebuild, async () => {
         if (await sure(say('sure_rebuild', { name: sale.name }), say('about_rebuild'), say('rebuild'))) {
-            await run(say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
+            await run(rebuild, say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
         }
     });
 
@@ -322,8 +318,14 @@ export function saleView(view, id) {
             }
         },
     });
+    // With an address of the operators' own, shoppers have theirs.
+    async function lookForShop() {
+        const { status } = await ask('GET', '/v1/sales?limit=1');
+        show(page, status !== 404);
+    }
     setText(name, say('loading'));
     refresh();
+    lookForShop();
     setInterval(refresh, SALE_EVERY_MS);
     trail.read();
     alerts.read();
@@ -353,12 +355,14 @@ function auditPart(path) {
     const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences);
     onPress(button, async () => {
         setPressable(button, false);
+        setBusy(node, true);
         setText(result, say('working'));
         differences.replaceChildren();
         const answer = await call('GET', `${path}/audit`, { patience: AUDIT_MS });
         setPressable(button, true);
+        setBusy(node, false);
         if (!answer.isOk) {
-            setText(result, isUnknown(answer) ? say('auditFailed') : answer.body.detail);
+            setText(result, wordsOf(answer, 'auditFailed'));
             setAttribute(result, 'class', 'note warning');
             return;
         }
@@ -373,7 +377,7 @@ function auditPart(path) {
 
 // Adds units or takes unsold ones back. The request keeps its key until it is known what became of it, also over a reload.
 function restockPart(id, path, result, done) {
-    const kept = `flashsale.restock.${id}`;
+    const once = onceOnly(`flashsale.restock.${id}`);
     const sku = element('select', { id: 'restock-sku' });
     const quantity = fieldOf({ id: 'restock-quantity', label: 'restockQuantity', kind: 'whole', min: -1_000_000_000, max: 1_000_000_000, hint: 'restockHint' });
     const button = word('button', 'do_restock', { type: 'submit' });
@@ -398,18 +402,18 @@ function restockPart(id, path, result, done) {
             return;
         }
         const words = { sku: sku.value, n: Math.abs(units) };
-        if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(units > 0 ? 'about_add' : 'about_take'), say('do_restock')))) {
+        const body = { sku: sku.value, quantity: units };
+        const text = JSON.stringify(body);
+        const about = once.isOpen(text) ? 'about_again' : units > 0 ? 'about_add' : 'about_take';
+        if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(about), say('do_restock')))) {
             return;
         }
-        const body = { sku: sku.value, quantity: units };
-        const key = keyFor(body);
         setPressable(button, false);
+        setBusy(form, true);
         result.busy();
-        const answer = await call('POST', `${path}/restock`, { body, headers: { 'Idempotency-Key': key }, patience: ACTION_MS });
+        const answer = await once.post(`${path}/restock`, text, body);
         setPressable(button, true);
-        if (!isUnknown(answer)) {
-            ofTab.remove(kept);
-        }
+        setBusy(form, false);
         if (answer.isOk) {
             result.good(say(units > 0 ? 'did_add' : 'did_take', words));
             quantity.set('');
@@ -421,14 +425,6 @@ function restockPart(id, path, result, done) {
         }
         done();
     });
-    // The same as before, if that is not known to be over; then it is the same restock.
-    function keyFor(body) {
-        const text = JSON.stringify(body);
-        const before = JSON.parse(ofTab.get(kept) ?? 'null');
-        const key = before?.text === text ? before.key : draw();
-        ofTab.set(kept, JSON.stringify({ text, key }));
-        return key;
-    }
     return {
         node: form,
         learn(sale) {

@@ -1,7 +1,7 @@
 // Operators sign in with their key. What is on the page stays there meanwhile, also what somebody has typed.
 
 import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
-import { byId, onPress, setPressable, setText, show } from './dom.js';
+import { byId, onPress, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 
 const AGAIN_MS = 3000;
@@ -50,9 +50,14 @@ export function startSignIn() {
             byId('key').focus();
             return;
         }
+        if (button.getAttribute('aria-disabled') === 'true') {
+            return;
+        }
         setPressable(button, false);
+        setBusy(byId('by-key'), true);
         const answer = await signIn(key);
         setPressable(button, true);
+        setBusy(byId('by-key'), false);
         if (answer.isOk) {
             why = '';
             byId('key').value = '';

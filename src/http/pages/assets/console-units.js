@@ -19,8 +19,7 @@ const PARTS = [
 
 const number = (value) => String(value);
 
-function itemRow(item) {
-    const name = element('h3', {}, item.sku);
+function unitRow(name) {
     const numbers = element('p', { class: 'numbers' });
     const bar = drawn('svg', { viewBox: `0 0 ${WIDTH} ${BAR}`, preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' });
     const segments = ['sold', 'held', 'available', 'transit'].map((part) => {
@@ -58,7 +57,8 @@ function itemRow(item) {
         body.replaceChildren();
     }
 
-    function update(stats, shards) {
+    // `shards` are none where those of one item are not told; `lack` says why there are no shards.
+    function update(stats, shards, lack) {
         setText(
             numbers,
             say('unitNumbers', {
@@ -80,7 +80,7 @@ function itemRow(item) {
         }
         show(frame, shards !== null && shards.length > 0);
         show(details, shards !== null && shards.length > 0);
-        setText(summary, shards === null ? say('tooManyCells') : shards.length === 0 ? say('notLoaded') : '');
+        setText(summary, shards === null ? say('tooManyCells') : shards.length === 0 ? say(lack) : '');
         if (shards !== null && shards.length > 0) {
             prepare(shards);
             updateShards(shards);
@@ -117,6 +117,17 @@ function itemRow(item) {
     return { node, update };
 }
 
+// All items as one.
+function sumOf(items) {
+    const sum = { available: 0, held: 0, sold: 0, in_transit: 0, total: 0 };
+    for (const item of items) {
+        Object.keys(sum).forEach((part) => {
+            sum[part] += item[part];
+        });
+    }
+    return sum;
+}
+
 export function unitsOf() {
     const list = element('ul', { class: 'units' });
     const more = word('button', 'more', { class: 'quiet', type: 'button' });
@@ -127,28 +138,29 @@ export function unitsOf() {
     key.append(element('li', { class: 'key-mark' }, word('span', 'borrowed')));
     const node = element('section', { class: 'list' }, word('h2', 'units'), key, list, more);
     const rows = new Map();
+    const together = unitRow(word('h3', 'allItems'));
     let shown = PAGE;
     let last = null;
 
     function update(sale) {
         last = sale;
         const items = sale.items.slice(0, shown);
+        const isWhole = sale.shards.every(({ items: cells }) => cells !== null);
+        // A sale has no shards before it is preloaded, and after its stock is put away.
+        const lack = sale.state === 'draft' ? 'notLoaded' : 'putAway';
+        const shards = (unitsIn) =>
+            sale.shards.map((shard) => ({ shard: shard.shard, waiting: shard.undrained_events, units: unitsIn(shard) }));
         for (const item of items) {
             if (!rows.has(item.sku)) {
-                rows.set(item.sku, itemRow(item));
+                rows.set(item.sku, unitRow(element('h3', {}, item.sku)));
             }
-            const isWhole = sale.shards.every(({ items: cells }) => cells !== null);
-            const shards = sale.shards.map(({ shard, items: cells, undrained_events: waiting }) => ({
-                shard,
-                waiting,
-                units: cells?.[item.sku] ?? [0, 0, 0, 0, 0],
-            }));
-            rows.get(item.sku).update(item, isWhole ? shards : null);
+            const own = isWhole ? shards(({ items: cells }) => cells[item.sku] ?? [0, 0, 0, 0, 0]) : null;
+            rows.get(item.sku).update(item, own, lack);
         }
-        setChildren(
-            list,
-            items.map((item) => rows.get(item.sku).node),
-        );
+        if (!isWhole) {
+            together.update(sumOf(sale.items), shards(({ units }) => units), lack);
+        }
+        setChildren(list, [...(isWhole ? [] : [together.node]), ...items.map((item) => rows.get(item.sku).node)]);
         show(more, sale.items.length > shown);
     }
     onPress(more, () => {

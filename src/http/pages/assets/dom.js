@@ -73,7 +73,22 @@ export function onPress(button, act) {
 
 export const byId = (id) => document.getElementById(id);
 
-// Tells a screen reader what has changed, once.
+// Says that something is under way at a part of the page.
+export function setBusy(node, isBusy) {
+    setAttribute(node, 'aria-busy', isBusy ? 'true' : 'false');
+}
+
+const AGAIN_MS = 100;
+let telling = null;
+
+// Tells a screen reader what has changed, once. The same text twice is no change, so it is taken away before.
 export function announce(text) {
-    setText(byId('live'), text);
+    const live = byId('live');
+    clearTimeout(telling);
+    if (live.textContent === text) {
+        live.textContent = '';
+        telling = setTimeout(() => setText(live, text), AGAIN_MS);
+    } else {
+        setText(live, text);
+    }
 }

@@ -53,8 +53,10 @@ function words(phase) {
             return say(phase.isEnd ? (SLOW_END[phase.code] ?? 'slowEnd') : (SLOW[phase.code] ?? 'slowNote'));
         case 'elsewhere':
             return say('elsewhere');
+        case 'begun':
+            return say('begunNote', { n: phase.quantity });
         case 'reserved':
-            return say('reservedNote');
+            return reservedWords(phase.order.state);
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
@@ -67,7 +69,21 @@ function words(phase) {
     }
 }
 
-const TONES = { refused: 'is-bad', unsolvable: 'is-bad', reserved: 'is-good' };
+// An order that was asked for again is told as it is by now.
+function reservedWords(state) {
+    return state === 'reserved'
+        ? say('reservedNote')
+        : say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
+}
+
+const TONES = { refused: 'is-bad', unsolvable: 'is-bad' };
+
+function toneOf(phase) {
+    if (phase?.kind === 'reserved') {
+        return ['reserved', 'paid'].includes(phase.order.state) ? 'is-good' : 'is-bad';
+    }
+    return TONES[phase?.kind] ?? '';
+}
 
 // What acts when the button is pressed: `buy(sku, quantity)`, `again()`, `stop()`.
 export function itemCard(item, act) {
@@ -127,14 +143,15 @@ export function itemCard(item, act) {
 
         const text = words(phase);
         setText(note, text);
-        setAttribute(outcome, 'class', `outcome ${TONES[phase?.kind] ?? ''}`);
+        setAttribute(outcome, 'class', `outcome ${toneOf(phase)}`);
         show(outcome, text !== '');
         setText(timer, timing(phase, wait));
         show(timer, timer.textContent !== '');
-        setText(again, say('askAgain'));
-        show(again, phase?.kind === 'unknown' && Boolean(phase.isEnd));
-        setText(stop, say(phase?.kind === 'queued' ? 'leaveRoom' : 'stop'));
-        show(stop, Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind));
+        const isBegun = phase?.kind === 'begun';
+        setText(again, say(isBegun ? 'goOn' : 'askAgain'));
+        show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
+        setText(stop, say({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop'));
+        show(stop, isBegun || (Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind)));
         return text;
     }
 

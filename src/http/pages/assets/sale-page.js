@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
-import { begin, forget, isOurs, keep, load, onOtherTab } from './attempt-store.js';
+import { begin, forget, isFromReload, isOurs, keep, load, onOtherTab } from './attempt-store.js';
 import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
@@ -61,7 +61,7 @@ function render() {
     if (sale) {
         for (const item of sale.items) {
             if (!cards.has(item.sku)) {
-                cards.set(item.sku, itemCard(item, { buy, again: resume, stop }));
+                cards.set(item.sku, itemCard(item, { buy, again: resume, stop: leave }));
                 byId('items').append(cards.get(item.sku).card);
             }
             const own = phase?.sku === item.sku ? phase : null;
@@ -177,7 +177,7 @@ function forgetOldNews() {
         return;
     }
     const order = orders.find((one) => one.id === phase.order?.id);
-    const isDecided = phase.kind === 'reserved' && order && order.state !== 'reserved';
+    const isDecided = phase.kind === 'reserved' && order && order.state !== phase.order.state;
     const item = sale?.items.find(({ sku }) => sku === phase.sku);
     const isBack = phase.code === 'sold_out' && phase.quantity === 1 && item && item.availability !== 'sold_out';
     const goesOn = phase.code === 'sale_not_open' && sale?.state === 'open';
@@ -199,7 +199,10 @@ function buy(sku, quantity) {
         wantSignIn('signInToBuy');
         return;
     }
-    // Whatever another tab has begun is gone on with first.
+    // What was never sent makes way; whatever else was begun is gone on with first.
+    if (phase?.kind === 'begun') {
+        forgetBegun();
+    }
     if (!load(id, who.user)) {
         begin(id, who.user, sku, quantity);
     }
@@ -216,7 +219,8 @@ function resume() {
 }
 
 // Goes on with what was begun if no other tab does; else shows that one does. What was given up, the shopper takes up
-// again: by a press, a reload, or by signing in.
+// again: by a press, a reload, or by signing in. What was never sent may be of yesterday: unless the page was only loaded
+// anew, nothing is bought without a press.
 function resumeIfOurs() {
     if (!sale || driving) {
         return;
@@ -224,16 +228,17 @@ function resumeIfOurs() {
     const who = shopper();
     const attempt = who && load(id, who.user);
     if (!attempt) {
-        if (phase?.kind === 'elsewhere' || phase?.kind === 'unknown') {
+        if (['elsewhere', 'unknown', 'begun'].includes(phase?.kind)) {
             phase = null;
             askOrders();
         }
-    } else if (attempt.isParked && !isFresh) {
-        phase = { kind: 'unknown', sku: attempt.sku, quantity: attempt.quantity, isEnd: true };
-    } else if (isOurs(attempt) || attempt.isParked) {
+    } else if (!attempt.isParked && !isOurs(attempt)) {
+        phase = { kind: 'elsewhere', sku: attempt.sku };
+    } else if (attempt.isOpen ? isFresh || !attempt.isParked : isFresh && isFromReload(attempt)) {
         run(attempt, who);
     } else {
-        phase = { kind: 'elsewhere', sku: attempt.sku };
+        const kind = attempt.isOpen ? 'unknown' : 'begun';
+        phase = { kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true };
     }
     isFresh = false;
 }
@@ -323,6 +328,25 @@ function finish(end, attempt, who, isCurrent) {
 
 function stop() {
     driving?.abort();
+}
+
+function forgetBegun() {
+    const who = shopper();
+    const attempt = who && load(id, who.user);
+    if (attempt && !attempt.isOpen) {
+        forget(id, who.user, attempt);
+    }
+    phase = null;
+}
+
+// The shopper does not want to go on.
+function leave() {
+    if (phase?.kind === 'begun') {
+        forgetBegun();
+        render();
+    } else {
+        stop();
+    }
 }
 
 // Whether the time has passed; not if it was stopped before.
