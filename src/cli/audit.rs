@@ -6,6 +6,7 @@ use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, sale};
 use serde_json::{Map, Value};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The order in which a unit moves; columns that the server adds come after these.
@@ -24,6 +25,9 @@ const COLUMNS: [&str; 13] = [
     "cancelled",
     "expired",
 ];
+
+/// An audit reads everything that a sale has in Redis and in Postgres, which takes longer the more it is.
+const AUDIT_LIMIT: Duration = Duration::from_secs(130);
 
 /// Arguments of `audit`.
 #[derive(clap::Args)]
@@ -49,7 +53,7 @@ pub struct Args {
 /// # Errors
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator()?;
+    let operator = args.connection.operator_within(AUDIT_LIMIT)?;
     let progress = Progress::of("counting every unit");
     let answer = operator.get(&sale::path(&args.sale_id, "/audit"));
     drop(progress);
