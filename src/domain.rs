@@ -8,6 +8,7 @@ pub mod development;
 pub mod event;
 pub mod fault;
 pub mod guard;
+pub mod host;
 pub mod ids;
 pub mod order;
 pub mod payment;

@@ -40,7 +40,16 @@ const PURCHASE_OUTCOMES: &[&str] = &[
     "overloaded",
     "unavailable",
 ];
-const PAYMENT_OUTCOMES: &[&str] = &["applied", "duplicate", "refund_due", "unmatched", "pending"];
+/// What came of a payment that was recorded; of a delivery that was not believed; and of one that was not recorded.
+const PAYMENT_OUTCOMES: &[&str] = &[
+    "applied",
+    "duplicate",
+    "refund_due",
+    "unmatched",
+    "pending",
+    "refused",
+    "failed",
+];
 /// Who asks, by path; a page is asked for by a browser, for anybody.
 const CLIENTS: &[&str] = &["shopper", "operator", "provider", "page", "machine"];
 const STATUSES: &[&str] = &["2xx", "4xx", "5xx", "3xx"];
@@ -322,7 +331,11 @@ impl Metrics {
             Unit::Seconds,
             self.request_duration.clone(),
         );
-        to.register("payments", "Payments by outcome", self.payments.clone());
+        to.register(
+            "payments",
+            "Deliveries of the payment provider by outcome; what is refused or failed is not recorded",
+            self.payments.clone(),
+        );
         to.register_with_unit(
             "payment_duration",
             "Time from a payment's arrival to its answer",
@@ -508,7 +521,7 @@ impl Metrics {
         );
         to.register(
             "server_up",
-            "Whether Redis and Postgres answer this process: 1 or 0",
+            "Whether Redis (on a cluster, each primary) and Postgres answer this process: 1 or 0",
             self.up.clone(),
         );
         to.register_with_unit(

@@ -1,7 +1,7 @@
 //! `flashsale alerts`: what the guards tell the operators of, listed or followed as it comes.
 
 use super::client::{Client, Connection};
-use super::output::Table;
+use super::output::{Reader, Table};
 use super::{Failure, answer, output};
 use clap::Subcommand;
 use serde_json::Value;
@@ -104,7 +104,7 @@ fn table(alerts: &[Value]) -> String {
     table.render()
 }
 
-/// Prints alerts until the server refuses.
+/// Prints alerts until the server refuses or nobody reads them any more.
 fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
     let (mut last, mut was_there, mut is_lost) = (None, false, false);
     loop {
@@ -114,7 +114,10 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
                     eprintln!("flashsale: the server answers again");
                 }
                 (was_there, is_lost) = (true, false);
-                print_events(&mut BufReader::new(stream), &mut last, json)?
+                match print_events(&mut BufReader::new(stream), &mut last, json)? {
+                    Some(trouble) => trouble,
+                    None => return Ok(()),
+                }
             }
             // One that has never answered is not waited for.
             Err(error) if error.may_pass() && was_there => error.to_string(),
@@ -129,21 +132,20 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
     }
 }
 
-/// Prints the alerts of a stream, and keeps the id of the `last` event; returns why it ended.
-fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<String, Failure> {
+/// Prints the alerts of a stream, and keeps the id of the `last` event; returns why it ended, if somebody still reads
+/// them.
+fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<Option<String>, Failure> {
     loop {
         let event = match read_event(stream) {
             Ok(Some(event)) => event,
-            Ok(None) => return Ok("the stream has ended".to_owned()),
+            Ok(None) => return Ok(Some("the stream has ended".to_owned())),
             Err(error) => {
-                return Ok(format!(
-                    "the stream broke off: {}",
-                    output::one_line(&error.to_string())
-                ));
+                let error = output::one_line(&error.to_string());
+                return Ok(Some(format!("the stream broke off: {error}")));
             }
         };
-        if !event.data.is_empty() {
-            output::print(&line(&event.data, json))?;
+        if !event.data.is_empty() && output::tell(&line(&event.data, json))? == Reader::Gone {
+            return Ok(None);
         }
         // After it is printed: what is not, comes again.
         if event.id.is_some() {

@@ -5,6 +5,7 @@ use super::Failure;
 use super::output::one_line;
 use super::setting;
 use crate::config::ADMIN_KEY;
+use crate::domain::host::is_this_machine;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::io::Read;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// A whole request, answer included: twice what the payment webhook may wait for its order, with room to spare.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// A whole request, answer included: what the server takes at the most for one of an operator's, with room to spare.
+const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 /// Finding the server and shaking hands.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// A stream that is silent for longer has lost its server, which says every 15 seconds that it is there.
@@ -201,7 +202,6 @@ impl Client {
             return Err(bad_url(url, "it must look like http://127.0.0.1:8080"));
         }
         let host = uri.host().unwrap_or_default();
-        let is_this_host = host == "localhost" || host == "[::1]" || host.starts_with("127.");
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             // A redirect would carry the key elsewhere: it is shown as the odd answer that it is.
@@ -211,8 +211,7 @@ impl Client {
             .timeout_global(Some(limit))
             .tls_config(tls)
             .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
-        if is_this_host {
-            // A proxy's localhost is another one.
+        if is_this_machine(host) {
             config = config.proxy(None);
         }
         Ok(Self {

@@ -5,17 +5,35 @@ use anyhow::Context as _;
 use serde_json::Value;
 use std::io::Write as _;
 
+/// Whether anybody reads what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Somebody may.
+    There,
+    /// Whoever did has left (`| head`): who prints on and on can end, and has done well.
+    Gone,
+}
+
 /// Prints `text`, which ends in a line break if it should.
 ///
 /// # Errors
-/// `Fault` when standard output cannot be written; a reader that left (`| head`) is no fault.
+/// `Fault` when standard output cannot be written; a reader that left is no fault.
 pub fn print(text: &str) -> Result<(), Failure> {
+    tell(text).map(|_| ())
+}
+
+/// The same for who prints on and on, and may end when nobody reads it any more.
+///
+/// # Errors
+/// As [`print()`].
+pub fn tell(text: &str) -> Result<Reader, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Fault(
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::Fault(
             anyhow::Error::new(error).context("standard output cannot be written"),
         )),
-        _ => Ok(()),
     }
 }
 

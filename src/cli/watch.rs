@@ -8,8 +8,10 @@ mod pace;
 
 use super::answer::{self, Sale, Stats};
 use super::client::{Answer, CallError, Client, Connection};
+use super::output::Reader;
 use super::{Failure, output, sale};
 use chrono::{DateTime, TimeDelta, Utc};
+use console::Term;
 use frame::Frame;
 use history::History;
 use pace::Pace;
@@ -29,7 +31,7 @@ enum Style {
     Json,
 }
 
-/// Follows a sale until it is closed and everything is in Postgres, or Ctrl-C.
+/// Follows a sale until it is closed and everything is in Postgres, nobody reads it any more, or Ctrl-C.
 ///
 /// # Errors
 /// `No` when the server refuses, `Fault` when it does not answer the very first time; later it is waited for.
@@ -60,24 +62,28 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
                 stopped.note(begun, poll.stats.stopped.values().sum());
                 let per_second = purchases.per_second();
                 history.note(begun, (per_second, stopped.per_second()), &poll.stats);
-                if style == Style::Json {
-                    output::print(&format!("{}\n", poll.raw))?;
+                if style == Style::Json && output::tell(&format!("{}\n", poll.raw))? == Reader::Gone {
+                    return Ok(());
                 }
                 let frame = Frame {
                     sale: poll.sale,
                     stats: poll.stats,
                     now: poll.now,
                     per_second,
-                    history: history.lines(),
+                    history: history.lines(size().map(|(_, columns)| columns)),
                 };
-                view.show(&frame)?;
+                if view.show(&frame)? == Reader::Gone {
+                    return Ok(());
+                }
                 if frame.stats.state == "closed" && frame.stats.undrained_events == 0 {
                     return Ok(());
                 }
                 last = Some(frame);
             }
             Err(PollError::Call(error)) if error.may_pass() && last.is_some() => {
-                view.lost(begun, &error, last.as_ref())?;
+                if view.lost(begun, &error, last.as_ref())? == Reader::Gone {
+                    return Ok(());
+                }
             }
             Err(PollError::Call(error)) => return Err(error.into()),
             Err(PollError::Unreadable(failure)) => return Err(failure),
@@ -121,23 +127,23 @@ struct View {
 }
 
 impl View {
-    fn show(&mut self, frame: &Frame) -> Result<(), Failure> {
+    fn show(&mut self, frame: &Frame) -> Result<Reader, Failure> {
         match self.style {
-            Style::Json => Ok(()),
+            Style::Json => Ok(Reader::There),
             Style::Redraw => self.redraw(&frame.screen()),
             Style::Lines => {
                 let line = frame.line();
                 if line == self.shown {
-                    return Ok(());
+                    return Ok(Reader::There);
                 }
-                output::print(&format!("{} {line}\n", frame.now.format("%H:%M:%S%.3fZ")))?;
+                let reader = output::tell(&format!("{} {line}\n", frame.now.format("%H:%M:%S%.3fZ")))?;
                 self.shown = line;
-                Ok(())
+                Ok(reader)
             }
         }
     }
 
-    fn lost(&mut self, now: Instant, error: &CallError, last: Option<&Frame>) -> Result<(), Failure> {
+    fn lost(&mut self, now: Instant, error: &CallError, last: Option<&Frame>) -> Result<Reader, Failure> {
         let is_new = self.lost_since.is_none();
         let since = *self.lost_since.get_or_insert(now);
         if self.style != Style::Redraw {
@@ -145,7 +151,7 @@ impl View {
             if is_new {
                 eprintln!("flashsale: {error}; trying again");
             }
-            return Ok(());
+            return Ok(Reader::There);
         }
         let old = last.map(Frame::screen).unwrap_or_default();
         let silent = now.duration_since(since).as_secs();
@@ -159,13 +165,45 @@ impl View {
     }
 
     /// Writes over the old view line by line: clearing the whole screen first would flicker.
-    fn redraw(&mut self, screen: &str) -> Result<(), Failure> {
+    fn redraw(&mut self, screen: &str) -> Result<Reader, Failure> {
         let clear_once = if self.shown.is_empty() { "\x1b[2J" } else { "" };
-        let lines: String = screen.lines().map(|line| format!("{line}\x1b[K\n")).collect();
-        output::print(&format!("{clear_once}\x1b[H{lines}\x1b[J"))?;
+        let lines: String = fitted(screen, size())
+            .iter()
+            .map(|line| format!("{line}\x1b[K\n"))
+            .collect();
+        let reader = output::tell(&format!("{clear_once}\x1b[H{lines}\x1b[J"))?;
         screen.clone_into(&mut self.shown);
-        Ok(())
+        Ok(reader)
     }
+}
+
+/// The rows and columns of the terminal, if it tells them.
+fn size() -> Option<(usize, usize)> {
+    let (rows, columns) = Term::stdout().size_checked()?;
+    (rows > 1 && columns > 1).then(|| (rows.into(), columns.into()))
+}
+
+/// The lines of a screen, as far as they fit a terminal of so many rows and columns, if it tells them: longer ones would
+/// wrap, and with more of them the terminal would scroll, so that the next view would be drawn beside this one.
+fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
+    let Some((rows, columns)) = size else {
+        return screen.lines().map(str::to_owned).collect();
+    };
+    let rows = rows - 1;
+    let cut = |line: &str| {
+        if line.chars().count() <= columns {
+            return line.to_owned();
+        }
+        line.chars().take(columns - 1).chain(['…']).collect()
+    };
+    let all = screen.lines().count();
+    let mut lines: Vec<String> = screen.lines().take(rows).map(cut).collect();
+    if all > rows
+        && let Some(last) = lines.last_mut()
+    {
+        *last = cut(&format!("… and {} more lines", all - rows + 1));
+    }
+    lines
 }
 
 /// Time left until `then`, rounded up so that it says 00:00:00 only when it is over.
@@ -227,6 +265,18 @@ mod tests {
             follow_mock(&[(200, OPEN), (200, "{}"), (404, "")]),
             (Err(Failure::No(_)), 3)
         ));
+    }
+
+    #[test]
+    fn what_is_drawn_fits_the_terminal() {
+        let screen = "Launch\n\nSKU  TOTAL  ██████\nlast\n";
+        let whole = ["Launch", "", "SKU  TOTAL  ██████", "last"];
+        for size in [None, Some((5, 18)), Some((24, 80))] {
+            assert_eq!(fitted(screen, size), whole, "{size:?}");
+        }
+        assert_eq!(fitted(screen, Some((24, 14))), ["Launch", "", "SKU  TOTAL  █…", "last"]);
+        assert_eq!(fitted(screen, Some((4, 80))), ["Launch", "", "… and 2 more lines"]);
+        assert_eq!(fitted(screen, Some((2, 6))), ["… and…"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::App;
 use crate::domain::alert::{AlertWebhook, Delivery, retry_after};
 use crate::domain::fault::Fault;
+use crate::domain::host::is_this_machine;
 use chrono::Utc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +51,7 @@ impl Sender {
             .timeout_connect(Some(CONNECT_MAX))
             .timeout_global(Some(DELIVERY_MAX))
             .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
-        if host == "localhost" || host == "[::1]" || host.starts_with("127.") {
-            // A proxy's localhost is another one.
+        if is_this_machine(host) {
             config = config.proxy(None);
         }
         Self {

@@ -59,11 +59,12 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// How long ago the oldest hold of a sale ended that has not expired; `now` is Redis's clock.
+/// How long ago the oldest hold ended that has not expired, of one sale or of all; `now` is Redis's clock, which set the
+/// deadlines: Postgres's may go otherwise.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
-pub async fn lag(app: &App, sale: SaleId, now: DateTime<Utc>) -> Result<Duration, Fault> {
+pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<Duration, Fault> {
     let oldest = app.ledger.oldest_hold(sale).await?;
     // One that has not ended yet is none too late.
     let lag = oldest.and_then(|ends_at| (now - ends_at).to_std().ok());

@@ -1,21 +1,21 @@
 //! Measure: what is only known when somebody looks. It is looked at now and then, so that whoever reads the metrics waits
 //! for nobody. A crash leaves nothing.
 
-use super::{App, stats};
+use super::ready::health;
+use super::{App, expire, stats};
 use crate::domain::fault::Fault;
-use crate::metrics::Metrics;
-use std::time::{Duration, Instant};
-
-/// How long a server may take to answer.
-const PING_MAX: Duration = Duration::from_millis(1500);
+use crate::domain::time::from_millis;
 
 /// Measures what is this process's own: whether its servers answer, its connections, the shards that it lets sell.
 pub async fn measure_process(app: &App) {
     let metrics = &app.metrics;
-    tokio::join!(
-        ping(metrics, "redis", async { app.stock.now().await.map(drop) }),
-        ping(metrics, "postgres", app.ledger.ping()),
-    );
+    let health = health(app).await;
+    for (server, health) in [("redis", health.redis), ("postgres", health.postgres)] {
+        metrics.up.of([server]).set(health.milliseconds.is_some().into());
+        if let Some(milliseconds) = health.milliseconds {
+            metrics.ping_duration.of([server]).set(milliseconds / 1000.0);
+        }
+    }
     for pool in app.ledger.pools() {
         metrics.connections.of([pool.name, "idle"]).set(whole(pool.idle));
         metrics.connections.of([pool.name, "busy"]).set(whole(pool.busy));
@@ -29,26 +29,20 @@ pub async fn measure_process(app: &App) {
     metrics.epoch_max.set(shards.epoch_max);
 }
 
-async fn ping(metrics: &Metrics, server: &str, answer: impl Future<Output = Result<(), Fault>>) {
-    let began = Instant::now();
-    let answered = matches!(tokio::time::timeout(PING_MAX, answer).await, Ok(Ok(())));
-    metrics.up.of([server]).set(answered.into());
-    metrics.ping_duration.of([server]).set(began.elapsed().as_secs_f64());
-}
-
 /// Measures what is the same for all processes, so that those with jobs tell it.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
     // None hangs on the server of another.
-    let (alerts, waiting, memory, backlog) = tokio::join!(
+    let (alerts, waiting, memory, backlog, expiry) = tokio::join!(
         count_alerts(app),
         measure_ledger(app),
         Box::pin(measure_stock(app)),
-        Box::pin(measure_backlog(app))
+        Box::pin(measure_backlog(app)),
+        Box::pin(measure_expiry(app))
     );
-    if let Err(fault) = memory.and(backlog) {
+    if let Err(fault) = memory.and(backlog).and(expiry) {
         tracing::debug!(%fault, "the stock is not measured");
     }
     alerts.and(waiting)
@@ -77,8 +71,15 @@ async fn measure_ledger(app: &App) -> Result<usize, Fault> {
     let waiting = app.ledger.waiting().await?;
     app.metrics.outbox_messages.set(waiting.messages);
     app.metrics.outbox_age.set(waiting.oldest_seconds);
-    app.metrics.expiry_lag.set(waiting.overdue_seconds);
     Ok(0)
+}
+
+async fn measure_expiry(app: &App) -> Result<(), Fault> {
+    // As those see it that expire orders.
+    let now = app.stock.slowest_clock().await?;
+    let lag = expire::lag(app, None, from_millis(now)).await?;
+    app.metrics.expiry_lag.set(lag.as_secs_f64());
+    Ok(())
 }
 
 async fn count_alerts(app: &App) -> Result<usize, Fault> {

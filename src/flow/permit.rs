@@ -93,11 +93,12 @@ struct State {
 /// How many shards there are of each kind, as one process knows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShardCounts {
-    /// They sell.
+    /// They sell: they were reconciled, and their permits hold.
     pub selling: usize,
     /// They would, but too much of them waits for the ledger.
     pub braked: usize,
-    /// They are not known to be whole.
+    /// They are not known to be whole, or their server has not let anybody renew their permits for so long that they are
+    /// over.
     pub stopped: usize,
     /// A promoted replica has them.
     pub superseded: usize,
@@ -112,6 +113,14 @@ struct Held {
     epoch: i64,
     /// The process on which that was done.
     run_id: String,
+    /// When the permit that it was given last was asked for.
+    permitted: Instant,
+}
+
+impl Held {
+    fn has_permit(&self) -> bool {
+        self.permitted.elapsed() < HOLDS
+    }
 }
 
 impl Permits {
@@ -146,13 +155,14 @@ impl Permits {
     #[must_use]
     pub fn count_shards(&self) -> ShardCounts {
         let state = self.state();
-        let braked = state.held.keys().filter(|shard| state.braked.contains(shard)).count();
-        let known = state.held.len() + state.superseded.len();
+        let permitted = || state.held.iter().filter(|(_, held)| held.has_permit());
+        let braked = permitted().filter(|(shard, _)| state.braked.contains(shard)).count();
+        let (permitted, known) = (permitted().count(), state.held.len() + state.superseded.len());
         ShardCounts {
-            selling: state.held.len() - braked,
+            selling: permitted - braked,
             braked,
             // A sale that was loaded a moment ago is not counted yet.
-            stopped: state.live.saturating_sub(known),
+            stopped: state.live.saturating_sub(known) + (state.held.len() - permitted),
             superseded: state.superseded.len(),
             epoch_max: state.held.values().map(|held| held.epoch).max().unwrap_or_default(),
         }
@@ -183,9 +193,12 @@ impl Permits {
     }
 
     /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
-    fn note(&self, shard: ShardKey, last: Position, brake: bool, waiting: i64) {
+    fn note(&self, shard: ShardKey, asked: Instant, last: Position, brake: bool, waiting: i64) {
         let mut state = self.state();
         state.seen.insert(shard, last);
+        if let Some(held) = state.held.get_mut(&shard) {
+            held.permitted = asked;
+        }
         let (sale, number) = (shard.sale, shard.shard);
         if brake && state.braked.insert(shard) {
             tracing::warn!(%sale, shard = number, waiting, "too many orders wait for the ledger, or for too long; nothing is sold");
@@ -289,12 +302,12 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
-        .map(|(shard, held)| async move { (shard, permit(app, shard, &held).await) })
+        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held).await) })
         .buffer_unordered(AT_ONCE);
-    while let Some((shard, permitted)) = renewals.next().await {
+    while let Some((shard, asked, permitted)) = renewals.next().await {
         match permitted {
             Ok(Permitted::Yes { waiting, last, brake }) => {
-                app.permits.note(shard, last, brake, waiting);
+                app.permits.note(shard, asked, last, brake, waiting);
                 renewed.of(["renewed"]).inc();
                 tally.note(Ok(1));
             }
@@ -562,6 +575,7 @@ async fn attend_on_server(
             sale: Arc::clone(sale),
             epoch: standing.epoch,
             run_id: of,
+            permitted: Instant::now(),
         };
         // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
         let told = app.stock.set_state(&now, key.shard).await;
@@ -585,4 +599,69 @@ async fn attend_on_server(
         ));
     }
     Ok(shards.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::sale::{Durability, Lifecycle, PurchaseRate, SaleSecret};
+    use crate::domain::sale_guards::SaleGuards;
+    use chrono::Utc;
+    use uuid::Uuid;
+
+    fn sale() -> Sale {
+        let now = Utc::now();
+        Sale {
+            id: SaleId(Uuid::from_u128(1)),
+            number: 1,
+            name: "A sale".to_owned(),
+            lifecycle: Lifecycle::Active,
+            state_version: 1,
+            starts_at: now,
+            ends_at: now,
+            shards: 4,
+            payment_window_seconds: 900,
+            purchase_rate: PurchaseRate { limit: 1, window_ms: 1 },
+            durability: Durability::Redis,
+            guards: SaleGuards::default(),
+            items: Vec::new(),
+            secret: SaleSecret([7; 32]),
+            created_at: now,
+            retired: false,
+        }
+    }
+
+    #[test]
+    fn a_shard_whose_server_lets_nobody_renew_is_stopped_when_its_permit_is_over() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let held = |since: Duration| Held {
+            sale: Arc::clone(&sale),
+            epoch: 3,
+            run_id: "a".to_owned(),
+            permitted: Instant::now().checked_sub(since).unwrap(),
+        };
+        let shard = |shard| ShardKey { sale: sale.id, shard };
+        permits.grant(shard(0), held(Duration::ZERO));
+        permits.grant(shard(1), held(HOLDS + Duration::from_millis(1)));
+        permits.grant(shard(2), held(HOLDS * 20));
+        let last = Position { epoch: 3, seq: 1 };
+        permits.state().live = 4;
+        let count = |selling, braked, stopped| ShardCounts {
+            selling,
+            braked,
+            stopped,
+            superseded: 0,
+            epoch_max: 3,
+        };
+        assert_eq!(permits.count_shards(), count(1, 0, 3));
+        permits.note(shard(2), Instant::now(), last, true, 7);
+        assert_eq!(
+            permits.count_shards(),
+            count(1, 1, 2),
+            "it answers again, and is braked"
+        );
+        permits.note(shard(2), Instant::now(), last, false, 0);
+        assert_eq!(permits.count_shards(), count(2, 0, 2));
+    }
 }

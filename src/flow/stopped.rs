@@ -7,7 +7,8 @@ use crate::domain::fault::Fault;
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -17,33 +18,48 @@ const COUNTED_MAX: usize = 10_000;
 /// How long Postgres is waited for. If it comes to it later, something is counted twice.
 const ADD_MAX: Duration = Duration::from_secs(2);
 
-/// What has been stopped since it was last added up.
+type Key = (SaleId, Layer);
+
+/// What has been stopped since it was last added up. Those who count do not wait for each other, except for the first of
+/// each sale and layer.
 #[derive(Default)]
-pub struct Stopped(Mutex<HashMap<(SaleId, Layer), u32>>);
+pub struct Stopped(RwLock<HashMap<Key, AtomicU64>>);
 
 impl Stopped {
     /// Counts one request for this sale.
     pub fn count(&self, sale: SaleId, layer: Layer) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() < COUNTED_MAX || counts.contains_key(&(sale, layer)) {
-            let count = counts.entry((sale, layer)).or_default();
-            *count = count.saturating_add(1);
+        let key = (sale, layer);
+        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get(&key) {
+            // Nobody takes the counts away meanwhile.
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        drop(counts);
+        add(&mut self.alone(), key, 1);
     }
 
-    fn take(&self) -> HashMap<(SaleId, Layer), u32> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn alone(&self) -> RwLockWriteGuard<'_, HashMap<Key, AtomicU64>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, counts: HashMap<(SaleId, Layer), u32>) {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self) -> HashMap<Key, u32> {
+        let counts = std::mem::take(&mut *self.alone());
+        let whole = |count: AtomicU64| u32::try_from(count.into_inner()).unwrap_or(u32::MAX);
+        counts.into_iter().map(|(key, count)| (key, whole(count))).collect()
+    }
+
+    fn give_back(&self, counts: HashMap<Key, u32>) {
+        let mut now = self.alone();
         for (key, count) in counts {
-            if now.len() >= COUNTED_MAX && !now.contains_key(&key) {
-                continue;
-            }
-            let sum = now.entry(key).or_default();
-            *sum = sum.saturating_add(count);
+            add(&mut now, key, count);
         }
+    }
+}
+
+fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
+    if counts.len() < COUNTED_MAX || counts.contains_key(&key) {
+        *counts.entry(key).or_default().get_mut() += u64::from(more);
     }
 }
 
@@ -62,4 +78,31 @@ pub async fn add_up(app: &App) -> Result<usize, Fault> {
         app.stopped.give_back(counts);
     }
     added
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn nothing_is_lost_or_counted_twice_while_it_is_taken_and_given_back() {
+        const EACH: u32 = 20_000;
+        let stopped = Stopped::default();
+        let sale = SaleId(Uuid::from_u128(1));
+        let key = (sale, Layer::Address);
+        let taken: u32 = std::thread::scope(|scope| {
+            let counting: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..EACH).for_each(|_| stopped.count(sale, Layer::Address))))
+                .collect();
+            let mut taken = 0;
+            while !counting.iter().all(|it| it.is_finished()) {
+                stopped.give_back(stopped.take());
+                taken += stopped.take().remove(&key).unwrap_or_default();
+            }
+            taken
+        });
+        assert_eq!(taken + stopped.take().remove(&key).unwrap_or_default(), 4 * EACH);
+        assert!(stopped.take().is_empty());
+    }
 }

@@ -439,7 +439,7 @@ async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, crate::domain::
     let Some(sale) = api.app.sales.fresh(id).await? else {
         return Ok(None);
     };
-    let lag = flow::expire::lag(&api.app, id, stats.server_time).await?;
+    let lag = flow::expire::lag(&api.app, Some(id), stats.server_time).await?;
     Ok(Some(LiveSale::of(stats, (sale.starts_at, sale.ends_at), lag)))
 }
 

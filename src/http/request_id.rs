@@ -2,7 +2,9 @@
 //! about the request bears it, at `FLASHSALE_LOG=flashsale=debug` down to the scripts that it ran; and here, where every
 //! request passes, they are counted.
 
+use super::Api;
 use crate::flow::App;
+use crate::guard::address::is_proxy;
 use crate::metrics::Metrics;
 use crate::telemetry;
 use actix_web::Error;
@@ -19,7 +21,7 @@ use tracing::{Instrument as _, Span};
 use uuid::Uuid;
 
 static HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// Where whoever asks says of which trace the request is a part.
+/// Where a proxy says of which trace the request is a part.
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 tokio::task_local! {
@@ -66,8 +68,10 @@ pub async fn request_id(
         otel.kind = "server",
         otel.status_code = tracing::field::Empty
     );
+    // Anybody else could have every request of his traced.
     if !span.is_disabled()
         && let Some(parent) = request.headers().get(&TRACE_PARENT).and_then(|it| it.to_str().ok())
+        && is_from_proxy(&request)
     {
         telemetry::follow(&span, parent);
     }
@@ -103,6 +107,14 @@ pub async fn request_id(
 /// Where the requests of this server are counted.
 fn metrics_of(request: &ServiceRequest) -> Option<Arc<Metrics>> {
     Some(Arc::clone(&request.app_data::<Data<App>>()?.metrics))
+}
+
+/// Whether a proxy asks that is believed when it speaks of others.
+fn is_from_proxy(request: &ServiceRequest) -> bool {
+    let (Some(api), Some(peer)) = (request.app_data::<Data<Api>>(), request.peer_addr()) else {
+        return false;
+    };
+    is_proxy(peer.ip(), &api.trusted_proxies)
 }
 
 /// Who asks for such a path.

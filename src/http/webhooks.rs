@@ -20,6 +20,9 @@ const SUCCEEDED: &str = "payment.succeeded";
 pub(super) const NAME_MAX: usize = 255;
 /// The most bytes of a currency.
 const CURRENCY_MAX: usize = 16;
+/// What a delivery is counted as that is not believed or not understood, and one that was not recorded.
+const REFUSED: &str = "refused";
+const FAILED: &str = "failed";
 /// What Postgres can store of a text.
 pub(super) const NO_NUL: &str = r"^[^\u0000]*$";
 
@@ -91,8 +94,26 @@ pub(super) struct Delivery<'a> {
     pub(super) signature: &'a str,
 }
 
-/// Takes in one delivery, if its signature is right.
+/// Takes in one delivery, if its signature is right. Whatever comes of it is counted and timed.
 pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let began = Instant::now();
+    let (counted, outcome) = match read(api, delivery, body) {
+        Err(problem) => (REFUSED, Err(problem)),
+        Ok(payment) => {
+            let outcome = api.for_others(|app| async move { flow::pay::pay(&app, &payment).await });
+            match outcome.await {
+                Err(problem) => (FAILED, Err(problem)),
+                Ok(outcome) => (outcome.as_str(), Ok(outcome)),
+            }
+        }
+    };
+    api.metrics.payments.of([counted]).inc();
+    api.metrics.payment_duration.observe(began.elapsed());
+    outcome.map(|outcome| HttpResponse::Ok().json(Answer { outcome }))
+}
+
+/// The payment that a delivery tells of, if it is believed.
+fn read(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<Payment, Problem> {
     let now = Utc::now().timestamp();
     let Delivery {
         id,
@@ -103,14 +124,7 @@ pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> 
     let secret = api.webhook_secret.expose();
     webhook::verify(secret, id, timestamp, signature, body, now)
         .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
-    let payment = parse_json::<Event>(body)?.check(id)?;
-    let began = Instant::now();
-    let outcome = api
-        .for_others(|app| async move { flow::pay::pay(&app, &payment).await })
-        .await?;
-    api.metrics.payments.of([outcome.as_str()]).inc();
-    api.metrics.payment_duration.observe(began.elapsed());
-    Ok(HttpResponse::Ok().json(Answer { outcome }))
+    parse_json::<Event>(body)?.check(id)
 }
 
 impl Event {
@@ -168,5 +182,6 @@ mod tests {
         ] {
             assert!(metrics.payments.knows([outcome.as_str()]), "{outcome:?}");
         }
+        assert!(metrics.payments.knows([REFUSED]) && metrics.payments.knows([FAILED]));
     }
 }

@@ -172,29 +172,21 @@ impl Ledger {
         Ok(counts)
     }
 
-    /// When the oldest hold of a sale ends.
+    /// When the oldest hold ends: of one sale, or of all that Redis has.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn oldest_hold(&self, sale: SaleId) -> Result<Option<DateTime<Utc>>, Fault> {
+    pub async fn oldest_hold(&self, sale: Option<SaleId>) -> Result<Option<DateTime<Utc>>, Fault> {
         // Shard by shard, as `orders_due` has them: one look into the index each.
         let oldest = sqlx::query_scalar!(
-            "select min(first.expires_at) from shards s cross join lateral \
-                 (select expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
-                  and o.state = 'reserved' order by expires_at limit 1) first \
-             where s.sale_id = $1",
-            sale.0
+            "select min(first.expires_at) from shards s \
+             join sales on sales.sale_id = s.sale_id and sales.retired_at is null cross join lateral \
+                 (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                  and o.state = 'reserved' order by o.expires_at limit 1) first \
+             where $1::uuid is null or s.sale_id = $1",
+            sale.map(|sale| sale.0)
         );
         oldest.fetch_one(&self.reports).await.map_err(|error| fault(&error))
-    }
-
-    /// Whether Postgres answers at all.
-    ///
-    /// # Errors
-    /// `Unavailable` when it does not.
-    pub async fn answers(&self) -> Result<(), Fault> {
-        let one = sqlx::query_scalar!("select 1 as one").fetch_one(&self.reports).await;
-        one.map(drop).map_err(|error| fault(&error))
     }
 
     /// What needs an operator's eye: in one sale, or anywhere. A payment without an order belongs to no sale, so it

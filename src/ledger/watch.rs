@@ -11,8 +11,6 @@ pub struct Waiting {
     pub messages: i64,
     /// For how long the oldest of them has waited, in seconds.
     pub oldest_seconds: f64,
-    /// For how long the most overdue unpaid order should have expired, in seconds.
-    pub overdue_seconds: f64,
 }
 
 /// The connections of one pool.
@@ -46,15 +44,10 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn waiting(&self) -> Result<Waiting, Fault> {
-        // A shard at a time: so each is one look into the index.
         let row = sqlx::query!(
-            "select (select count(*) from outbox where failure is null) as \"messages!\", \
-             (select coalesce(extract(epoch from now() - min(created_at)), 0)::float8 \
-                 from outbox where failure is null) as \"oldest!\", \
-             (select coalesce(extract(epoch from max(now() - due.expires_at)), 0)::float8 \
-                 from shards s join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
-                 cross join lateral (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
-                     and o.state = 'reserved' order by o.expires_at limit 1) due) as \"overdue!\""
+            "select count(*) as \"messages!\", \
+             coalesce(extract(epoch from now() - min(created_at)), 0)::float8 as \"oldest!\" \
+             from outbox where failure is null"
         )
         .fetch_one(&self.reports)
         .await
@@ -62,8 +55,6 @@ impl Ledger {
         Ok(Waiting {
             messages: row.messages,
             oldest_seconds: row.oldest.max(0.0),
-            // Before the first deadline, nothing is overdue.
-            overdue_seconds: row.overdue.max(0.0),
         })
     }
 

@@ -40,6 +40,15 @@ impl Stock {
         Ok(seconds * 1000 + micros / 1000)
     }
 
+    /// Returns once Redis has answered; on a cluster, once each primary has.
+    ///
+    /// # Errors
+    /// `Unavailable` when one does not.
+    pub async fn ping(&self) -> Result<(), Fault> {
+        let _pongs: Vec<String> = self.link.ask_all(&redis::cmd("PING")).await?;
+        Ok(())
+    }
+
     /// The clock of the slowest server: what has passed by it has passed by all. Without those that do not answer.
     ///
     /// # Errors

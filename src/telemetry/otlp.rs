@@ -1,6 +1,7 @@
 //! Traces by OTLP over HTTP: requests, the scripts that they run, and what is logged within them at `debug` or above.
 
 use super::Export;
+use crate::domain::host::is_this_machine;
 use anyhow::Context as _;
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -9,6 +10,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -21,9 +23,12 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 use ureq::http::Uri;
+use uuid::Uuid;
 
 /// How long the collector may take to accept a batch, and how long the end waits for it.
 const SEND_MAX: Duration = Duration::from_secs(5);
+/// What a collector knows this program by, unless it is told otherwise.
+const SERVICE: &str = "flashsale";
 /// What a collector answers is not read further.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
@@ -44,8 +49,7 @@ impl Traces {
         let mut agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(SEND_MAX));
-        if host == "localhost" || host == "[::1]" || host.starts_with("127.") {
-            // A proxy's localhost is another one.
+        if is_this_machine(host) {
             agent = agent.proxy(None);
         }
         let agent = agent.build().new_agent();
@@ -59,15 +63,11 @@ impl Traces {
             .with_timeout(SEND_MAX)
             .build()
             .context("FLASHSALE_OTLP_URL cannot be used")?;
-        let resource = Resource::builder_empty()
-            .with_service_name("flashsale")
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .build();
         let share = Sampler::TraceIdRatioBased(export.ratio);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(share)))
-            .with_resource(resource)
+            .with_resource(resource())
             .build();
         Ok(Self(provider))
     }
@@ -84,11 +84,29 @@ impl Traces {
         });
         let ours = ours.with_max_level_hint(LevelFilter::DEBUG);
         tracing_opentelemetry::layer()
-            .with_tracer(self.0.tracer("flashsale"))
+            .with_tracer(self.0.tracer(SERVICE))
             .with_location(false)
             .with_threads(false)
             .with_filter(ours)
     }
+}
+
+/// What is said of this process with every batch. What OpenTelemetry's own variables say wins.
+fn resource() -> Resource {
+    let own = [
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", Uuid::new_v4().to_string()),
+    ];
+    let resource = Resource::builder_empty()
+        .with_service_name(SERVICE)
+        .with_attributes(own)
+        .with_detector(Box::new(EnvResourceDetector::new()));
+    // The detector that reads this one would call a service without a name unknown.
+    match std::env::var("OTEL_SERVICE_NAME") {
+        Ok(name) if !name.is_empty() => resource.with_service_name(name),
+        _ => resource,
+    }
+    .build()
 }
 
 impl Drop for Traces {

@@ -94,6 +94,34 @@ fn names(expression: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// The values of our labels that an expression asks for, those of `=~` and `!~` one by one.
+fn asked_values(expression: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut found = Vec::new();
+    for (at, _) in expression.match_indices('"').step_by(2) {
+        let (before, after) = (&expression[..at], &expression[at + 1..]);
+        let value = after.split('"').next().unwrap();
+        let label = before.trim_end_matches(['=', '~', '!']);
+        let label = label.rsplit(['{', ',', ' ']).next().unwrap();
+        if LABELS.contains(&label) && !value.contains('$') {
+            found.push((label, value.split('|').collect()));
+        }
+    }
+    found
+}
+
+#[test]
+fn values_are_found_in_whatever_way_they_are_asked_for() {
+    let expression = r#"a{client="x",status=~"4xx|5xx"} / b{le="1", pool!="news",instance=~"$instance"}"#;
+    assert_eq!(
+        asked_values(expression),
+        [
+            ("client", vec!["x"]),
+            ("status", vec!["4xx", "5xx"]),
+            ("pool", vec!["news"])
+        ]
+    );
+}
+
 /// One metric as it is served.
 #[derive(Debug, Default)]
 struct Served {
@@ -173,25 +201,23 @@ async fn every_metric_that_a_rule_or_the_dashboard_names_is_served_and_the_other
         .flat_map(|it| it.series.keys())
         .map(|series| series.split('{').next().unwrap())
         .collect();
-    let mut asked = BTreeSet::new();
+    let (mut asked, mut pairs) = (BTreeSet::new(), 0);
     for expression in &expressions() {
         for name in names(expression) {
             assert!(samples.contains(name), "{expression} names {name}, which nobody serves");
             asked.insert(name.to_owned());
         }
-        // And with no label value that never comes.
-        for part in expression.split(['{', ',']).filter(|part| part.contains("=\"")) {
-            let (label, value) = part.split_once("=\"").unwrap();
-            let value = value.split('"').next().unwrap();
-            let is_ours = LABELS.contains(&label) && !value.contains('$');
-            let pair = format!("{label}=\"{value}\"");
-            let all = || served.values().flat_map(|it| it.series.keys());
-            assert!(
-                !is_ours || all().any(|series| series.contains(&pair)),
-                "{expression}: {pair}"
-            );
+        // And with no label value that never comes, nor one that is left out and never would.
+        for (label, values) in asked_values(expression) {
+            for value in values {
+                let pair = format!("{label}=\"{value}\"");
+                let mut all = served.values().flat_map(|it| it.series.keys());
+                assert!(all.any(|series| series.contains(&pair)), "{expression}: {pair}");
+                pairs += 1;
+            }
         }
     }
+    assert!(pairs > 30, "{pairs} label values are looked for");
     for (name, metric) in &served {
         let is_asked = metric
             .series
@@ -275,6 +301,9 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
     app.wait_for_order("shopper-0", &sold[0].id(), "reserved").await;
     assert_eq!(app.pay("pay_1", &sold[0].body).await, "applied");
     app.cancel("shopper-1", &sold[1].id()).await.ok(200);
+    app.signed("pay_2", "0", "v1,none", "{}")
+        .await
+        .no(401, "unauthenticated");
     app.get(Who::Bearer("wrong"), "/v1/admin/sales")
         .await
         .no(401, "unauthenticated");
@@ -299,7 +328,10 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
     is("flashsale_purchases_total{outcome=\"sold_out\"}", 4.0);
     is("flashsale_purchase_duration_seconds_count", 12.0);
     is("flashsale_payments_total{outcome=\"applied\"}", 1.0);
-    is("flashsale_payment_duration_seconds_count", 1.0);
+    is("flashsale_payments_total{outcome=\"refused\"}", 1.0);
+    is("flashsale_payments_total{outcome=\"failed\"}", 0.0);
+    is("flashsale_payment_duration_seconds_count", 2.0);
+    is("flashsale_http_requests_total{client=\"provider\",status=\"4xx\"}", 1.0);
     is("flashsale_http_requests_total{client=\"provider\",status=\"2xx\"}", 1.0);
     is("flashsale_http_requests_total{client=\"operator\",status=\"4xx\"}", 1.0);
     is("flashsale_server_up{server=\"redis\"}", 1.0);
@@ -316,7 +348,6 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
     more("flashsale_drain_delay_seconds_count", 1.0);
     more("flashsale_permit_renewals_total{result=\"renewed\"}", 4.0);
     more("flashsale_shard_epoch_max", 1.0);
-    more("flashsale_job_items_total{task=\"release\"}", 0.0);
     more("flashsale_job_runs_total{task=\"alerts\",result=\"done\"}", 1.0);
     more("flashsale_redis_memory_bytes", 1.0);
     more("process_open_fds", 5.0);
@@ -479,9 +510,10 @@ fn every_alert_is_described_and_says_what_to_do() {
         // Each has a test of its own that promtool runs.
         let tests = file("observe/alerts_test.yml");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
-        for metric in names(rule["expr"].as_str().unwrap()) {
-            assert!(!metric.is_empty());
-        }
+        assert!(
+            !names(rule["expr"].as_str().unwrap()).is_empty(),
+            "{name} asks nothing of ours"
+        );
     }
 }
 
@@ -622,15 +654,18 @@ fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
 }
 
 #[tokio::test]
-async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
+async fn traces_reach_the_collector_as_parts_of_what_a_proxy_has_begun() {
     let (url, received) = collector();
     let app = TestApp::with(
         "all",
         &[
             ("FLASHSALE_LOG", "info"),
             ("FLASHSALE_OTLP_URL", &url),
-            // Only those whose client says so.
+            // Only those of which a proxy says so.
             ("FLASHSALE_OTLP_RATIO", "0"),
+            ("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a-test"),
+            ("OTEL_SERVICE_NAME", "shop-of-the-test"),
         ],
     )
     .await;
@@ -656,11 +691,71 @@ async fn traces_reach_the_collector_as_parts_of_what_the_client_has_begun() {
     let id: Vec<u8> = (0..16)
         .map(|at| u8::from_str_radix(&trace[2 * at..2 * at + 2], 16).unwrap())
         .collect();
-    assert!(has(&id), "the trace is not the client's");
-    for word in ["flashsale", "request", "traced-1", "script", "purchase", "reserved"] {
+    assert!(has(&id), "the trace is not the proxy's");
+    for word in [
+        "shop-of-the-test",
+        "a-test",
+        "service.version",
+        "service.instance.id",
+        "request",
+        "traced-1",
+        "script",
+        "purchase",
+        "reserved",
+    ] {
         assert!(has(word.as_bytes()), "no {word}");
     }
     assert!(!has(b"not-traced"));
+}
+
+/// Has two requests made by who says that they are traced, and returns what the collector got by the end.
+async fn traced_by(variables: &[(&str, &str)]) -> Vec<u8> {
+    let (url, received) = collector();
+    let fixed = [("FLASHSALE_LOG", "info"), ("FLASHSALE_OTLP_URL", url.as_str())];
+    let app = TestApp::with("all", &[&fixed[..], variables].concat()).await;
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    for key in ["first", "second"] {
+        let request = app
+            .buying("ada", &id, key)
+            .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
+            .await
+            .ok(201);
+    }
+    // Meanwhile the jobs have run their scripts: permits are renewed more often than once a second.
+    poll::answer("permits are renewed", || async {
+        let all = served(&app).await;
+        (value(&all, "flashsale_permit_renewals_total{result=\"renewed\"}") >= 8.0).then_some(())
+    })
+    .await;
+    let mut instance = app.instance;
+    instance.terminate();
+    let mut all = Vec::new();
+    while let Ok((_, body)) = received.try_recv() {
+        all.extend(body);
+    }
+    all
+}
+
+#[tokio::test]
+async fn nobody_but_a_proxy_has_requests_traced() {
+    let sent = traced_by(&[("FLASHSALE_OTLP_RATIO", "0")]).await;
+    assert!(sent.is_empty(), "{}", String::from_utf8_lossy(&sent));
+}
+
+#[tokio::test]
+async fn scripts_are_traced_within_requests_and_not_those_of_the_jobs() {
+    let sent = traced_by(&[("FLASHSALE_OTLP_RATIO", "1")]).await;
+    // A span's fields in their order: its own id (2), its parent's if it has one (4), its name (5).
+    let name = b"\x2a\x06script";
+    let parents: Vec<&[u8]> = sent
+        .windows(name.len())
+        .enumerate()
+        .filter(|(_, window)| window == name)
+        .map(|(at, _)| &sent[at - 10..at - 8])
+        .collect();
+    assert!(parents.len() > 2, "{parents:?}");
+    assert!(parents.iter().all(|field| *field == b"\x22\x08"), "{parents:?}");
 }
 
 #[tokio::test]

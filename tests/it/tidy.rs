@@ -59,7 +59,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("crash", &["crash"]),
     ("embedded", &["embedded"]),
     ("metrics", &["metrics", "domain"]),
-    ("telemetry", &["telemetry"]),
+    // Which hosts are this machine.
+    ("telemetry", &["telemetry", "domain"]),
 ];
 
 /// Crates that only these modules may name, so that everything about them is in one place.

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_secs(1);
 /// How many are kept, and so how wide a line is.
 const SAMPLES_MAX: usize = 60;
+/// How many are drawn on the narrowest terminal, and how wide is what stands beside them.
+const SAMPLES_MIN: usize = 10;
+const BESIDE: usize = 48;
 
 /// One moment.
 #[derive(Debug, Default, Clone, Copy)]
@@ -50,13 +53,17 @@ impl History {
         }
     }
 
-    /// The sparklines, each with what it is now and what it was at most; nothing before there are two samples.
+    /// The sparklines, each with what it is now and what it was at most; nothing before there are two samples. On a
+    /// terminal of less `columns` than they take, only the newest are drawn.
     #[must_use]
-    pub fn lines(&self) -> String {
+    pub fn lines(&self, columns: Option<usize>) -> String {
         let mut text = String::new();
         if self.samples.len() < 2 {
             return text;
         }
+        let drawn = columns.map_or(SAMPLES_MAX, |columns| {
+            columns.saturating_sub(BESIDE).clamp(SAMPLES_MIN, SAMPLES_MAX)
+        });
         let kinds: [Kind; 4] = [
             ("purchases a second", |it| it.purchases),
             ("stopped a second", |it| it.stopped),
@@ -67,8 +74,9 @@ impl History {
             let values: Vec<f64> = self.samples.iter().map(value).collect();
             let most = values.iter().copied().fold(0.0, f64::max);
             let now = values.last().copied().unwrap_or_default();
-            let line: String = values.iter().map(|value| block(*value, most)).collect();
-            let _ = writeln!(text, "{name:<18}  {line:<SAMPLES_MAX$}  now {now:.0}, most {most:.0}");
+            let newest = values.iter().skip(values.len().saturating_sub(drawn));
+            let line: String = newest.map(|value| block(*value, most)).collect();
+            let _ = writeln!(text, "{name:<18}  {line:<drawn$}  now {now:.0}, most {most:.0}");
         }
         text
     }
@@ -92,7 +100,7 @@ mod tests {
     #[test]
     fn a_sample_a_second_is_kept_for_a_minute() {
         let (begun, mut history) = (Instant::now(), History::default());
-        assert_eq!(history.lines(), "");
+        assert_eq!(history.lines(None), "");
         for half in 0..=240 {
             let pace = (Some(f64::from(half)), None);
             history.note(
@@ -101,7 +109,7 @@ mod tests {
                 &stats(i64::from(240 - half)),
             );
         }
-        let lines = history.lines();
+        let lines = history.lines(None);
         let of = |name: &str| lines.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         let drawn = |line: &str| line.chars().filter(|it| "·▁▂▃▄▅▆▇█".contains(*it)).count();
         assert_eq!(drawn(&of("purchases")), 60, "{lines}");
@@ -114,6 +122,11 @@ mod tests {
             of("undrained").ends_with("now 3, most 3") && of("stopped").ends_with("now 0, most 0"),
             "{lines}"
         );
+        // With six figures beside them.
+        let narrow = history.lines(Some(80));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 74), "{narrow}");
+        assert!(narrow.contains("█  now 240, most 240"), "{narrow}");
+        assert_eq!(drawn(history.lines(Some(5)).lines().next().unwrap()), 10);
     }
 
     #[test]
@@ -122,6 +135,10 @@ mod tests {
         for (millis, free) in [(0, 9), (400, 8), (900, 7), (1_000, 6)] {
             history.note(begun + Duration::from_millis(millis), (None, None), &stats(free));
         }
-        assert!(history.lines().ends_with("now 6, most 7\n"), "{}", history.lines());
+        assert!(
+            history.lines(None).ends_with("now 6, most 7\n"),
+            "{}",
+            history.lines(None)
+        );
     }
 }

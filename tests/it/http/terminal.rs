@@ -1,11 +1,13 @@
 //! The terminal: help with examples, JSON everywhere, completions, manual pages, the live view, progress.
 
 use crate::support::app::{Ran, TestApp, environment, program, program_path, sale};
-use crate::support::servers;
+use crate::support::{poll, servers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Runs the program without any setting.
 fn run(args: &[&str]) -> Ran {
@@ -229,6 +231,56 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
     );
     let told: Value = app.run(&["sale", "watch", &id, "--json"]).ended(0).json();
     assert_eq!(told["state"], "closed");
+}
+
+/// Runs the program until it has printed a line, leaves, and returns its exit code.
+async fn left_after_a_line(environment: &BTreeMap<String, String>, args: &[&str]) -> Option<i32> {
+    let mut child = program(environment, args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.ends_with('\n'), "{args:?}: {line:?}");
+    drop(lines);
+    for _ in 0..500 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        poll::pass(Duration::from_millis(20)).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+#[tokio::test]
+async fn whoever_follows_ends_well_when_nobody_reads_it_any_more() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
+    let watching = left_after_a_line(&environment, &["sale", "watch", &id, "--json"]).await;
+    assert_eq!(watching, Some(0));
+
+    // A stream of alerts without an end.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    environment.insert(
+        "FLASHSALE_URL".to_owned(),
+        format!("http://{}", listener.local_addr().unwrap()),
+    );
+    let sending = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        let mut sent = stream.write_all(head.as_bytes());
+        for id in 0.. {
+            if sent.is_err() {
+                break;
+            }
+            sent = stream.write_all(format!("id: {id}\ndata: {{}}\n\n").as_bytes());
+        }
+    });
+    let following = left_after_a_line(&environment, &["alerts", "follow"]).await;
+    assert_eq!(following, Some(0));
+    sending.join().unwrap();
 }
 
 #[test]
