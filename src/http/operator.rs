@@ -49,8 +49,9 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
                 session: None,
             });
         }
-        let wrong = unauthenticated("the operators' key is wrong");
-        return Err(wrong_key(api, request, wrong));
+        // Told and counted, and answered as always: programs go by the status.
+        let _exhausted = wrong_key(api, request);
+        return Err(unauthenticated("the operators' key is wrong"));
     }
     let Some(secret) = secret_of(request, expected) else {
         return Err(unauthenticated("the operators' key is missing"));
@@ -81,22 +82,19 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     }
 }
 
-/// What whoever shows a wrong key is answered: this, or that he has shown too many.
-pub(super) fn wrong_key(api: &Api, request: &HttpRequest, refusal: Problem) -> Problem {
-    let Some(address) = gateway::address_of(api, request) else {
-        return refusal;
-    };
+/// Tells of a wrong key, and how long to wait with the next one if its address has shown too many.
+pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
+    let address = gateway::address_of(api, request)?;
     match api.sign_ins.count(Client::of(address)) {
         Ok(()) => {
             tracing::warn!(%address, "somebody showed a wrong operators' key");
-            refusal
+            None
         }
         Err(exhausted) => {
             if exhausted.is_news {
                 tracing::warn!(%address, "too many wrong operators' keys from one address");
             }
-            let detail = "too many wrong keys from this address; the right one is taken at any time";
-            Problem::wait(Code::RateLimited, detail, exhausted.wait)
+            Some(exhausted.wait)
         }
     }
 }

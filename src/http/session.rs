@@ -55,8 +55,13 @@ pub async fn sign_in(
         .ok_or_else(|| Problem::new(Code::Unavailable, "it is not known from where this comes"))?;
     let expected = api.admin_key.expose().as_bytes();
     if !bool::from(body.key.as_bytes().ct_eq(expected)) {
-        let wrong = Problem::new(Code::Unauthenticated, "key: this is not the operators' key");
-        return Err(wrong_key(&api, &request, wrong));
+        return Err(match wrong_key(&api, &request) {
+            None => Problem::new(Code::Unauthenticated, "key: this is not the operators' key"),
+            Some(wait) => {
+                let detail = "too many wrong keys from this address; the right one is taken at any time";
+                Problem::wait(Code::RateLimited, detail, wait)
+            }
+        });
     }
     let begun = begin_session(api.clone(), address);
     let (session, secret) = to_the_end(begun).await??;

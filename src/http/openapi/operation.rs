@@ -251,11 +251,8 @@ impl Operation {
 
     /// A route for operators.
     pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        let this = Self::new(Group::Operators, Who::Operator, route, id, summary).refuses(&[
-            Code::Unauthenticated,
-            Code::RateLimited,
-            Code::Unavailable,
-        ]);
+        let this = Self::new(Group::Operators, Who::Operator, route, id, summary)
+            .refuses(&[Code::Unauthenticated, Code::Unavailable]);
         if this.method == "get" {
             return this;
         }
