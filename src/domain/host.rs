@@ -1,6 +1,6 @@
 //! Hosts: which of them are this machine.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// Whether a URL with this host leads to this machine: a proxy's localhost is another one.
 #[must_use]

@@ -205,7 +205,7 @@ export const WORDS = {
         stop: '停止',
         elsewhere: '另一个标签页正在为您购买。',
         reservedNote: '已为您保留。请在时间结束前付款，见下方订单。',
-        decidedNote: '{state}。{note}',
+        decidedNote: '这个订单{state}。{note}',
         begunNote: '您之前开始购买 {n} 件此商品，但尚未购买。要继续吗？',
         goOn: '继续',
         leaveIt: '不，放弃',
