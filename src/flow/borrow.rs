@@ -295,3 +295,33 @@ pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, F
     }
     Ok(finished)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::report::Counters;
+
+    fn shard(epoch: i64, version: i64, out: i64) -> Surveyed {
+        let counters = Counters {
+            version,
+            out,
+            ..Counters::default()
+        };
+        Surveyed { epoch, counters }
+    }
+
+    #[test]
+    fn units_that_moved_in_another_life_or_on_their_way_leave_nothing_still() {
+        let before = [shard(1, 5, 0), shard(2, 7, 0)];
+        assert!(is_still(&before, &before, 0));
+        assert!(
+            !is_still(&before, &[shard(1, 5, 0), shard(2, 8, 0)], 0),
+            "one became free"
+        );
+        assert!(!is_still(&before, &[shard(1, 5, 0), shard(3, 7, 0)], 0), "another life");
+        assert!(!is_still(&before, &before[..1], 0), "a shard is missing");
+        let leaving = [shard(1, 5, 3), shard(2, 7, 0)];
+        assert!(!is_still(&leaving, &leaving, 0), "three are on their way");
+        assert!(is_still(&leaving, &leaving, 3), "all three leave the sale");
+    }
+}
