@@ -82,6 +82,7 @@ const SCRIPTS: &[&str] = &[
 ];
 const FAULTS: &[&str] = &["unavailable", "incomplete", "overloaded", "bug"];
 const JOBS: &[&str] = &[
+    "beat",
     "expire",
     "release",
     "transfers",

@@ -43,21 +43,33 @@ pub enum Cover {
     SoldOut,
 }
 
-/// Shortages that this process is covering, by sale and item. They queue up, and one look answers all who were
-/// waiting when it began.
-pub struct Shortages(Cache<(SaleId, Sku), Arc<Desk>>);
+/// Shortages that this process is covering, by sale and item. They queue up, and one look answers all who had asked
+/// when it began.
+pub struct Shortages {
+    desks: Cache<(SaleId, Sku), Arc<Mutex<Last>>>,
+    /// Looks begun so far, of all items: so a purchase can note when it came without knowing what it will lack.
+    begun: AtomicU64,
+}
 
 impl Default for Shortages {
     fn default() -> Self {
-        Self(Cache::new(10_000))
+        Self {
+            desks: Cache::new(10_000),
+            begun: AtomicU64::new(0),
+        }
     }
 }
 
-#[derive(Default)]
-struct Desk {
-    /// Looks begun so far.
-    begun: AtomicU64,
-    last: Mutex<Last>,
+/// When a purchase came, as looks are counted: those that begin later can tell it that nothing is left.
+#[derive(Debug, Clone, Copy)]
+pub struct Came(u64);
+
+impl Shortages {
+    /// To be asked before the shopper's shard is.
+    #[must_use]
+    pub fn came(&self) -> Came {
+        Came(self.begun.load(Ordering::SeqCst))
+    }
 }
 
 /// What the looks found, by the number of the look.
@@ -83,13 +95,28 @@ fn free(survey: &[Surveyed]) -> i64 {
     survey.iter().map(|it| it.counters.available).sum()
 }
 
-/// Brings `home` what it lacks for a purchase of `quantity`.
+/// What a shard lacks.
+#[derive(Debug)]
+pub struct Shortage<'a> {
+    /// In which sale.
+    pub sale: &'a Sale,
+    /// Of which item.
+    pub sku: &'a Sku,
+    /// Which shard.
+    pub home: u16,
+    /// For how many units.
+    pub quantity: u32,
+    /// When that was asked.
+    pub came: Came,
+}
+
+/// Brings a shard what it lacks for a purchase.
 ///
 /// # Errors
 /// A fault says nothing about the stock: neither that it is there nor that it is not.
-pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) -> Result<Cover, Fault> {
+pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
     let began = Instant::now();
-    let covered = bring_or_prove(app, sale, sku, home, i64::from(quantity)).await;
+    let covered = bring_or_prove(app, shortage).await;
     let outcome = match &covered {
         Ok(Cover::Brought) => "brought",
         Ok(Cover::SoldOut) => "sold_out",
@@ -100,26 +127,29 @@ pub async fn cover(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: u32) 
     covered
 }
 
-async fn bring_or_prove(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64) -> Result<Cover, Fault> {
-    let desk = app
-        .shortages
-        .0
-        .get_with((sale.id, sku.clone()), async { Arc::default() })
-        .await;
-    // Only looks that begin from here on can answer this shortage.
-    let asked_after = desk.begun.load(Ordering::SeqCst);
-    let mut last = desk.last.lock().await;
-    if last.brought.get(&home).is_some_and(|look| *look > asked_after) {
+async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
+    let Shortage { sale, sku, home, .. } = *shortage;
+    let quantity = i64::from(shortage.quantity);
+    let shortages = &app.shortages;
+    let desk = shortages
+        .desks
+        .get_with((sale.id, sku.clone()), async { Arc::default() });
+    let desk = desk.await;
+    // What was brought before the shard said that it is short has been bought by others.
+    let short_since = shortages.begun.load(Ordering::SeqCst);
+    let mut last = desk.lock().await;
+    if last.brought.get(&home).is_some_and(|look| *look > short_since) {
         return Ok(Cover::Brought);
     }
+    // Nothing was free at a moment since the purchase came: that is an answer to it, also if the look was over by then.
     if last
         .proof
-        .is_some_and(|(look, free)| look > asked_after && free < quantity)
+        .is_some_and(|(look, free)| look > shortage.came.0 && free < quantity)
     {
         return Ok(Cover::SoldOut);
     }
     for round in 0..LOOKS_MAX {
-        let look = desk.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let look = shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let began = Instant::now();
         let first = app.stock.survey(sale.id, sale.shards, sku).await;
         // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.

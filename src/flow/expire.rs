@@ -9,12 +9,31 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use chrono::{DateTime, Utc};
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
 /// Batches of one shard in one run.
 const BATCHES_MAX: usize = 100;
+/// Orders that are extended in one transaction, for which the shard's drain waits.
+const PAGE: i64 = 10_000;
+/// How long one run goes on extending: those of other shards expire meanwhile, too.
+const EXTEND_MAX: Duration = Duration::from_secs(10);
+
+/// Notes that a worker can come to the ledger. A job of its own does this, too: whoever has much to expire or to extend must
+/// not look like an outage, which would be more to extend.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn beat(app: &App) -> Result<(), Fault> {
+    if let Some(outage) = app.ledger.beat().await? {
+        tracing::warn!(
+            seconds = outage.num_seconds(),
+            "no worker had come to Postgres; unpaid orders are held that much longer"
+        );
+    }
+    Ok(())
+}
 
 /// Expires what is due; returns how many orders that were.
 ///
@@ -23,18 +42,24 @@ const BATCHES_MAX: usize = 100;
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     // Before the heartbeat: an outage that begins after it must not make anything due.
     let now = app.stock.slowest_clock().await;
-    if let Some(outage) = app.ledger.beat().await? {
-        tracing::warn!(
-            seconds = outage.num_seconds(),
-            "no worker had come to Postgres; unpaid orders are held that much longer"
-        );
-    }
+    beat(app).await?;
     let mut tally = Tally::default();
     let mut unextended = HashSet::new();
+    let began = Instant::now();
     for (sale, shard) in app.ledger.shards_to_extend().await? {
-        if let Err(fault) = app.ledger.extend_holds(sale, shard).await {
+        // What is left goes on in the next run.
+        let mut is_extended = false;
+        while !is_extended && began.elapsed() < EXTEND_MAX {
+            match app.ledger.extend_holds(sale, shard, PAGE).await {
+                Ok(whole) => is_extended = whole,
+                Err(fault) => {
+                    tally.note(Err(fault));
+                    break;
+                }
+            }
+        }
+        if !is_extended {
             unextended.insert((sale, shard));
-            tally.note(Err(fault));
         }
     }
     let mut shards = app.ledger.shards_with_due_orders().await?;

@@ -5,7 +5,7 @@
 //! way, and the scheduler brings them in.
 
 use super::App;
-use super::borrow::{Cover, cover};
+use super::borrow::{Cover, Shortage, cover};
 use super::durable::{kept, upheld};
 use super::order::read_order;
 use super::retire::is_leaving;
@@ -71,6 +71,7 @@ pub async fn purchase(
         ..Asking::default()
     };
     let mut waited = false;
+    let came = app.shortages.came();
     for _ in 0..TRIES_MAX {
         let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago.
@@ -141,7 +142,14 @@ pub async fn purchase(
             },
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
             ShardAnswer::Short { .. } => {
-                match Box::pin(cover(app, &sale, &item.sku, home.shard, request.quantity)).await? {
+                let shortage = Shortage {
+                    sale: &sale,
+                    sku: &item.sku,
+                    home: home.shard,
+                    quantity: request.quantity,
+                    came,
+                };
+                match Box::pin(cover(app, &shortage)).await? {
                     Cover::Brought => continue,
                     Cover::SoldOut => PurchaseOutcome::SoldOut,
                 }

@@ -45,7 +45,7 @@ impl Ledger {
         let rows = sqlx::query!(
             "select s.sale_id, s.shard from shards s \
              join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
-             where s.extended_until < (select max(until) from outages)"
+             where s.extending_since is not null or s.extended_until < (select max(until) from outages)"
         )
         .fetch_all(&self.jobs)
         .await
@@ -55,45 +55,84 @@ impl Ledger {
             .collect()
     }
 
-    /// Extends a shard's holds by what each had of the outages since the last time; returns how many holds that were.
-    /// Orders that are drained later are stored with their extension.
+    /// Extends a shard's holds by what each had of the outages since the last time, up to `max` orders in the sequence of
+    /// their events; returns whether that was the last of them. Orders that are drained later are stored with their
+    /// extension.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then none is extended, and all of them the next time.
-    pub async fn extend_holds(&self, sale: SaleId, shard: u16) -> Result<usize, Fault> {
+    /// `Unavailable` when Postgres does not answer: then these are not extended, and the next call begins with them.
+    pub async fn extend_holds(&self, sale: SaleId, shard: u16, max: i64) -> Result<bool, Fault> {
         let mut tx = begin(&self.jobs).await?;
-        // The drain holds the same row, so no order comes in between the two statements.
-        let before: DateTime<Utc> = sqlx::query_scalar!(
-            "select extended_until from shards where sale_id = $1 and shard = $2 for no key update",
+        // The drain holds the same row, so no order comes in between the statements. Of what has been drained when it
+        // begins, all orders have an event up to the last one; whatever comes later is stored by `extended_until`.
+        let at = sqlx::query!(
+            "select extended_until, extending_since, extending_epoch, extending_seq, extending_to_epoch, \
+                 extending_to_seq, drained_epoch, drained_seq, (select max(until) from outages) as last \
+             from shards where sale_id = $1 and shard = $2 for no key update",
             sale.0,
             small(shard)
         )
         .fetch_one(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        let extended = sqlx::query!(
-            "update orders set expires_at = expires_at + \
-                 (select sum(o.until - greatest(o.since, orders.created_at)) from outages o \
-                  where o.until > $3 and o.until > orders.created_at) \
-             where sale_id = $1 and shard = $2 and state = 'reserved' \
-                 and exists (select from outages o where o.until > $3 and o.until > orders.created_at)",
+        let (since, until, from, to) = match (at.extending_since, at.last) {
+            (Some(since), _) => (
+                since,
+                at.extended_until,
+                (at.extending_epoch, at.extending_seq),
+                (at.extending_to_epoch, at.extending_to_seq),
+            ),
+            (None, Some(last)) if at.extended_until < last => {
+                (at.extended_until, last, (0, 0), (at.drained_epoch, at.drained_seq))
+            }
+            (None, _) => return Ok(true),
+        };
+        let page = sqlx::query!(
+            "with page as \
+                 (select order_id, epoch, seq from orders \
+                  where sale_id = $1 and shard = $2 and (epoch, seq) > ($3, $4) and (epoch, seq) <= ($5, $6) \
+                  order by epoch, seq limit $7), \
+             extended as \
+                 (update orders set expires_at = expires_at + \
+                      (select sum(o.until - greatest(o.since, orders.created_at)) from outages o \
+                       where o.until > $8 and o.until <= $9 and o.until > orders.created_at) \
+                  from page where orders.order_id = page.order_id and orders.state = 'reserved' \
+                      and exists (select from outages o \
+                          where o.until > $8 and o.until <= $9 and o.until > orders.created_at)) \
+             select epoch, seq, (select count(*) from page) as \"orders!\" from page \
+             order by epoch desc, seq desc limit 1",
             sale.0,
             small(shard),
-            before
+            from.0,
+            from.1,
+            to.0,
+            to.1,
+            max,
+            since,
+            until
         )
-        .execute(&mut *tx)
+        .fetch_optional(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
+        let next = page.filter(|page| page.orders == max);
+        let is_over = next.is_none();
+        let next = next.map_or((0, 0), |page| (page.epoch, page.seq));
         sqlx::query!(
-            "update shards set extended_until = greatest(extended_until, (select max(until) from outages)) \
-             where sale_id = $1 and shard = $2",
+            "update shards set extended_until = $3, extending_since = $4, extending_epoch = $5, extending_seq = $6, \
+                 extending_to_epoch = $7, extending_to_seq = $8 where sale_id = $1 and shard = $2",
             sale.0,
-            small(shard)
+            small(shard),
+            until,
+            (!is_over).then_some(since),
+            next.0,
+            next.1,
+            to.0,
+            to.1
         )
         .execute(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
         commit(tx).await?;
-        usize::try_from(extended.rows_affected()).map_err(|error| Fault::Bug(error.to_string()))
+        Ok(is_over)
     }
 }

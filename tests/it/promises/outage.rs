@@ -162,15 +162,105 @@ async fn an_order_that_comes_in_after_an_outage_has_its_extension_too() {
     let outage = "insert into outages (since, until) values (now() - interval '1 hour', now() + interval '1 minute')";
     sqlx::query(outage).execute(&world.pool).await.unwrap();
     let home = |user: &str| flashsale::domain::shard::home_shard(&sale.secret.0, &user.parse().unwrap(), sale.shards);
-    world.app.ledger.extend_holds(sale.id, home("first")).await.unwrap();
+    assert!(
+        world
+            .app
+            .ledger
+            .extend_holds(sale.id, home("first"), 100)
+            .await
+            .unwrap()
+    );
     flow::drain::drain_all(&world.app).await.unwrap();
     for (shard, _) in [(0, ()), (1, ())] {
-        world.app.ledger.extend_holds(sale.id, shard).await.unwrap();
+        assert!(world.app.ledger.extend_holds(sale.id, shard, 100).await.unwrap());
     }
     for order in [first, second] {
         let holds = holds_for(&world, order.id).await;
         assert!((holds - 120.0).abs() < 5.0, "{holds}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_are_extended_page_by_page_once_each_also_by_an_outage_in_the_middle() {
+    let world = World::new().await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let terms = Terms {
+        window_seconds: 60,
+        ..Terms::of(40, 1)
+    };
+    let sale = world.sale(&terms).await;
+    let mut before = Vec::new();
+    for n in 0..7 {
+        before.push(bought(&world.app, &sale, &format!("u{n}"), "k", 1).await.id);
+    }
+    world.settled(&sale).await;
+    let outage =
+        "insert into outages (since, until) values (now() - interval '1 hour', now() + make_interval(secs => $1))";
+    let outage = async |seconds: f64| {
+        sqlx::query(outage).bind(seconds).execute(&world.pool).await.unwrap();
+    };
+    let page = async || world.app.ledger.extend_holds(sale.id, 0, 3).await.unwrap();
+    let waiting = async || world.app.ledger.shards_to_extend().await.unwrap();
+    let about = |seconds: f64, expected: f64| (seconds - expected).abs() < 10.0;
+
+    outage(100.0).await;
+    assert!(!page().await, "three of seven");
+    // Nothing of a shard expires that is not extended yet, and what comes in meanwhile has its share at once.
+    let meanwhile = bought(&world.app, &sale, "meanwhile", "k", 1).await.id;
+    world.settled(&sale).await;
+    assert!(about(holds_for(&world, meanwhile).await, 160.0));
+    outage(200.0).await;
+    assert!(!page().await, "six of seven");
+    assert_eq!(waiting().await, [(sale.id, 0)]);
+    assert!(page().await, "seven");
+    for order in before.iter().chain([&meanwhile]) {
+        let holds = holds_for(&world, *order).await;
+        assert!(about(holds, 160.0), "{holds}: the second outage comes after the first");
+    }
+    assert_eq!(waiting().await, [(sale.id, 0)], "the second one is left");
+    let mut pages = 1;
+    while !page().await {
+        pages += 1;
+    }
+    assert_eq!(pages, 3, "eight orders");
+    for order in before.iter().chain([&meanwhile]) {
+        let holds = holds_for(&world, *order).await;
+        assert!(about(holds, 360.0), "{holds}");
+    }
+    assert!(waiting().await.is_empty() && page().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_extended_yet_does_not_expire_and_much_to_do_is_no_outage() {
+    let world = World::new().await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let terms = Terms {
+        window_seconds: 60,
+        ..Terms::of(20, 1)
+    };
+    let sale = world.sale(&terms).await;
+    bought(&world.app, &sale, "u", "k", 1).await;
+    world.settled(&sale).await;
+    let overdue = "update orders set created_at = created_at - interval '5 minutes', \
+                   expires_at = expires_at - interval '5 minutes' where sale_id = $1";
+    sqlx::query(overdue).bind(sale.id.0).execute(&world.pool).await.unwrap();
+    // Another worker has begun with the shard and is not done: this one does what is left before anything expires.
+    let outage = "insert into outages (since, until) values (now() - interval '1 hour', now())";
+    sqlx::query(outage).execute(&world.pool).await.unwrap();
+    let begun = "update shards set extending_since = extended_until, extended_until = (select max(until) from outages), \
+                 extending_to_epoch = drained_epoch, extending_to_seq = drained_seq where sale_id = $1";
+    sqlx::query(begun).bind(sale.id.0).execute(&world.pool).await.unwrap();
+    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 0);
+    assert_eq!(world.settled(&sale).await.stock.held, 1);
+
+    // Whoever notes that he can come, while he is busy otherwise, is no outage.
+    let outages = "select count(*) from outages where $1 is not null";
+    let before = world.number(outages, sale.id).await;
+    silence(&world, 4).await;
+    flow::expire::beat(&world.app).await.unwrap();
+    silence(&world, 4).await;
+    flow::expire::expire_due(&world.app).await.unwrap();
+    assert_eq!(world.number(outages, sale.id).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
