@@ -1,6 +1,6 @@
 //! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, payment, try_buy};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, payment, shopper_at, try_buy};
 use crate::support::poll::within;
 use crate::support::servers::{FreshPostgres, redis};
 use flashsale::domain::fault::Fault;
@@ -260,6 +260,39 @@ async fn what_is_not_extended_yet_does_not_expire_and_much_to_do_is_no_outage() 
     flow::expire::beat(&world.app).await.unwrap();
     silence(&world, 4).await;
     flow::expire::expire_due(&world.app).await.unwrap();
+    assert_eq!(world.number(outages, sale.id).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_long_at_expiring_holds_is_no_outage() {
+    let world = World::new().await;
+    flow::expire::beat(&world.app).await.unwrap();
+    let terms = Terms {
+        window_seconds: 1,
+        ..Terms::of(20, 2)
+    };
+    let sale = world.sale(&terms).await;
+    for shard in [0, 1] {
+        bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
+    }
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let outages = "select count(*) from outages where $1 is not null";
+    let before = world.number(outages, sale.id).await;
+    // Each shard's holds wait for these until the statement is given up, one after the other: that is ten seconds.
+    let mut lock = world.pool.begin().await.unwrap();
+    let grants = "select from grants where sale_id = $1 for update";
+    sqlx::query(grants).bind(sale.id.0).execute(&mut *lock).await.unwrap();
+    let began = "create table lock_began as select clock_timestamp() as at";
+    sqlx::query(began).execute(&world.pool).await.unwrap();
+    let _worker = world.start("worker").await;
+    within(PATIENCE, "the worker comes back from what it waits for", async || {
+        let late = "select count(*) from heartbeat, lock_began \
+                    where beaten_at > at + interval '9 seconds' and $1 is not null";
+        world.number(late, sale.id).await == 1
+    })
+    .await;
+    let held = "select count(*) from orders where sale_id = $1 and state = 'reserved' and expires_at < now()";
+    assert_eq!(world.number(held, sale.id).await, 2, "it had to wait");
     assert_eq!(world.number(outages, sale.id).await, before);
 }
 
