@@ -5,7 +5,6 @@ use crate::domain::ids::{IdempotencyKey, OrderId, UserId};
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
-use crate::stock::script::PURCHASE;
 use anyhow::{Context as _, Result};
 use chrono::Utc;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -166,12 +165,12 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The purchase script's calls for some shoppers who buy a unit of the sale's first item each, as the application would
-/// make them.
+/// Calls of the purchase script, or of another with the same keys and arguments, for some shoppers who buy a unit of the
+/// sale's first item each, as the application would make them.
 ///
 /// # Errors
 /// When the sale has no item.
-pub fn script_calls(sale: &Sale, shoppers: std::ops::Range<usize>, salt: u32) -> Result<Commands> {
+pub fn script_calls(script: &str, sale: &Sale, shoppers: std::ops::Range<usize>, salt: u32) -> Result<Commands> {
     let item = sale.items.first().context("the sale has no item")?;
     let mut commands = Commands::default();
     for n in shoppers {
@@ -184,7 +183,7 @@ pub fn script_calls(sale: &Sale, shoppers: std::ops::Range<usize>, salt: u32) ->
         let identity = format!("{}\n{}", key.as_str(), user.as_str());
         commands.add(&[
             b"EVALSHA",
-            PURCHASE.get_hash().as_bytes(),
+            script.as_bytes(),
             b"4",
             shard.shard().as_bytes(),
             shard.item(&item.sku).as_bytes(),

@@ -12,6 +12,7 @@ use crate::domain::sale_guards::SaleGuards;
 use crate::embedded::{self, PostgresOptions, PostgresServer, Program, RedisOptions, RedisServer, secrets};
 use crate::ledger::{self, Ledger};
 use crate::stock::keys::ShardKey;
+use crate::stock::script::PURCHASE;
 use anyhow::{Context as _, Result, bail};
 use chrono::{SecondsFormat, TimeDelta, Utc};
 use serde_json::{Value, json};
@@ -424,7 +425,12 @@ pub fn fill(bench: &Bench, socket: &Path, sale: &Sale, shoppers: Range<usize>, s
     let mut from = shoppers.start;
     while from < shoppers.end {
         let to = shoppers.end.min(from + FILL_AT_ONCE);
-        let ran = resp::run(socket, &script_calls(sale, from..to, salt)?, is_order, &bench.stop)?;
+        let ran = resp::run(
+            socket,
+            &script_calls(PURCHASE.get_hash(), sale, from..to, salt)?,
+            is_order,
+            &bench.stop,
+        )?;
         if ran.good < ran.all {
             bail!(
                 "{} of {} purchases by the script were refused",

@@ -164,6 +164,8 @@ fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> 
         // Even tests kill Postgres and expect what it had committed.
         ("synchronous_commit", "on"),
         ("full_page_writes", safe),
+        // With the usual gigabyte, a rush makes a checkpoint every few seconds, and each has every page written whole again.
+        ("max_wal_size", if options.durable { "4GB" } else { "1GB" }),
         ("timezone", "UTC"),
     ];
     let ours = ours

@@ -8,7 +8,7 @@ use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 /// What a shard has to be told.
@@ -270,15 +270,13 @@ impl Batch {
             .map_err(|error| fault(&error))?;
         let unsettled = self.messages.iter().filter(|message| !settled.contains(&message.sale));
         let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
-        let (mut applied, mut told) = (Vec::new(), Vec::new());
+        // By the server that was told. They are looked up by their numbers: a join is planned without knowing how many come.
+        let mut applied: BTreeMap<String, Vec<i64>> = BTreeMap::new();
         let (mut later, mut untold) = (Vec::new(), Vec::new());
         for (id, delivery) in deliveries {
             match delivery {
                 Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => untold.push(id),
-                Delivery::Applied { by } => {
-                    applied.push(id);
-                    told.push(by.unwrap_or_default());
-                }
+                Delivery::Applied { by } => applied.entry(by.unwrap_or_default()).or_default().push(id),
                 Delivery::Later => later.push(id),
                 Delivery::Failed(reason) => {
                     sqlx::query!(
@@ -292,18 +290,20 @@ impl Batch {
                 }
             }
         }
-        let struck = sqlx::query_scalar!(
-            "delete from outbox o using shards s, unnest($1::int8[], $2::text[]) as t (id, told) \
-             where o.outbox_id = t.id and s.sale_id = o.sale_id and s.shard = o.shard \
-             and t.told in ('', ltrim(s.run_id, '?')) returning o.outbox_id",
-            &applied,
-            &told
-        )
-        .fetch_all(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
-        let struck: HashSet<i64> = struck.into_iter().collect();
-        untold.extend(applied.into_iter().filter(|id| !struck.contains(id)));
+        for (told, ids) in applied {
+            let struck = sqlx::query_scalar!(
+                "delete from outbox o where o.outbox_id = any($1) and ($2 = '' or exists \
+                     (select from shards s where s.sale_id = o.sale_id and s.shard = o.shard \
+                      and ltrim(s.run_id, '?') = $2)) returning o.outbox_id",
+                &ids,
+                told
+            )
+            .fetch_all(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+            let struck: HashSet<i64> = struck.into_iter().collect();
+            untold.extend(ids.into_iter().filter(|id| !struck.contains(id)));
+        }
         // Nobody refused them: they are not tries.
         sqlx::query!(
             "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
