@@ -21,7 +21,7 @@ end $$;
 create trigger payments_refunded_once before update on payments
     for each row execute function check_refund();
 
--- What is counted is what is still to be looked at.
-drop index payments_to_look_at;
+-- What is counted, each second while somebody watches, is what is still owed. Lists are of the others as well, which
+-- `payments_to_look_at` finds.
 create index payments_to_pay_back on payments (outcome)
     where outcome in ('refund_due', 'unmatched') and refunded_at is null;

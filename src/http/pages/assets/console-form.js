@@ -253,7 +253,7 @@ export function formView(view, id) {
         fields.get('name').control.focus();
     }
 
-    // What was typed was not stored, as it was typed over another version: by whom this one is, the draft itself tells.
+    // What was typed was not stored: the draft tells whether somebody else has changed it, or it is none any more.
     async function lookWhy(answer) {
         const now = await call('GET', `/v1/admin/sales/${id}`);
         if (now.isOk) {
