@@ -73,14 +73,13 @@ const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') :
 
 // A sale from the API as the fields show it.
 function textsOf(sale) {
-    const texts = { items: [] };
+    const texts = {};
     for (const { name, kind } of [...SALE, ...GUARDS]) {
         const value = name.split('.').reduce((inner, part) => inner[part], sale);
         texts[name] = kind === 'time' ? localTime(value) : asText(value);
     }
-    for (const item of sale.items) {
-        texts.items.push(Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
-    }
+    // Last, as where they are read from the fields: so the same texts are the same JSON.
+    texts.items = sale.items.map((item) => Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
     return texts;
 }
 
@@ -110,7 +109,7 @@ export function formView(view, id) {
     const other = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const loadOther = word('button', 'loadPresent', { type: 'button', id: 'load-present' });
     const storeOver = word('button', 'storeOver', { type: 'button', id: 'store-over' });
-    const clash = element('div', { class: 'list' }, other, element('div', { class: 'actions' }, loadOther, storeOver));
+    const clash = element('div', { class: 'list' }, other, element('div', { class: 'field' }, loadOther, storeOver));
     const store = word('button', id ? 'storeChanges' : 'createSale', { class: 'strong', type: 'submit' });
     const back = word('a', 'cancelForm', { class: 'button', href: id ? `/console/sales/${id}` : '/console' });
     const group = (legend, ...children) => element('fieldset', {}, word('legend', legend), ...children);
