@@ -20,6 +20,7 @@ mod output;
 pub mod pay;
 mod progress;
 pub mod rebuild;
+pub mod refunds;
 pub mod sale;
 mod sale_file;
 pub mod serve;
@@ -67,6 +68,8 @@ enum Command {
     Token(token::Args),
     /// Play the payment provider: mark an order as paid.
     Pay(pay::Args),
+    /// List money that is owed back, and say that it was paid back.
+    Refunds(refunds::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
     /// Write a sale's stock in Redis anew from Postgres, after a loss.
@@ -138,6 +141,7 @@ pub fn main() -> ExitCode {
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
+        Command::Refunds(args) => refunds::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Ban(args) => ban::run(&args),

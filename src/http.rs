@@ -341,6 +341,7 @@ routes! {
         "/sales/{id}/rebuild": post admin::rebuild;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;
+        "/payments/settle": post admin::settle_payment;
         "/actions": get admin::list_actions;
         "/alerts": get admin::list_alerts;
         "/alerts/stream": stream alerts::stream;

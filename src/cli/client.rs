@@ -5,6 +5,7 @@ use super::Failure;
 use super::output::one_line;
 use super::setting;
 use crate::config::ADMIN_KEY;
+use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -22,6 +23,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
 /// No answer of the API comes near this; a wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// What an operator calls himself.
+const OPERATOR: &str = "FLASHSALE_OPERATOR";
 
 /// Where `flashsale up` and `flashsale serve` listen unless told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
@@ -42,13 +46,17 @@ pub struct Connection {
     /// of Mozilla's.
     #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
     cacert: Option<String>,
+    /// What an operator calls himself in the trail of what operators did, which nobody checks; default: the login name.
+    #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
+    operator: Option<String>,
 }
 
 impl Connection {
     /// A client that speaks as the operator.
     ///
     /// # Errors
-    /// `Usage` when the address or the file of certificates is wrong, or `FLASHSALE_ADMIN_KEY` is missing.
+    /// `Usage` when the address, the file of certificates or the operator's name is wrong, or `FLASHSALE_ADMIN_KEY` is
+    /// missing.
     pub fn operator(&self) -> Result<Client, Failure> {
         self.operator_within(REQUEST_LIMIT)
     }
@@ -58,8 +66,9 @@ impl Connection {
     /// # Errors
     /// As [`Connection::operator`].
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
+        let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
-        Ok(client.proven_by(ADMIN_KEY))
+        Ok(client.proven_by(ADMIN_KEY).called(name))
     }
 
     /// A client that sends `bearer`, or nothing, as who it is.
@@ -80,6 +89,19 @@ impl Connection {
     /// An empty variable is how compose files and shells say "not set".
     fn url(&self) -> &str {
         if self.url.is_empty() { DEFAULT_URL } else { &self.url }
+    }
+}
+
+/// What an operator calls himself: what was said, else the login name if it is one that can be shown.
+fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<OperatorName>, Failure> {
+    // An empty variable is how compose files and shells say "not set".
+    match said.filter(|name| !name.is_empty()) {
+        Some(name) => name.parse().map(Some).map_err(|wrong| {
+            Failure::Usage(format!(
+                "--as or {OPERATOR} {wrong}: set it to your name, or leave it out"
+            ))
+        }),
+        None => Ok(login.and_then(|login| login.parse().ok())),
     }
 }
 
@@ -170,6 +192,8 @@ pub struct Client {
     bearer: Option<String>,
     /// The setting whose value shows who is asking.
     proof: Option<&'static str>,
+    /// What he calls himself.
+    name: Option<OperatorName>,
 }
 
 impl Client {
@@ -219,6 +243,7 @@ impl Client {
             base,
             bearer,
             proof: None,
+            name: None,
         })
     }
 
@@ -229,6 +254,11 @@ impl Client {
             proof: Some(setting),
             ..self
         }
+    }
+
+    /// Says what the operator who asks calls himself.
+    fn called(self, name: Option<OperatorName>) -> Self {
+        Self { name, ..self }
     }
 
     /// Reads `path`.
@@ -292,10 +322,14 @@ impl Client {
     }
 
     fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
             .header("accept", "application/json");
+        if let Some(name) = &self.name {
+            // As bytes, because a name need not be ASCII.
+            request = request.header("x-operator", name.as_str().as_bytes());
+        }
         match &self.bearer {
             Some(bearer) => request.header("authorization", format!("Bearer {bearer}")),
             None => request,
@@ -477,6 +511,35 @@ mod tests {
             request.to_lowercase().contains("authorization: bearer key\r\n"),
             "{request}"
         );
+    }
+
+    #[test]
+    fn an_operator_is_called_as_he_says_or_else_by_his_login() {
+        let called = |said, login| operator_name(said, login).map(|name| name.map(|it| it.as_str().to_owned()));
+        assert_eq!(called(Some("Ada"), Some("root")).unwrap().as_deref(), Some("Ada"));
+        let long = "x".repeat(65);
+        for none in [None, Some("")] {
+            assert_eq!(called(none, Some("root")).unwrap().as_deref(), Some("root"));
+            // A login that cannot be shown is nobody's mistake.
+            for login in [None, Some(""), Some("a\nb"), Some(&*long)] {
+                assert_eq!(called(none, login).unwrap(), None);
+            }
+        }
+        for wrong in [" ", "a\u{1b}[2J", &long] {
+            let Err(Failure::Usage(line)) = called(Some(wrong), None) else {
+                panic!("{wrong:?} is no name")
+            };
+            assert!(
+                line.starts_with("--as or FLASHSALE_OPERATOR must have 1 to 64"),
+                "{line}"
+            );
+            assert!(!line.contains('\u{1b}'), "{line}");
+        }
+        let server = MockServer::answering(&[(200, "{}")]);
+        let name = "王伟".parse().unwrap();
+        client(server.url()).called(Some(name)).get("/").unwrap();
+        let request = &server.requests()[0];
+        assert!(request.contains("x-operator: 王伟\r\n"), "{request}");
     }
 
     #[test]

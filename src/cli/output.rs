@@ -52,6 +52,12 @@ pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// A part of a query, so that it cannot be taken for anything else.
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
 /// A table with aligned columns; columns whose cells are all numbers align to the right.
 #[derive(Debug)]
 pub struct Table {
@@ -105,6 +111,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_an_account_is_called_a_query_stays_one() {
+        assert_eq!(encoded("a&b=é"), "%61%26%62%3D%C3%A9");
+    }
 
     #[test]
     fn words_align_left_and_numbers_right() {

@@ -1,6 +1,7 @@
 //! The operator's console: sessions, and the trail of what operators did.
 
 use super::ids::SaleId;
+use super::plain::{NotPlain, plain};
 use super::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 use std::fmt;
+use std::str::FromStr;
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
@@ -91,11 +93,35 @@ impl SessionSecret {
     }
 }
 
+/// Characters that an operator's name may have.
+pub const OPERATOR_MAX: usize = 64;
+
+/// What an operator calls himself. Operators share one key, so nobody has proven it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorName(String);
+
+impl OperatorName {
+    /// The name as it is stored and shown.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for OperatorName {
+    type Err = NotPlain;
+    fn from_str(text: &str) -> Result<Self, NotPlain> {
+        Ok(Self(plain(text, OPERATOR_MAX)?.to_owned()))
+    }
+}
+
 /// A session that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// Its id, which is no secret.
     pub id: Uuid,
+    /// What whoever began it calls himself.
+    pub operator: Option<OperatorName>,
     /// When it ends by itself.
     pub expires_at: DateTime<Utc>,
 }
@@ -134,6 +160,8 @@ impl Actor {
 pub struct NewAction {
     /// Who does it.
     pub actor: Actor,
+    /// What he calls himself.
+    pub operator: Option<OperatorName>,
     /// From where, if that is known.
     pub address: Option<String>,
     /// What it is, as in `sale.open`.
@@ -159,6 +187,8 @@ pub struct Action {
     pub actor: String,
     /// Which session of the console.
     pub session_id: Option<Uuid>,
+    /// What the operator calls himself, which nobody has proven: operators share one key.
+    pub operator: Option<String>,
     /// From where.
     pub address: Option<String>,
     /// What it was.

@@ -100,6 +100,9 @@ pub struct ShardStats {
     pub sent: BTreeMap<Sku, i64>,
     /// Units that it received from other shards, by SKU, in total.
     pub received: BTreeMap<Sku, i64>,
+    /// Units that it has sent and not been told of yet that they arrived, by SKU. Those that have arrived in the meantime
+    /// are counted where they are as well.
+    pub in_transit: BTreeMap<Sku, i64>,
     /// Events that the ledger has not taken in.
     pub undrained_events: i64,
 }
@@ -126,9 +129,9 @@ pub struct Alerts {
     pub dead_letters: i64,
     /// Decisions of the ledger that the stock refused.
     pub failed_releases: i64,
-    /// Payments whose money is owed back.
+    /// Payments whose money is owed back, until an operator says that it was paid back.
     pub refunds_due: i64,
-    /// Payments for orders that do not exist.
+    /// Payments for orders that do not exist, until an operator says that they were paid back.
     pub unmatched_payments: i64,
     /// Orders that a lost Redis had accepted and nobody knows any more; at least so many.
     pub lost_orders: i64,

@@ -5,18 +5,24 @@
 //! an action comes to.
 
 use super::App;
-use crate::domain::console::{Action, NewAction, Session, SessionSecret};
+use crate::domain::console::{Action, NewAction, OperatorName, Session, SessionSecret};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use std::net::IpAddr;
 
-/// Begins a session; returns it with what its cookie says.
+/// Begins a session of somebody who may have said what he calls himself; returns it with what its cookie says.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
-pub async fn sign_in(app: &App, admin_key: &str, address: IpAddr) -> Result<(Session, SessionSecret), Fault> {
+pub async fn sign_in(
+    app: &App,
+    admin_key: &str,
+    operator: Option<&OperatorName>,
+    address: IpAddr,
+) -> Result<(Session, SessionSecret), Fault> {
     let secret = SessionSecret::new(rand::random());
-    let session = app.ledger.begin_session(&secret.digest(admin_key), address).await?;
+    let digest = secret.digest(admin_key);
+    let session = app.ledger.begin_session(&digest, operator, address).await?;
     Ok((session, secret))
 }
 

@@ -8,7 +8,7 @@ use super::release::release_now;
 use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
-use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
+use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::ledger::payment::Settlement;
 use std::sync::Arc;
@@ -85,18 +85,28 @@ fn all_shards(sale: &Sale) -> Vec<u16> {
     (0..sale.shards).collect()
 }
 
-/// Up to `max` payments with this outcome, newest first, after the one given.
+/// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that they
+/// were paid back, or the others.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn list(
     app: &App,
     outcome: PaymentOutcome,
+    settled: Option<bool>,
     after: Option<&str>,
     max: usize,
 ) -> Result<Vec<RecordedPayment>, Fault> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    app.ledger.payments(outcome, after, max).await
+    app.ledger.payments(outcome, settled, after, max).await
+}
+
+/// Notes that money was paid back, by the refund that the provider calls so. It is noted once: repeating it is no error.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
+    app.ledger.settle_refund(payment_id, reference).await
 }
 
 /// Settles payments whose orders were on their way; returns how many.

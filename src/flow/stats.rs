@@ -270,13 +270,17 @@ fn item_stats(sku: &Sku, owned: i64, readings: &[ShardReading]) -> ItemStats {
 /// One shard at a glance.
 #[must_use]
 pub fn shard_stats(reading: &ShardReading) -> ShardStats {
-    let by_sku = |count: fn(&Counters) -> i64| {
+    let by_sku = |count: fn(&Counters) -> i64| -> BTreeMap<Sku, i64> {
         reading
             .items
             .iter()
             .map(|(sku, counters)| (sku.clone(), count(counters)))
             .collect()
     };
+    let mut in_transit = by_sku(|_| 0);
+    for transfer in &reading.transfers {
+        *in_transit.entry(transfer.sku.clone()).or_default() += transfer.units;
+    }
     ShardStats {
         shard: reading.shard,
         epoch: reading.record.epoch,
@@ -285,6 +289,7 @@ pub fn shard_stats(reading: &ShardReading) -> ShardStats {
         sold: by_sku(|counters| counters.sold),
         sent: by_sku(|counters| counters.out),
         received: by_sku(|counters| counters.r#in),
+        in_transit,
         undrained_events: reading.undrained,
     }
 }

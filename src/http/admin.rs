@@ -12,7 +12,8 @@ use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::Order;
-use crate::domain::payment::PaymentOutcome;
+use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
+use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
@@ -558,21 +559,15 @@ pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuer
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
 }
 
-/// What payments can be asked for by: what became of them. Those that came again are not recorded again.
-const LISTED: [PaymentOutcome; 4] = [
-    PaymentOutcome::RefundDue,
-    PaymentOutcome::Unmatched,
-    PaymentOutcome::Pending,
-    PaymentOutcome::Applied,
-];
-
 /// Which payments are asked for.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PaymentsQuery {
     /// What became of them; `refund_due` if it is left out.
-    #[schemars(extend("enum" = LISTED))]
+    #[schemars(extend("enum" = PaymentOutcome::RECORDED))]
     outcome: Option<String>,
+    /// Only those of which an operator has said that they were paid back, or only the others.
+    settled: Option<bool>,
     /// At most so many; 100 if it is left out.
     #[serde(default)]
     limit: PageSize,
@@ -591,18 +586,70 @@ pub async fn list_payments(
     Query(query): Query<PaymentsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let wanted = query.outcome.as_deref().unwrap_or("refund_due");
-    let outcome = LISTED.into_iter().find(|outcome| outcome.as_str() == wanted);
-    let outcome = outcome
+    let outcome = PaymentOutcome::from_name(wanted)
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
-    let (limit, after) = (query.limit.get(), query.starting_after);
-    let is_no_id = |id: &String| !(1..=NAME_MAX).contains(&id.len()) || id.contains('\0');
-    if after.as_ref().is_some_and(is_no_id) {
+    let (settled, limit, after) = (query.settled, query.limit.get(), query.starting_after);
+    if after.as_ref().is_some_and(|id| !is_payment_id(id)) {
         return Err(Problem::invalid("starting_after must be a payment_id"));
     }
     let payments = api
-        .for_others(move |app| async move { flow::pay::list(&app, outcome, after.as_deref(), limit + 1).await })
+        .for_others(
+            move |app| async move { flow::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await },
+        )
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
+}
+
+fn is_payment_id(text: &str) -> bool {
+    (1..=NAME_MAX).contains(&text.len()) && !text.contains('\0')
+}
+
+/// The body that says that money was paid back. A payment is named here and not in the path: its id is the provider's, and may
+/// be anything.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleBody {
+    /// Which payment.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
+    payment_id: String,
+    /// What the provider calls the refund: some words on one line.
+    #[schemars(length(min = 1, max = REFERENCE_MAX), regex(pattern = PLAIN_PATTERN))]
+    reference: String,
+}
+
+/// `POST /v1/admin/payments/settle`: notes, once, that money was paid back
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn settle_payment(
+    api: Data<Api>,
+    _: Operator,
+    Json(body): Json<SettleBody>,
+) -> Result<HttpResponse, Problem> {
+    let SettleBody { payment_id, reference } = body;
+    if !is_payment_id(&payment_id) {
+        return Err(Problem::invalid(format!(
+            "payment_id must be 1 to {NAME_MAX} bytes without NUL"
+        )));
+    }
+    let reference: RefundReference = reference
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("reference {wrong}")))?;
+    let refund = api
+        .for_others(move |app| async move { flow::pay::settle_refund(&app, &payment_id, &reference).await })
+        .await?;
+    match refund {
+        Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
+        Refund::SettledAs(other) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("this payment was paid back already, as {other}"),
+        )),
+        Refund::NotDue(outcome) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("nothing of this payment is owed back: it is {}", outcome.as_str()),
+        )),
+        Refund::NoPayment => Err(Problem::not_found("such payment")),
+    }
 }
 
 /// Which actions are asked for.

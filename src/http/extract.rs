@@ -3,7 +3,7 @@
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
 use super::{Api, operator};
-use crate::domain::console::{Actor, SessionSecret};
+use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use actix_web::dev::Payload;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};
@@ -41,10 +41,12 @@ pub struct Shopper(pub UserId);
 pub struct Browser(pub Option<Shopper>);
 
 /// An operator.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Operator {
     /// By what he is known: the operators' key, or a session of the console.
     pub actor: Actor,
+    /// What he called himself when that session began.
+    pub name: Option<OperatorName>,
     /// The secret of that session, if it is one.
     pub session: Option<SessionSecret>,
 }

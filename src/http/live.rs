@@ -141,8 +141,9 @@ struct LiveSale {
     expiry_lag_seconds: f64,
 }
 
-/// Available, held and sold units, and those that were sent to other shards and received from them, in total.
-type Units = [i64; 5];
+/// Available, held and sold units, those that were sent to other shards and received from them, in total, and those that are
+/// on their way from here.
+type Units = [i64; 6];
 
 #[derive(Serialize)]
 struct LiveShard {
@@ -158,10 +159,17 @@ struct LiveShard {
 impl LiveShard {
     fn of(shard: ShardStats, is_whole: bool) -> Self {
         let units = |sku: &Sku| -> Units {
-            [&shard.available, &shard.held, &shard.sold, &shard.sent, &shard.received]
-                .map(|counts| counts.get(sku).copied().unwrap_or_default())
+            [
+                &shard.available,
+                &shard.held,
+                &shard.sold,
+                &shard.sent,
+                &shard.received,
+                &shard.in_transit,
+            ]
+            .map(|counts| counts.get(sku).copied().unwrap_or_default())
         };
-        let sum = shard.available.keys().map(units).fold([0; 5], |mut sum: Units, units| {
+        let sum = shard.available.keys().map(units).fold([0; 6], |mut sum: Units, units| {
             for (sum, units) in sum.iter_mut().zip(units) {
                 *sum += units;
             }
@@ -468,16 +476,17 @@ mod tests {
             sold: of(2),
             sent: of(3),
             received: of(4),
+            in_transit: of(5),
             undrained_events: 0,
         }
     }
 
     #[test]
     fn a_shard_is_told_by_item_or_where_those_are_many_as_a_whole() {
-        let units = [("a", [1, 2, 3, 4, 5]), ("b", [10, 20, 30, 40, 50])];
+        let units = [("a", [1, 2, 3, 4, 5, 6]), ("b", [10, 20, 30, 40, 50, 60])];
         for is_whole in [false, true] {
             let live = LiveShard::of(shard(3, &units), is_whole);
-            assert_eq!((live.shard, live.units), (3, [11, 22, 33, 44, 55]));
+            assert_eq!((live.shard, live.units), (3, [11, 22, 33, 44, 55, 66]));
             let items = live.items.map(|items| items.into_values().collect::<Vec<_>>());
             assert_eq!(items, is_whole.then(|| vec![units[0].1, units[1].1]));
         }

@@ -7,7 +7,7 @@
 use super::extract::{Body, Operator, api, bearer, single, unauthenticated};
 use super::problem::{Code, Problem};
 use super::{Api, gateway, request_id};
-use crate::domain::console::{Actor, NewAction, SessionSecret, detail};
+use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow;
@@ -15,7 +15,7 @@ use crate::guard::address::Client;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN};
+use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, LOCATION, ORIGIN};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, ResponseError as _};
@@ -28,6 +28,8 @@ pub const SESSION_COOKIE: &str = "flashsale_console";
 pub const SESSION_PATH: &str = "/v1/admin";
 /// Where a page shows the request token of its session.
 pub const REQUEST_TOKEN: &str = "X-Console-Token";
+/// What somebody with the operators' key calls himself.
+pub const OPERATOR: &str = "X-Operator";
 /// How long the answer to an action waits until it is noted what came of it.
 const NOTE_MAX: Duration = Duration::from_secs(2);
 
@@ -37,7 +39,7 @@ const NOTE_MAX: Duration = Duration::from_secs(2);
 /// `unauthenticated`, `console_token_required`, or `unavailable` where it cannot be told whether a session has ended.
 pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     if let Some(known) = request.extensions().get::<Operator>() {
-        return Ok(*known);
+        return Ok(known.clone());
     }
     let api = api(request)?;
     let expected = api.admin_key.expose();
@@ -46,6 +48,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         if bool::from(given.ct_eq(expected.as_bytes())) {
             return Ok(Operator {
                 actor: Actor::ApiKey,
+                name: None,
                 session: None,
             });
         }
@@ -76,6 +79,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     match session {
         Some(session) => Ok(Operator {
             actor: Actor::Console(session.id),
+            name: session.operator,
             session: Some(secret),
         }),
         None => Err(unauthenticated("the session has ended, sign in again; or")),
@@ -176,11 +180,16 @@ async fn begin(request: &mut ServiceRequest) -> Result<(Data<Api>, i64), Problem
     let pattern = pattern.ok_or_else(|| Problem::not_found("such path"))?;
     let sale = sale_of(path);
     let operator = identify(request.request()).await?;
+    let name = match operator.actor {
+        Actor::Console(_) => operator.name.clone(),
+        Actor::ApiKey => name_of(request.headers())?,
+    };
     let Body(body) = request.extract::<Body>().await?;
     let new = NewAction {
         actor: operator.actor,
+        operator: name,
         address: gateway::address_of(&api, request.request()).map(|address| address.to_string()),
-        action: name(request.method(), &pattern),
+        action: action(request.method(), &pattern),
         sale,
         detail: detail(&body),
     };
@@ -188,6 +197,21 @@ async fn begin(request: &mut ServiceRequest) -> Result<(Data<Api>, i64), Problem
     request.set_payload(Payload::from(body));
     let id = begin_action(&api, new).await?;
     Ok((api, id))
+}
+
+/// What somebody with the operators' key calls himself, if he says so.
+fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
+    let mut values = headers.get_all(OPERATOR);
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::invalid(format!("the header {OPERATOR} is there twice")));
+    }
+    // People's names are not in ASCII alone.
+    let text = std::str::from_utf8(value.as_bytes())
+        .map_err(|_| Problem::invalid(format!("{OPERATOR} must be printable ASCII, or UTF-8")))?;
+    let name = text.parse::<OperatorName>();
+    name.map(Some)
+        .map_err(|wrong| Problem::invalid(format!("{OPERATOR} {wrong}")))
 }
 
 /// Notes that an action begins; returns its number.
@@ -219,7 +243,7 @@ pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option
 
 /// What an action is called: the way to it, without what is particular. What is made in a list is created, and what is
 /// not asked for by a verb in the way is changed.
-fn name(method: &Method, pattern: &str) -> String {
+fn action(method: &Method, pattern: &str) -> String {
     let way = pattern.strip_prefix(SESSION_PATH).unwrap_or(pattern);
     let mut words: Vec<&str> = way
         .split('/')
@@ -273,10 +297,11 @@ mod tests {
             (Method::POST, "/v1/admin/sales/{id}/open", "sales.open"),
             (Method::POST, "/v1/admin/bans", "bans.create"),
             (Method::POST, "/v1/admin/bans/lift", "bans.lift"),
+            (Method::POST, "/v1/admin/payments/settle", "payments.settle"),
             (Method::PATCH, "/v1/admin/guards", "guards.change"),
             (Method::DELETE, "/v1/admin/session", "session.delete"),
         ] {
-            assert_eq!(name(&method, pattern), expected);
+            assert_eq!(action(&method, pattern), expected);
         }
     }
 

@@ -63,7 +63,7 @@ codes! {
     SoldOut               "sold_out"                409 "Sold out"
     PurchaseLimitReached  "purchase_limit_reached"  409 "The limit for one shopper is reached"
     OrderNotCancellable   "order_not_cancellable"   409 "The order cannot be cancelled"
-    InvalidTransition     "invalid_transition"      409 "The sale's state does not allow it"
+    InvalidTransition     "invalid_transition"      409 "Its state does not allow it"
     InsufficientStock     "insufficient_stock"      409 "There are not that many free units"
     PayloadTooLarge       "payload_too_large"       413 "The body is too large"
     IdempotencyKeyReused  "idempotency_key_reused"  422 "The idempotency key belongs to another request"

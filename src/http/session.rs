@@ -8,7 +8,8 @@ use super::operator::{
     wrong_key,
 };
 use super::problem::{Code, Problem};
-use crate::domain::console::{Actor, NewAction, SESSION_SECONDS, Session, SessionSecret};
+use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
+use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow;
 use crate::guard::address::is_proxy;
@@ -34,6 +35,9 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 pub struct SignInBody {
     /// The operators' key.
     key: String,
+    /// What he calls himself, for the trail: nobody asks for proof.
+    #[schemars(length(min = 1, max = OPERATOR_MAX), regex(pattern = PLAIN_PATTERN))]
+    name: Option<String>,
 }
 
 /// `POST /v1/admin/session`: the operators' key for a cookie.
@@ -53,6 +57,8 @@ pub async fn sign_in(
     }
     let address = gateway::address_of(&api, &request)
         .ok_or_else(|| Problem::new(Code::Unavailable, "it is not known from where this comes"))?;
+    let name = body.name.as_deref().map(str::parse::<OperatorName>).transpose();
+    let name = name.map_err(|wrong| Problem::invalid(format!("name {wrong}")))?;
     let expected = api.admin_key.expose().as_bytes();
     if !bool::from(body.key.as_bytes().ct_eq(expected)) {
         return Err(match wrong_key(&api, &request) {
@@ -63,7 +69,7 @@ pub async fn sign_in(
             }
         });
     }
-    let begun = begin_session(api.clone(), address);
+    let begun = begin_session(api.clone(), name, address);
     let (session, secret) = to_the_end(begun).await??;
     let cookie = cookie(
         &secret.encode(api.admin_key.expose()),
@@ -76,13 +82,18 @@ pub async fn sign_in(
 }
 
 /// Begins a session, and notes that.
-async fn begin_session(api: Data<Api>, address: IpAddr) -> Result<(Session, SessionSecret), Problem> {
+async fn begin_session(
+    api: Data<Api>,
+    name: Option<OperatorName>,
+    address: IpAddr,
+) -> Result<(Session, SessionSecret), Problem> {
     let key = api.admin_key.clone();
     let (session, secret) = api
-        .for_others(move |app| async move { flow::console::sign_in(&app, key.expose(), address).await })
+        .for_others(move |app| async move { flow::console::sign_in(&app, key.expose(), name.as_ref(), address).await })
         .await?;
     let new = NewAction {
         actor: Actor::Console(session.id),
+        operator: session.operator.clone(),
         address: Some(address.to_string()),
         action: "session.create".to_owned(),
         sale: None,
@@ -119,6 +130,7 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     };
     let new = NewAction {
         actor: operator.actor,
+        operator: operator.name,
         address: gateway::address_of(&api, &request).map(|address| address.to_string()),
         action: "session.delete".to_owned(),
         sale: None,
@@ -169,6 +181,7 @@ fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> Value {
     json!({
         "signed_in": true,
         "session_id": session.id,
+        "name": session.operator.as_ref().map(OperatorName::as_str),
         "expires_at": time::format(&session.expires_at),
         "request_token": secret.request_token(api.admin_key.expose()),
         "request_token_header": REQUEST_TOKEN,

@@ -200,8 +200,9 @@ impl Ledger {
              (select count(*) from outbox where failure is not null and ($1::uuid is null or sale_id = $1)) \
                  as \"failed!\", \
              (select count(*) from payments p left join orders o on o.order_id = p.matched_order_id \
-                 where p.outcome = 'refund_due' and ($1::uuid is null or o.sale_id = $1)) as \"refunds!\", \
-             (select count(*) from payments where outcome = 'unmatched') as \"unmatched!\", \
+                 where p.outcome = 'refund_due' and p.refunded_at is null \
+                     and ($1::uuid is null or o.sale_id = $1)) as \"refunds!\", \
+             (select count(*) from payments where outcome = 'unmatched' and refunded_at is null) as \"unmatched!\", \
              (select coalesce(sum(lost_orders), 0)::int8 from shards where $1::uuid is null or sale_id = $1) \
                  as \"lost!\"",
             sale.map(|sale| sale.0)

@@ -1,7 +1,7 @@
 //! Who is signed in at the console.
 
-use super::{Ledger, begin, commit, fault};
-use crate::domain::console::{SESSION_SECONDS, SESSIONS_MAX, Session};
+use super::{Ledger, begin, commit, fault, word};
+use crate::domain::console::{OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
 use crate::domain::fault::Fault;
 use std::net::IpAddr;
 
@@ -10,12 +10,18 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn begin_session(&self, digest: &[u8; 32], address: IpAddr) -> Result<Session, Fault> {
+    pub async fn begin_session(
+        &self,
+        digest: &[u8; 32],
+        operator: Option<&OperatorName>,
+        address: IpAddr,
+    ) -> Result<Session, Fault> {
         let mut tx = begin(&self.api).await?;
         let row = sqlx::query!(
-            "insert into console_sessions (digest, address, expires_at) \
-             values ($1, $2, now() + $3 * interval '1 second') returning session_id, expires_at",
+            "insert into console_sessions (digest, operator, address, expires_at) \
+             values ($1, $2, $3, now() + $4 * interval '1 second') returning session_id, expires_at",
             digest.as_slice(),
+            operator.map(OperatorName::as_str),
             address.to_string(),
             SESSION_SECONDS as f64
         )
@@ -33,6 +39,7 @@ impl Ledger {
         commit(tx).await?;
         Ok(Session {
             id: row.session_id,
+            operator: operator.cloned(),
             expires_at: row.expires_at,
         })
     }
@@ -43,16 +50,20 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn session(&self, digest: &[u8; 32]) -> Result<Option<Session>, Fault> {
         let row = sqlx::query!(
-            "select session_id, expires_at from console_sessions where digest = $1 and expires_at > now()",
+            "select session_id, operator, expires_at from console_sessions where digest = $1 and expires_at > now()",
             digest.as_slice()
         )
         .fetch_optional(&self.api)
         .await
         .map_err(|error| fault(&error))?;
-        Ok(row.map(|row| Session {
-            id: row.session_id,
-            expires_at: row.expires_at,
-        }))
+        row.map(|row| {
+            Ok(Session {
+                id: row.session_id,
+                operator: row.operator.as_deref().map(word).transpose()?,
+                expires_at: row.expires_at,
+            })
+        })
+        .transpose()
     }
 
     /// Ends the session of this digest.

@@ -7,8 +7,9 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
-use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment};
+use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::time::{Millis, from_millis};
+use chrono::{DateTime, Utc};
 
 /// What became of a payment.
 #[derive(Debug, Clone)]
@@ -17,6 +18,36 @@ pub enum Settlement {
     Settled(PaymentOutcome, Option<Box<Decided>>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
+}
+
+/// A payment as it is stored.
+struct Recorded {
+    payment_id: String,
+    order_id: String,
+    amount_minor: i64,
+    currency: String,
+    outcome: String,
+    reason: Option<String>,
+    received_at: DateTime<Utc>,
+    refunded_at: Option<DateTime<Utc>>,
+    refund_reference: Option<String>,
+}
+
+impl Recorded {
+    fn into_payment(self) -> Result<RecordedPayment, Fault> {
+        Ok(RecordedPayment {
+            outcome: PaymentOutcome::from_name(&self.outcome)
+                .ok_or_else(|| Fault::Bug(format!("in the ledger: a payment that is {}", self.outcome)))?,
+            payment_id: self.payment_id,
+            order_id: self.order_id,
+            amount_minor: self.amount_minor,
+            currency: self.currency,
+            reason: self.reason,
+            received_at: self.received_at,
+            settled_at: self.refunded_at,
+            settled_reference: self.refund_reference,
+        })
+    }
 }
 
 impl Ledger {
@@ -103,38 +134,67 @@ impl Ledger {
         Ok(payments.collect())
     }
 
-    /// Up to `max` payments with this outcome, newest first, after the one given.
+    /// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that
+    /// they were paid back, or the others.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn payments(
         &self,
         outcome: PaymentOutcome,
+        settled: Option<bool>,
         after: Option<&str>,
         max: i64,
     ) -> Result<Vec<RecordedPayment>, Fault> {
-        let rows = sqlx::query!(
-            "select payment_id, order_id, amount_minor, currency, reason, received_at from payments \
-             where outcome = $1 and ($2::text is null or (received_at, payment_id) < \
-                 (select received_at, payment_id from payments where payment_id = $2)) \
-             order by received_at desc, payment_id desc limit $3",
+        let rows = sqlx::query_as!(
+            Recorded,
+            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
+             refund_reference from payments \
+             where outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
+                 and ($3::text is null or (received_at, payment_id) < \
+                     (select received_at, payment_id from payments where payment_id = $3)) \
+             order by received_at desc, payment_id desc limit $4",
             outcome.as_str(),
+            settled,
             after,
             max
         )
         .fetch_all(&self.api)
         .await
         .map_err(|error| fault(&error))?;
-        let payments = rows.into_iter().map(|row| RecordedPayment {
-            payment_id: row.payment_id,
-            order_id: row.order_id,
-            amount_minor: row.amount_minor,
-            currency: row.currency,
-            outcome,
-            reason: row.reason,
-            received_at: row.received_at,
-        });
-        Ok(payments.collect())
+        rows.into_iter().map(Recorded::into_payment).collect()
+    }
+
+    /// Notes that money was paid back which is owed back, once.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; the same again finds what came of it.
+    pub async fn settle_refund(&self, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
+        sqlx::query!(
+            "update payments set refunded_at = now(), refund_reference = $2 \
+             where payment_id = $1 and outcome in ('refund_due', 'unmatched') and refunded_at is null",
+            payment_id,
+            reference.as_str()
+        )
+        .execute(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        // Whoever was first, it stays as it is now.
+        let row = sqlx::query_as!(
+            Recorded,
+            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
+             refund_reference from payments where payment_id = $1",
+            payment_id
+        );
+        let Some(row) = row.fetch_optional(&self.api).await.map_err(|error| fault(&error))? else {
+            return Ok(Refund::NoPayment);
+        };
+        let payment = row.into_payment()?;
+        Ok(match &payment.settled_reference {
+            None => Refund::NotDue(payment.outcome),
+            Some(other) if other != reference.as_str() => Refund::SettledAs(other.clone()),
+            Some(_) => Refund::Settled(Box::new(payment)),
+        })
     }
 
     /// Settles a pending payment. With `gone`, no event is left that could announce its order.

@@ -1,7 +1,7 @@
 //! The trail of what operators did.
 
 use super::{Ledger, fault};
-use crate::domain::console::{Action, NewAction};
+use crate::domain::console::{Action, NewAction, OperatorName};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use serde_json::Value;
@@ -16,10 +16,11 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn begin_action(&self, new: &NewAction) -> Result<i64, Fault> {
         sqlx::query_scalar!(
-            "insert into operator_actions (actor, session_id, address, action, sale_id, detail) \
-             values ($1, $2, $3, $4, $5, $6) returning action_id",
+            "insert into operator_actions (actor, session_id, operator, address, action, sale_id, detail) \
+             values ($1, $2, $3, $4, $5, $6, $7) returning action_id",
             new.actor.as_str(),
             new.actor.session(),
+            new.operator.as_ref().map(OperatorName::as_str),
             new.address,
             new.action,
             new.sale.map(|sale| sale.0),
@@ -55,8 +56,8 @@ impl Ledger {
     pub async fn actions(&self, sale: Option<SaleId>, before: Option<i64>, max: i64) -> Result<Vec<Action>, Fault> {
         let rows = sqlx::query_as!(
             Action,
-            "select action_id as id, begun_at, ended_at, actor, session_id, address, action, sale_id, detail, outcome \
-             from operator_actions where ($1::uuid is null or sale_id = $1) and ($2::int8 is null or action_id < $2) \
+            "select action_id as id, begun_at, ended_at, actor, session_id, operator, address, action, sale_id, \
+             detail, outcome from operator_actions where ($1::uuid is null or sale_id = $1) and ($2::int8 is null or action_id < $2) \
              order by action_id desc limit $3",
             sale.map(|sale| sale.0),
             before,

@@ -1,8 +1,10 @@
 //! What is said of one route: how it is asked, and everything that it may answer.
 
 use super::schemas::Schemas;
+use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
+use crate::http::operator::OPERATOR as OPERATOR_HEADER;
 use crate::http::orders::REPLAYED;
 use crate::http::problem::{Code, PROBLEM_JSON, Problem};
 use schemars::JsonSchema;
@@ -256,9 +258,14 @@ impl Operation {
         if this.method == "get" {
             return this;
         }
+        // A name in another script is sent as UTF-8, which no schema of a header can say.
+        let name =
+            json!({"type": "string", "minLength": 1, "maxLength": OPERATOR_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"});
+        let said = "What you call yourself, for the trail. It is not checked.";
         // The token: of a browser with a session of the console. The body: it is read for the trail, also where it says
         // nothing.
-        this.refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
+        this.takes("header", OPERATOR_HEADER, said, false, name, None)
+            .refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
     }
 
     /// A route for the payment provider.

@@ -12,6 +12,7 @@ use crate::domain::report::{Audit, Rebuilt, Stats};
 use crate::domain::sale::SaleRequest;
 use crate::http::admin::{
     ActionsQuery, AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
+    SettleBody,
 };
 use crate::http::problem::Code;
 use crate::http::views::{AdminSale, Page, PageQuery};
@@ -222,17 +223,37 @@ fn money(schemas: &mut Schemas) -> Vec<Operation> {
             "listPayments",
             "List payments by what became of them",
         )
-        .says("Newest first. `refund_due` is money that is owed back, and why.")
-        .query::<PaymentsQuery>(&[("outcome", "refund_due".into())])
+        .says(
+            "Newest first. `refund_due` is money that is owed back, and why; `settled=false` leaves out what was paid \
+                 back.",
+        )
+        .query::<PaymentsQuery>(&[("outcome", "refund_due".into()), ("settled", false.into())])
         .answers::<Page<RecordedPayment>>(
             schemas,
             200,
             "The newest of them.",
-            json!({"data": [{"payment_id": "pay_1", "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR",
-                    "outcome": "refund_due", "reason": "the order had expired",
-                    "received_at": "2026-11-22T09:20:00.000Z"}], "has_more": false}),
+            json!({"data": [refund(false)], "has_more": false}),
         ),
+        Operation::of_operators(
+            ["post", "/v1/admin/payments/settle"],
+            "settlePayment",
+            "Say that money was paid back",
+        )
+        .says(
+            "Of a payment that is `refund_due` or `unmatched`, once the provider has sent it back: it is not counted as \
+                 owed any more. The same again is answered the same, another reference is refused.",
+        )
+        .reads::<SettleBody>(schemas, json!({"payment_id": "pay_2", "reference": "re_1"}))
+        .answers::<RecordedPayment>(schemas, 200, "The payment, and by what it was paid back.", refund(true))
+        .refuses(&[Code::NotFound, Code::InvalidTransition]),
     ]
+}
+
+fn refund(is_settled: bool) -> Value {
+    let settled_at = is_settled.then_some("2026-11-22T10:00:00.000Z");
+    json!({"payment_id": "pay_2", "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR", "outcome": "refund_due",
+        "reason": "the order was expired already", "received_at": "2026-11-22T09:20:00.000Z", "settled_at": settled_at,
+        "settled_reference": settled_at.map(|_| "re_1")})
 }
 
 fn guards(schemas: &mut Schemas) -> Vec<Operation> {
@@ -311,11 +332,12 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
 
 fn trail(schemas: &mut Schemas) -> Operation {
     let opened = json!({"id": 12, "begun_at": "2026-11-22T09:00:00.000Z", "ended_at": "2026-11-22T09:00:00.020Z",
-        "actor": "api_key", "session_id": null, "address": "203.0.113.7", "action": "sales.open", "sale_id": SALE_ID,
-        "detail": {}, "outcome": "done"});
+        "actor": "api_key", "session_id": null, "operator": "ada", "address": "203.0.113.7", "action": "sales.open",
+        "sale_id": SALE_ID, "detail": {}, "outcome": "done"});
     Operation::of_operators(["get", "/v1/admin/actions"], "listActions", "List what operators did")
         .says(
-            "Newest first: by whom, from where, when, and what came of it, which is null as long as that is not known.",
+            "Newest first: by whom, from where, when, and what came of it, which is null as long as that is not known. \
+                 `operator` is what whoever did it calls himself (`X-Operator`), and not proven.",
         )
         .query::<ActionsQuery>(&[("sale_id", SALE_ID.into()), ("limit", 10.into())])
         .answers::<Page<Action>>(
@@ -352,7 +374,7 @@ fn sale(state: &str) -> Value {
 
 fn shard(number: u16) -> Value {
     json!({"shard": number, "epoch": 1, "available": {"TSHIRT-M": 50}, "held": {"TSHIRT-M": 0}, "sold": {"TSHIRT-M": 0},
-        "sent": {"TSHIRT-M": 0}, "received": {"TSHIRT-M": 0}, "undrained_events": 0})
+        "sent": {"TSHIRT-M": 0}, "received": {"TSHIRT-M": 0}, "in_transit": {"TSHIRT-M": 0}, "undrained_events": 0})
 }
 
 fn ban(lifted_at: Option<&str>) -> Value {

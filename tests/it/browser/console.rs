@@ -183,7 +183,7 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
         view(
             "/money",
             &[("[aria-labelledby=table-money] tbody", "pay_odd")],
-            &["combobox", "region", "columnheader"],
+            &["button", "combobox", "region", "columnheader"],
         ),
         view(
             "/trail",
@@ -455,13 +455,53 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
         app.pay_with("pay_odd", order["id"].as_str().unwrap(), 1, "EUR").await,
         "refund_due"
     );
-    let window = Window::open(&app).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees_tile("Refunds due", |text| text == "1").await;
     window.click(".tile.is-bad a").await;
     window.sees("#view h1", "Money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.sees("#view tbody", "€0.01").await;
+    // No is no, and so is no reference.
+    let settle = "#view tbody button";
+    window.click(settle).await;
+    window.sees("dialog h2", "Was €0.01 paid back?").await;
+    assert_eq!(
+        window.run("return document.activeElement.id", &[]).await,
+        "refund-reference"
+    );
+    window.click("dialog .strong").await;
+    window.sees("#refund-reference-wrong", "Fill this in").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    // What was typed outlives an answer that got lost.
+    window.block(&["*/payments/settle"]).await;
+    window.click(settle).await;
+    window.fill("#refund-reference", "re_<b>1</b>").await;
+    window.click("dialog .strong").await;
+    window.sees(RESULT, "It is not known whether that worked").await;
+    window.block(&[]).await;
+    window.click(settle).await;
+    assert_eq!(window.value("refund-reference").await, "re_<b>1</b>");
+    window.press(Key::Enter).await;
+    window.sees(RESULT, "pay_odd was paid back as re_<b>1</b>").await;
+    window.sees("#view .list", "There are none").await;
+    let due = async || app.stats(&id).await["alerts"]["refunds_due"].clone();
+    assert_eq!(due().await, 0);
+    window.fill("#settled", "paid back").await;
+    window.sees("#view tbody", "re_<b>1</b>").await;
+    window.misses(settle).await;
+    // What is not owed back can be asked for as well, and is nothing to be paid back.
+    assert_eq!(app.pay("pay_right", &order).await, "applied");
+    window.fill("#outcome", "applied").await;
+    window.sees("#view tbody", "pay_right").await;
+    window.misses("#settled").await;
+    window.misses(settle).await;
+    window.goto("/console/trail").await;
+    window.sees("#view tbody", "Settle refund").await;
+    window.sees("#view tbody", "re_<b>1</b>").await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees_tile("Refunds due", |text| text == "0").await;
     window.close().await;
 }
 
@@ -516,6 +556,151 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
     }
     let cookie = window.run("return document.cookie", &[]).await;
     assert_eq!(cookie, "", "no script reads it");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let name = "<img src=x onerror='window.hurt = 1'>";
+    let window = Window::open(&app).await.expect(&["400", "401"]);
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees("#sign-in h1", "Operators sign in").await;
+    window
+        .run("document.getElementById('operator').value = 'a\\u202eb'", &[])
+        .await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.sees("#sign-in-why", "A name has at most 64 characters").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "operator");
+    window.fill("#operator", name).await;
+    window.click("#by-key button").await;
+    window.misses("#sign-in").await;
+    window.does("#do-pause").await;
+    window.sees(STATE, "Paused").await;
+    window.sees("[aria-labelledby=table-trail] tbody", name).await;
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "signed out").await;
+    // This browser remembers it, and whoever comes next says who he is.
+    window.goto("/console/trail").await;
+    window.sees("#sign-in h1", "Operators sign in").await;
+    assert_eq!(window.value("operator").await, name);
+    window.fill("#operator", "Bob").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.sees("#view tbody tr:first-child bdi", "Bob").await;
+    window.sees("#view tbody", &format!("{name} · Console")).await;
+    let hurt = "return window.hurt ?? document.querySelectorAll('main img').length";
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+    // Who says nothing is not called by an earlier name.
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "signed out").await;
+    window.fill("#operator", " ").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.misses("#sign-in").await;
+    let last = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
+    assert_eq!(last.body["data"][0]["operator"], Value::Null, "{last:?}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
+    let app = TestApp::start().await;
+    let id = app.create_sale(&sale()).await;
+    let form = format!("/console/sales/{id}/edit");
+    let stored = async || app.admin(&id, "").await.ok(200).body;
+    let (store, clash) = ("form .actions button[type=submit]", "form .list .warning");
+    let window = Window::open(&app).await.expect(&["409"]);
+    window.open_console(&form).await;
+    window.sees(".item", "Price: €499.00").await;
+    let first = window.driver().window().await.unwrap();
+    let second = window.driver().new_tab().await.unwrap();
+    let switch_to = async |tab: &thirtyfour::WindowHandle| {
+        window.driver().switch_to_window(tab.clone()).await.unwrap();
+    };
+    let store_in_second = async |name: &str, stock: &str| {
+        switch_to(&second).await;
+        window.goto(&form).await;
+        window.sees(".item", "Price: €499.00").await;
+        window.types("name", name).await;
+        window.types("item-0-stock", stock).await;
+        window.click(store).await;
+        window.sees("#sale-name", name).await;
+    };
+    store_in_second("Second", "20").await;
+
+    // Nothing is stored over what somebody else has stored, and nothing that was typed is lost.
+    switch_to(&first).await;
+    window.types("name", "First").await;
+    window.click(store).await;
+    window.sees(clash, "Somebody else has changed this draft").await;
+    assert_eq!(window.value("name").await, "First");
+    assert_eq!(stored().await["name"], "Second");
+    // Also over a reload, which is told at once.
+    window.driver().refresh().await.unwrap();
+    window.sees(clash, "Somebody else has changed this draft").await;
+    assert_eq!(window.value("name").await, "First");
+    window.click(store).await;
+    window.sees(clash, "Somebody else").await;
+    assert_eq!(stored().await["name"], "Second");
+    // Whoever wants the other one gets all of it.
+    window.click("#load-present").await;
+    window.misses(clash).await;
+    assert_eq!(
+        [window.value("name").await, window.value("item-0-stock").await],
+        ["Second", "20"]
+    );
+    window.types("item-0-stock", "21").await;
+    window.click(store).await;
+    window.sees("#sale-name", "Second").await;
+    assert_eq!(stored().await["items"][0]["stock"], 21);
+
+    // Whoever stores over it, stores over the one that he was told of, and no newer one.
+    window.goto(&form).await;
+    window.sees(".item", "Price: €499.00").await;
+    window.types("name", "Mine").await;
+    store_in_second("Third", "30").await;
+    switch_to(&first).await;
+    window.click(store).await;
+    window.sees(clash, "Somebody else").await;
+    store_in_second("Fourth", "40").await;
+    switch_to(&first).await;
+    window.click("#store-over").await;
+    window.sees(clash, "Somebody else").await;
+    assert_eq!(stored().await["name"], "Fourth");
+    window.click("#store-over").await;
+    window.sees("#sale-name", "Mine").await;
+    let now = stored().await;
+    assert_eq!((&now["name"], &now["items"][0]["stock"]), (&json!("Mine"), &json!(21)));
+
+    // What an earlier try has stored, whose answer was lost, was changed by nobody else.
+    window.goto(&form).await;
+    window.sees(".item", "Price: €499.00").await;
+    window.types("name", "Lost").await;
+    let lose = "const real = window.fetch; let lost = 0;
+        window.fetch = (path, options) => options.method === 'PUT' && lost++ === 0
+            ? real(path, options).then(() => Promise.reject(new TypeError('lost')))
+            : real(path, options)";
+    window.run(lose, &[]).await;
+    window.click(store).await;
+    window
+        .sees("form > .warning", "It is not known whether that worked")
+        .await;
+    assert_eq!(stored().await["name"], "Lost");
+    window.click(store).await;
+    window.sees("#sale-name", "Lost").await;
+
+    // A draft that is one no more is not asked about.
+    window.goto(&form).await;
+    window.sees(".item", "Price: €499.00").await;
+    window.types("name", "Late").await;
+    app.operate(&id, "preload").await.ok(200);
+    window.click(store).await;
+    window.sees("form > .warning", "only a draft can be changed").await;
+    window.misses(clash).await;
+    assert_eq!(window.value("name").await, "Late");
     window.close().await;
 }
 
@@ -734,15 +919,62 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
     assert!(text.as_str().unwrap().contains("Not preloaded yet"), "{text}");
     // Only the sums of each shard are told where there are very many.
     let shards: Vec<Value> = (0..4)
-        .map(|shard| json!({"shard": shard, "undrained_events": 0, "units": [4, 2, 1, 0, 0], "items": null}))
+        .map(|shard| json!({"shard": shard, "undrained_events": 0, "units": [4, 2, 1, 0, 0, 0], "items": null}))
         .collect();
     let many = json!({"state": "open", "items": items, "shards": shards});
     let text = window.run(&shown(&many), &[]).await;
     let text = text.as_str().unwrap();
     assert!(
-        text.starts_with("16: ") && text.contains("All items together") && text.contains("18 available · 9 held"),
+        text.starts_with("20: ") && text.contains("All items together") && text.contains("18 available · 9 held"),
         "{text}"
     );
+    assert!(!text.contains("In transit:"), "{text}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_on_their_way_are_shown_and_told_by_the_shard_that_sent_them() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let item = json!({"sku": "phone", "total": 40, "available": 26, "held": 0, "sold": 0, "in_transit": 14});
+    let shard = |shard: u16, available: i64, transit: i64| {
+        json!({"shard": shard, "undrained_events": 0,
+            "units": [available, 0, 0, transit, 0, transit], "items": {"phone": [available, 0, 0, transit, 0, transit]}})
+    };
+    let show = |shards: &[Value]| {
+        let sale = json!({"state": "open", "items": [item], "shards": shards});
+        format!(
+            "return import('/assets/console-units.js').then(async ({{ unitsOf }}) => {{
+                const units = unitsOf();
+                const node = document.getElementById('view').appendChild(units.node);
+                units.update({sale});
+                node.querySelector('details').open = true;
+                units.update({sale});
+                const heights = (part) => [...node.querySelectorAll(`.columns .part-${{part}}`)]
+                    .map((it) => Number(it.getAttribute('height')));
+                const column = [...node.querySelectorAll('th')].findIndex((it) => it.textContent === 'In transit');
+                const told = [...node.querySelectorAll('tbody tr')].map((row) => row.children[column].textContent);
+                node.remove();
+                return {{ text: node.textContent, transit: heights('transit'), available: heights('available'), told }};
+            }})"
+        )
+    };
+    let shown = window
+        .run(&show(&[shard(0, 10, 0), shard(1, 6, 4), shard(2, 10, 10)]), &[])
+        .await;
+    let text = shown["text"].as_str().unwrap();
+    assert!(text.contains("In transit: 4 from shard 1, 10 from shard 2."), "{text}");
+    assert!(text.contains("14 in transit"), "{text}");
+    // They stand on what the shard still has, and the highest column is twenty units high.
+    assert_eq!(shown["transit"], json!([0, 12, 30]));
+    assert_eq!(shown["available"], json!([30, 18, 30]));
+    assert_eq!(shown["told"], json!(["0", "4", "10"]));
+    let many: Vec<Value> = (0..7).map(|number| shard(number, 1, 2)).collect();
+    let shown = window.run(&show(&many), &[]).await;
+    let text = shown["text"].as_str().unwrap();
+    assert!(text.contains("2 from shard 4, …."), "{text}");
+    assert!(!text.contains("from shard 5"), "{text}");
     window.close().await;
 }
 

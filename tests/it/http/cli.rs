@@ -120,6 +120,98 @@ async fn sales_are_listed_and_shown() {
 }
 
 #[tokio::test]
+async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by_whom() {
+    let mut app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    assert_eq!(app.pay("pay_2", &order.body).await, "refund_due");
+    assert_eq!(app.pay_with("-- odd/pay&3", "none", 5, "EUR").await, "unmatched");
+    let ids = |app: &TestApp, args: &[&str]| -> Vec<String> {
+        let args: Vec<&str> = ["refunds", "list", "--json"].iter().chain(args).copied().collect();
+        let listed = app.run(&args).ended(0).json();
+        let ids = listed.as_array().unwrap().iter();
+        ids.map(|it| it["payment_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&app, &[]), ["-- odd/pay&3", "pay_2"]);
+    assert_eq!(ids(&app, &["--settled"]), [""; 0]);
+    let listed = app.run(&["refunds", "list"]).ended(0).stdout;
+    for told in ["pay_2", "49900", "the order was paid already", "there is no such order"] {
+        assert!(listed.contains(told), "{told}: {listed}");
+    }
+    app.environment.insert("USER".to_owned(), "root".to_owned());
+    let settled = app.run(&["refunds", "settle", "pay_2", "--reference", "re_1"]).ended(0);
+    assert_eq!(settled.stdout, "pay_2 was paid back as re_1\n");
+    app.environment
+        .insert("FLASHSALE_OPERATOR".to_owned(), "Zoë".to_owned());
+    let args = [
+        "refunds",
+        "settle",
+        "--reference",
+        "re_2",
+        "--json",
+        "--",
+        "-- odd/pay&3",
+    ];
+    let settled = app.run(&args).ended(0).json();
+    assert_eq!(
+        (&settled["settled_reference"], &settled["outcome"]),
+        (&json!("re_2"), &json!("unmatched"))
+    );
+    assert_eq!(app.run(&args).ended(0).json(), settled, "saying it again is no error");
+    assert_eq!(ids(&app, &[]), [""; 0]);
+    assert_eq!(ids(&app, &["--settled"]), ["-- odd/pay&3", "pay_2"]);
+    assert!(
+        app.run(&["refunds", "list", "--settled"])
+            .ended(0)
+            .stdout
+            .contains("re_2")
+    );
+    for (payment, code) in [
+        ("pay_1", "invalid_transition"),
+        ("pay_2", "invalid_transition"),
+        ("pay_9", "not_found"),
+    ] {
+        let refused = app.run(&["refunds", "settle", payment, "--reference", "re_9"]).ended(1);
+        assert!(
+            refused.stderr.contains(code) && refused.stderr.lines().count() == 1,
+            "{refused:?}"
+        );
+    }
+    let wrong = app.run(&["refunds", "settle", "pay_2", "--reference", " "]).ended(2);
+    assert!(wrong.stderr.contains("1 to 200 characters"), "{wrong:?}");
+    app.run(&["refunds", "settle", "pay_2"]).ended(2);
+    let named = app.run(&["refunds", "settle", "pay_2", "--reference", "re_1", "--as", "Ada"]);
+    named.ended(0);
+    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=100").await.ok(200);
+    let all = trail.body["data"].as_array().unwrap();
+    let settles = all.iter().filter(|action| action["action"] == "payments.settle");
+    let told: Vec<_> = settles
+        .map(|it| (it["operator"].as_str().unwrap(), it["outcome"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("Ada", "done"),
+        ("Zoë", "not_found"),
+        ("Zoë", "invalid_transition"),
+        ("Zoë", "invalid_transition"),
+        ("Zoë", "done"),
+        ("Zoë", "done"),
+        ("root", "done"),
+    ];
+    assert_eq!(told, expected);
+    for wrong in [" ", "a\u{1b}[2J", &"x".repeat(65)] {
+        app.environment
+            .insert("FLASHSALE_OPERATOR".to_owned(), wrong.to_owned());
+        let refused = app.run(&["sale", "pause", &id]).ended(2);
+        assert!(
+            refused.stderr.contains("FLASHSALE_OPERATOR") && refused.stderr.lines().count() == 1,
+            "{refused:?}"
+        );
+    }
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
     let app = TestApp::start_api_only().await;
     let stranger = uuid::Uuid::new_v4().to_string();

@@ -19,7 +19,10 @@ struct Operator {
 
 impl Operator {
     async fn sign_in(client: &Client) -> Self {
-        let answer = try_to_sign_in(client, ADMIN_KEY).await.ok(201);
+        Self::of(&try_to_sign_in(client, ADMIN_KEY).await.ok(201))
+    }
+
+    fn of(answer: &Answer) -> Self {
         let cookie = answer.header("set-cookie").unwrap();
         Self {
             cookie: cookie.split(';').next().unwrap().to_owned(),
@@ -50,8 +53,12 @@ impl Operator {
 }
 
 async fn try_to_sign_in(client: &Client, key: &str) -> Answer {
+    sign_in_with(client, &json!({"key": key})).await
+}
+
+async fn sign_in_with(client: &Client, body: &Value) -> Answer {
     let request = client.request(Method::POST, Who::Nobody, SESSION);
-    client.send(request.json(&json!({"key": key}))).await
+    client.send(request.json(body)).await
 }
 
 async fn actions(client: &Client, query: &str) -> Vec<Value> {
@@ -324,6 +331,99 @@ async fn whatever_an_operator_does_is_in_the_trail() {
         .no(401, "unauthenticated");
     let rest = all.iter().map(Value::to_string).collect::<String>();
     assert!(!rest.contains(ADMIN_KEY));
+}
+
+#[tokio::test]
+async fn the_trail_tells_what_operators_call_themselves() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let path = |verb: &str| format!("/v1/admin/sales/{id}/{verb}");
+    let answer = sign_in_with(&app, &json!({"key": ADMIN_KEY, "name": " 王伟 <b> "}))
+        .await
+        .ok(201);
+    assert_eq!(answer.text("name"), "王伟 <b>");
+    let ada = Operator::of(&answer);
+    // The session keeps it, on every instance, and nobody speaks for its owner.
+    let looks = other.send(ada.with_cookie(&other, Method::GET, SESSION)).await.ok(200);
+    assert_eq!(looks.text("name"), "王伟 <b>");
+    let pauses = ada
+        .asks(&other, Method::POST, &path("pause"))
+        .header("X-Operator", "Eve");
+    other.send(pauses).await.ok(200);
+    for (verb, name) in [("resume", "Bob"), ("pause", "Zoë")] {
+        let request = app.request(Method::POST, Who::Operator, &path(verb));
+        let name = reqwest::header::HeaderValue::from_bytes(name.as_bytes()).unwrap();
+        app.send(request.header("X-Operator", name)).await.ok(200);
+    }
+    app.operate(&id, "resume").await.ok(200);
+    app.send(ada.asks(&app, Method::DELETE, SESSION)).await.ok(200);
+    // Who says nothing has no name.
+    for body in [json!({"key": ADMIN_KEY}), json!({"key": ADMIN_KEY, "name": null})] {
+        let answer = sign_in_with(&app, &body).await.ok(201);
+        assert_eq!(answer.body["name"], Value::Null);
+    }
+    let told: Vec<_> = actions(&app, "?limit=8")
+        .await
+        .iter()
+        .map(|action| [&action["action"], &action["actor"], &action["operator"]].map(Clone::clone))
+        .collect();
+    let expected = [
+        json!(["session.create", "console", null]),
+        json!(["session.create", "console", null]),
+        json!(["session.delete", "console", "王伟 <b>"]),
+        json!(["sales.resume", "api_key", null]),
+        json!(["sales.pause", "api_key", "Zoë"]),
+        json!(["sales.resume", "api_key", "Bob"]),
+        json!(["sales.pause", "console", "王伟 <b>"]),
+        json!(["session.create", "console", "王伟 <b>"]),
+    ];
+    assert_eq!(json!(told), json!(expected));
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let before = actions(&app, "").await.len();
+    let long = "x".repeat(65);
+    for name in ["", " ", "a\nb", "a\u{1b}[2J", "a\u{0}", "a\u{202e}b", &long] {
+        let answer = sign_in_with(&app, &json!({"key": ADMIN_KEY, "name": name})).await;
+        let answer = answer.no(400, "invalid_request");
+        assert!(
+            answer.text("detail").starts_with("name must have 1 to 64"),
+            "{answer:?}"
+        );
+        assert!(answer.header("set-cookie").is_none());
+    }
+    sign_in_with(&app, &json!({"key": ADMIN_KEY, "name": 1}))
+        .await
+        .no(400, "invalid_request");
+    let pause = format!("/v1/admin/sales/{id}/pause");
+    let pauses = || app.request(Method::POST, Who::Operator, &pause);
+    let latin = reqwest::header::HeaderValue::from_bytes(b"Zo\xeb").unwrap();
+    let turned = reqwest::header::HeaderValue::from_bytes("a\u{202e}b".as_bytes()).unwrap();
+    for request in [
+        pauses().header("X-Operator", ""),
+        pauses().header("X-Operator", &*long),
+        pauses().header("X-Operator", "a\tb"),
+        pauses().header("X-Operator", "a").header("X-Operator", "b"),
+        pauses().header("X-Operator", latin),
+        pauses().header("X-Operator", turned),
+    ] {
+        let refused = app.send(request).await.no(400, "invalid_request");
+        assert!(refused.text("detail").contains("X-Operator"), "{refused:?}");
+    }
+    // Who may not do it is told so, whatever he is called.
+    let stranger = app
+        .request(Method::POST, Who::Bearer("wrong"), &pause)
+        .header("X-Operator", "");
+    app.send(stranger).await.no(401, "unauthenticated");
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+    assert_eq!(actions(&app, "").await.len(), before);
+    let named = pauses().header("X-Operator", "x".repeat(64));
+    app.send(named).await.ok(200);
+    assert_eq!(actions(&app, "").await[0]["operator"], "x".repeat(64));
 }
 
 #[tokio::test]
@@ -728,6 +828,59 @@ async fn a_sale_is_followed_live_by_sample() {
         .sum();
     assert_eq!(told, 3);
     other.next("sample").await.unwrap();
+}
+
+/// A number of each shard.
+fn each_shard(shards: &Value, count: impl Fn(&Value) -> Value) -> Vec<i64> {
+    let shards = shards.as_array().unwrap().iter();
+    shards.map(|shard| count(shard).as_i64().unwrap()).collect()
+}
+
+/// Of each shard, the units that have left it and of which it was not told that they arrived.
+async fn in_transit(client: &Client, sale: &str) -> Vec<i64> {
+    let stats = client.stats(sale).await;
+    each_shard(&stats["shards"], |shard| shard["in_transit"]["phone"].clone())
+}
+
+#[tokio::test]
+async fn units_on_their_way_are_told_by_the_shard_that_sent_them_until_it_hears_that_they_arrived() {
+    for (point, is_there) in [("transfer.after_out", false), ("transfer.after_in", true)] {
+        let mut app = TestApp::with("api", &[("FLASHSALE_CRASH_AT", point)]).await;
+        let id = app.load_sale(&sale_with(&json!({"shards": 3, "stock": 9}))).await;
+        assert_eq!(in_transit(&app, &id).await, [0; 3]);
+        // His shard has three, so that two have to come from another one; there, the process ends.
+        let body = json!({"sku": "phone", "quantity": 5});
+        assert!(app.buying("ada", &id, "k").json(&body).send().await.is_err(), "{point}");
+        app.environment.remove("FLASHSALE_CRASH_AT");
+        let looks = app.another("api");
+        let stats = looks.stats(&id).await;
+        let sent = each_shard(&stats["shards"], |shard| shard["sent"]["phone"].clone());
+        let units: i64 = sent.iter().sum();
+        assert_eq!(sent.iter().filter(|sent| **sent > 0).count(), 1, "{stats}");
+        // What has arrived is free there; its sender does not know yet.
+        assert_eq!(
+            stats["items"][0]["in_transit"],
+            if is_there { 0 } else { units },
+            "{stats}"
+        );
+        assert_eq!(in_transit(&looks, &id).await, sent, "{point}");
+        let path = format!("/v1/admin/sales/{id}/live");
+        let mut live = Events::open(looks.request(Method::GET, Who::Operator, &path)).await;
+        let sample = live.next("sample").await.unwrap();
+        let shards = &sample["sale"]["shards"];
+        assert_eq!(each_shard(shards, |shard| shard["units"][5].clone()), sent, "{sample}");
+        assert_eq!(
+            each_shard(shards, |shard| shard["items"]["phone"][5].clone()),
+            sent,
+            "{sample}"
+        );
+        let _worker = app.another("worker");
+        poll::within(Duration::from_secs(30), "the lender has heard of it", async || {
+            in_transit(&looks, &id).await == [0; 3]
+        })
+        .await;
+        looks.assert_balanced(&id).await;
+    }
 }
 
 #[tokio::test]

@@ -252,6 +252,9 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     variables.insert("TOKEN", token("bob"));
     variables.insert("ORDER_ID", id_of(&expect("buy", &variables)));
     assert_eq!(expect("tellPayment", &variables), json!({"outcome": "applied"}));
+    // And another one, which is owed back.
+    let paid_twice = app.pay_with("pay_2", &variables["ORDER_ID"], 2500, "EUR").await;
+    assert_eq!(paid_twice, "refund_due");
     for id in [
         "restockSale",
         "getStats",
@@ -269,6 +272,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     }
     for id in [
         "listPayments",
+        "settlePayment",
         "listActions",
         "listAlerts",
         "followAlerts",

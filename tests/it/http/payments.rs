@@ -1,9 +1,10 @@
 //! Payments: every outcome, every order of arrival, and signatures that leave no trace.
 
-use crate::support::app::{TestApp, Who, payment_body, sale, sale_with, webhook_key};
+use crate::support::app::{Answer, Client, TestApp, Who, payment_body, sale, sale_with, webhook_key};
 use crate::support::poll;
 use chrono::{DateTime, Utc};
 use flashsale::domain::webhook::sign;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Payments that operators see with this outcome.
@@ -140,6 +141,173 @@ async fn money_for_no_order_is_recorded_as_unmatched() {
     }
     assert_eq!(recorded(&app, "unmatched").await.len(), 2);
     app.assert_balanced(&id).await;
+}
+
+async fn settle(client: &Client, payment: &str, reference: &str) -> Answer {
+    let request = client.request(Method::POST, Who::Operator, "/v1/admin/payments/settle");
+    let body = json!({"payment_id": payment, "reference": reference});
+    client.send(request.json(&body)).await
+}
+
+/// Ids of the payments that are listed so.
+async fn listed(app: &TestApp, query: &str) -> Vec<String> {
+    let all = recorded(app, query).await;
+    let ids = all.iter().map(|it| it["payment_id"].as_str().unwrap().to_owned());
+    ids.collect()
+}
+
+#[tokio::test]
+async fn money_that_was_paid_back_is_said_so_once_and_is_owed_no_more() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "refund_due");
+    assert_eq!(app.pay_with("pay_even", &order.id(), 2, "EUR").await, "refund_due");
+    // The provider's ids are what it likes, and so is what it calls a refund.
+    let strange = "../a%2Fb?c=d&e #ü";
+    let told = app
+        .webhook("msg_strange", &payment_body(strange, "none", 5, "EUR"))
+        .await;
+    assert_eq!(told.ok(200).text("outcome"), "unmatched");
+    let owed = async || {
+        let alerts = app.stats(&id).await["alerts"].clone();
+        [alerts["refunds_due"].clone(), alerts["unmatched_payments"].clone()]
+    };
+    assert_eq!(owed().await, [2, 1]);
+    for payment in recorded(&app, "refund_due").await {
+        assert_eq!(
+            (&payment["settled_at"], &payment["settled_reference"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
+    let before = Utc::now() - chrono::TimeDelta::seconds(1);
+    let settled = settle(&app, "pay_odd", " re_1 <b>退款</b> ").await.ok(200);
+    assert_eq!(
+        (
+            settled.text("payment_id"),
+            settled.text("outcome"),
+            settled.text("settled_reference")
+        ),
+        ("pay_odd", "refund_due", "re_1 <b>退款</b>")
+    );
+    let at: DateTime<Utc> = settled.text("settled_at").parse().unwrap();
+    assert!(before < at && at < Utc::now() + chrono::TimeDelta::seconds(1), "{at}");
+    assert_eq!(settle(&app, strange, "re_2").await.ok(200).text("outcome"), "unmatched");
+    assert_eq!(owed().await, [1, 0]);
+    // The same again is answered the same, by every instance; another refund of the same money is not.
+    assert_eq!(
+        settle(&other, "pay_odd", "re_1 <b>退款</b>").await.ok(200).body,
+        settled.body
+    );
+    let refused = settle(&other, "pay_odd", "re_3").await.no(409, "invalid_transition");
+    assert!(refused.text("detail").contains("as re_1 <b>退款</b>"), "{refused:?}");
+    assert_eq!(owed().await, [1, 0]);
+    // Settled payments stay to be read, as they were.
+    assert_eq!(listed(&app, "refund_due").await, ["pay_even", "pay_odd"]);
+    assert_eq!(listed(&app, "refund_due&settled=false").await, ["pay_even"]);
+    assert_eq!(listed(&app, "unmatched&settled=false").await, [""; 0]);
+    assert_eq!(listed(&app, "unmatched&settled=true").await, [strange]);
+    assert_eq!(recorded(&app, "refund_due&settled=true").await[..], [settled.body]);
+    // And the provider may tell of it again.
+    assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "duplicate");
+    assert_eq!(owed().await, [1, 0]);
+    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
+    let last = &trail.body["data"][0];
+    assert_eq!(
+        (&last["action"], &last["outcome"]),
+        (&json!("payments.settle"), &json!("invalid_transition"))
+    );
+    assert_eq!(last["detail"], json!({"payment_id": "pay_odd", "reference": "re_3"}));
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn only_money_that_is_owed_back_can_be_paid_back() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201);
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    let waiting = app.buy("ada", &id, "k2", 1).await.ok(201);
+    let mut database = app.database().await;
+    let mut held = sqlx::Connection::begin(&mut database).await.unwrap();
+    sqlx::query("select 1 from shards where sale_id::text = $1 for update")
+        .bind(&id)
+        .execute(&mut *held)
+        .await
+        .unwrap();
+    assert_eq!(app.pay("pay_2", &waiting.body).await, "pending");
+    for (payment, outcome) in [("pay_1", "applied"), ("pay_2", "pending")] {
+        let refused = settle(&app, payment, "re_1").await.no(409, "invalid_transition");
+        assert!(refused.text("detail").contains(outcome), "{refused:?}");
+    }
+    held.rollback().await.unwrap();
+    settle(&app, "pay_3", "re_1").await.no(404, "not_found");
+    for outcome in ["applied&settled=true", "pending&settled=true"] {
+        assert_eq!(recorded(&app, outcome).await.len(), 0);
+    }
+    assert_eq!(app.pay_with("pay_4", "none", 1, "EUR").await, "unmatched");
+    let long = "x".repeat(201);
+    for body in [
+        json!({}),
+        json!({"payment_id": "pay_4"}),
+        json!({"reference": "re_1"}),
+        json!({"payment_id": "pay_4", "reference": ""}),
+        json!({"payment_id": "pay_4", "reference": " \u{3000}"}),
+        json!({"payment_id": "pay_4", "reference": "a\nb"}),
+        json!({"payment_id": "pay_4", "reference": "a\u{0}"}),
+        json!({"payment_id": "pay_4", "reference": "a\u{202e}b"}),
+        json!({"payment_id": "pay_4", "reference": long}),
+        json!({"payment_id": "", "reference": "re_1"}),
+        json!({"payment_id": "a\u{0}", "reference": "re_1"}),
+        json!({"payment_id": "x".repeat(256), "reference": "re_1"}),
+        json!({"payment_id": "pay_4", "reference": 1}),
+        json!({"payment_id": "pay_4", "reference": "re_1", "amount": 1}),
+    ] {
+        let request = app.request(Method::POST, Who::Operator, "/v1/admin/payments/settle");
+        app.send(request.json(&body)).await.no(400, "invalid_request");
+    }
+    for wrong in ["settled=no", "settled=", "settled=1"] {
+        let path = format!("/v1/admin/payments?{wrong}");
+        let refused = app.get(Who::Operator, &path).await.no(400, "invalid_request");
+        assert!(refused.text("detail").contains("true or false"), "{refused:?}");
+    }
+    for who in [Who::Nobody, Who::Shopper("ada")] {
+        let request = app.request(Method::POST, who, "/v1/admin/payments/settle");
+        let body = json!({"payment_id": "pay_4", "reference": "re_1"});
+        app.send(request.json(&body)).await.no(401, "unauthenticated");
+    }
+    assert_eq!(listed(&app, "unmatched&settled=false").await, ["pay_4"]);
+    settle(&app, "pay_4", &"x".repeat(200)).await.ok(200);
+}
+
+#[tokio::test]
+async fn of_two_refunds_that_are_told_at_once_one_is_noted() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    for round in 0..5 {
+        let payment = format!("pay_{round}");
+        assert_eq!(app.pay_with(&payment, "none", 1, "EUR").await, "unmatched");
+        let told = (0..8).map(|number| {
+            let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
+            let payment = payment.clone();
+            tokio::spawn(async move { settle(&client, &payment, &format!("re_{}", number / 4)).await })
+        });
+        let mut answers = Vec::new();
+        for answer in told.collect::<Vec<_>>() {
+            answers.push(answer.await.unwrap());
+        }
+        let noted = recorded(&app, "unmatched&settled=true").await[0].clone();
+        assert_eq!(noted["payment_id"], *payment);
+        for (number, answer) in answers.into_iter().enumerate() {
+            if noted["settled_reference"] == format!("re_{}", number / 4) {
+                assert_eq!(answer.ok(200).body, noted);
+            } else {
+                answer.no(409, "invalid_transition");
+            }
+        }
+    }
 }
 
 #[tokio::test]

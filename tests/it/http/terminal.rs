@@ -155,6 +155,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         &["guards", "show", "--json"],
         &["alerts", "list", "--json"],
         &["ban", "list", "--json"],
+        &["refunds", "list", "--json"],
         &["token", "--user", "ada", "--json"],
     ] {
         let ran = app.run(args).ended(0);

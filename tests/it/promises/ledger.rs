@@ -5,7 +5,7 @@ use crate::support::poll::{Patience, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::order::OrderState;
-use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::payment::{PaymentOutcome, Refund};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
@@ -229,6 +229,12 @@ async fn what_must_not_be_stored_cannot_be() {
     let cancels = bought(&world.app, &sale, "cancels", "k", 1).await;
     let paid = flow::pay::pay(&world.app, &payment("p", pays.id, 2)).await.unwrap();
     assert_eq!(paid, PaymentOutcome::Applied);
+    let again = flow::pay::pay(&world.app, &payment("refunded", pays.id, 2))
+        .await
+        .unwrap();
+    assert_eq!(again, PaymentOutcome::RefundDue);
+    let refund = flow::pay::settle_refund(&world.app, "pay-refunded", &"re_1".parse().unwrap()).await;
+    assert!(matches!(refund.unwrap(), Refund::Settled(_)));
     cancel(&world.app, cancels.id, "cancels").await;
     world.settled(&sale).await;
     for (sql, constraint) in [
@@ -326,6 +332,27 @@ async fn what_must_not_be_stored_cannot_be() {
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at) \
              select 'other', 'msg-p', sale_id, 1, 'EUR', 'unmatched', now() from sales where sale_id = $1",
             "payments_webhook_id_key",
+        ),
+        (
+            "update payments set refunded_at = now(), refund_reference = 're_1' where payment_id = 'pay-p' \
+             and $1::uuid is not null",
+            "payments_refunded_were_due",
+        ),
+        (
+            "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at, \
+             refunded_at) select 'other', 'other', sale_id, 1, 'EUR', 'unmatched', now(), now() from sales \
+             where sale_id = $1",
+            "payments_refund_has_reference",
+        ),
+        (
+            "with refunded as (select $1::uuid) update payments set refund_reference = 're_2' \
+             where payment_id = 'pay-refunded'",
+            "payments_refunded_once",
+        ),
+        (
+            "with refunded as (select $1::uuid) update payments set refunded_at = null, refund_reference = null \
+             where payment_id = 'pay-refunded'",
+            "payments_refunded_once",
         ),
     ] {
         let error = world.execute(sql, sale.id).await.expect_err(sql);

@@ -39,8 +39,9 @@ export async function findSession() {
     return answer.isOk ? hear(answer) : answer;
 }
 
-export async function signIn(key) {
-    const answer = await ask('POST', SESSION, { body: { key }, credentials: MINE });
+// `name` is what the operator calls himself; nothing if he does not say.
+export async function signIn(key, name) {
+    const answer = await ask('POST', SESSION, { body: name === '' ? { key } : { key, name }, credentials: MINE });
     return answer.isOk ? hear(answer) : answer;
 }
 

@@ -4,9 +4,11 @@ import { isUnknown } from './api.js';
 import { announce, element, onPress, setAttribute, setText, show } from './dom.js';
 import { say } from './language.js';
 
-// Whether the operator wants it. The question has the focus until it is answered, and Escape says no.
-export function sure(question, text, yes) {
+// Whether the operator wants it; with a `field`, what was typed there. The question has the focus until it is answered, and
+// Escape says no.
+export function sure(question, text, yes, field = null) {
     return new Promise((resolve) => {
+        let value = true;
         const ok = element('button', { class: 'strong', type: 'button' }, yes);
         const no = element('button', { type: 'button' }, say('no'));
         const dialog = element(
@@ -14,17 +16,31 @@ export function sure(question, text, yes) {
             { 'aria-labelledby': 'sure-title' },
             element('h2', { id: 'sure-title' }, question),
             element('p', {}, text),
+            ...(field ? [field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );
-        onPress(ok, () => dialog.close('yes'));
+        onPress(ok, () => {
+            value = field ? field.read() : true;
+            if (value === undefined) {
+                field.control.focus();
+            } else {
+                dialog.close('yes');
+            }
+        });
+        field?.control.addEventListener('keydown', (event) => {
+            if (event.key === 'Enter') {
+                event.preventDefault();
+                ok.click();
+            }
+        });
         onPress(no, () => dialog.close('no'));
         dialog.addEventListener('close', () => {
             dialog.remove();
-            resolve(dialog.returnValue === 'yes');
+            resolve(dialog.returnValue === 'yes' ? value : false);
         });
         document.body.append(dialog);
         dialog.showModal();
-        no.focus();
+        (field?.control ?? no).focus();
     });
 }
 

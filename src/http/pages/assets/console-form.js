@@ -1,5 +1,6 @@
 // A sale is created, or as long as it is a draft, changed. What is typed stays in this tab until it is stored: neither an
-// error, nor a reload, nor the end of the session loses it.
+// error, nor a reload, nor the end of the session loses it. It is stored only over the version that it was typed over: where
+// somebody else was faster, one is asked.
 
 import { call, onceOnly } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
@@ -72,14 +73,13 @@ const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') :
 
 // A sale from the API as the fields show it.
 function textsOf(sale) {
-    const texts = { items: [] };
+    const texts = {};
     for (const { name, kind } of [...SALE, ...GUARDS]) {
         const value = name.split('.').reduce((inner, part) => inner[part], sale);
         texts[name] = kind === 'time' ? localTime(value) : asText(value);
     }
-    for (const item of sale.items) {
-        texts.items.push(Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
-    }
+    // Last, as where they are read from the fields: so the same texts are the same JSON.
+    texts.items = sale.items.map((item) => Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
     return texts;
 }
 
@@ -106,6 +106,10 @@ export function formView(view, id) {
     const list = element('div', { class: 'items' });
     const add = word('button', 'addItem', { type: 'button' });
     const wrong = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
+    const other = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
+    const loadOther = word('button', 'loadPresent', { type: 'button', id: 'load-present' });
+    const storeOver = word('button', 'storeOver', { type: 'button', id: 'store-over' });
+    const clash = element('div', { class: 'list' }, other, element('div', { class: 'field' }, loadOther, storeOver));
     const store = word('button', id ? 'storeChanges' : 'createSale', { class: 'strong', type: 'submit' });
     const back = word('a', 'cancelForm', { class: 'button', href: id ? `/console/sales/${id}` : '/console' });
     const group = (legend, ...children) => element('fieldset', {}, word('legend', legend), ...children);
@@ -123,14 +127,19 @@ export function formView(view, id) {
         group('theItems', list, add),
         group('theGuards', grid(...made(GUARDS))),
         wrong,
+        clash,
         element('div', { class: 'actions' }, store, back),
     );
+    show(clash, false);
     view.append(title, element('div', { class: 'actions' }, restored, anew), form);
     const once = onceOnly('flashsale.create');
     let stored = newSale();
     // The draft's times to the millisecond, which the fields do not show, and without the doubt which of two hours is meant
     // when the clocks are set back.
     let instants = {};
+    // The draft as it was read last, and the version that is typed over.
+    let latest = null;
+    let version = null;
     let isLoaded = false;
     let isLoading = false;
     let loadingAgain = null;
@@ -196,9 +205,10 @@ export function formView(view, id) {
         return all;
     }
 
-    const keep = () => ofTab.set(kept, JSON.stringify(texts()));
+    const keep = () => ofTab.set(kept, JSON.stringify({ version, texts: texts() }));
+    const isTyped = (other) => JSON.stringify(other) === JSON.stringify(texts());
 
-    // Takes up what this tab has kept, if it is another than what is stored.
+    // Takes up what this tab has kept, if it is another than what is stored, with the version that it was typed over.
     function takeUp() {
         fill(stored);
         let typed = null;
@@ -207,12 +217,61 @@ export function formView(view, id) {
         } catch {
             ofTab.remove(kept);
         }
-        const isOther = typed !== null && JSON.stringify(typed) !== JSON.stringify(texts());
+        const isOther = Boolean(typed?.texts?.items) && !isTyped(typed.texts);
         if (isOther) {
-            fill(typed);
+            fill(typed.texts);
+            version = typed.version ?? version;
         }
         setText(restored, isOther ? say('takenUp') : '');
         show(anew, isOther);
+    }
+
+    // The draft as it was read last is what is changed now.
+    function take() {
+        stored = textsOf(latest.body);
+        const { starts_at, ends_at } = latest.body;
+        instants = { starts_at, ends_at };
+        version = latest.tag;
+        sayClash();
+    }
+
+    // Whether somebody else has changed the draft, and what can be done.
+    function sayClash() {
+        const isClash = latest !== null && latest.body.state === 'draft' && latest.tag !== version;
+        setText(other, isClash ? say('draftChanged') : '');
+        show(clash, isClash);
+        return isClash;
+    }
+
+    function startOver() {
+        ofTab.remove(kept);
+        if (latest) {
+            take();
+        }
+        takeUp();
+        fields.get('name').control.focus();
+    }
+
+    // What was typed was not stored: the draft tells whether somebody else has changed it, or it is none any more.
+    async function lookWhy(answer) {
+        const now = await call('GET', `/v1/admin/sales/${id}`);
+        if (now.isOk) {
+            latest = now;
+        }
+        if (now.isOk && now.tag !== version && isTyped(textsOf(now.body))) {
+            // An earlier try has stored it, and its answer was lost.
+            done();
+        } else if (now.isOk && sayClash()) {
+            setText(wrong, '');
+            other.focus();
+        } else {
+            complain(wordsOf(answer));
+        }
+    }
+
+    function done() {
+        ofTab.remove(kept);
+        location.assign(`/console/sales/${id}`);
     }
 
     // The sale as the API wants it; nothing if some of it is wrong, which is then said beside it.
@@ -253,10 +312,14 @@ export function formView(view, id) {
         keep();
         item.own.get('sku').control.focus();
     });
-    onPress(anew, () => {
-        ofTab.remove(kept);
-        takeUp();
-        fields.get('name').control.focus();
+    onPress(anew, startOver);
+    onPress(loadOther, startOver);
+    onPress(storeOver, () => {
+        // Over the one that was told of, and none that is newer still.
+        version = latest.tag;
+        sayClash();
+        keep();
+        form.requestSubmit(store);
     });
     form.addEventListener('input', () => {
         // What was kept before is taken up when the draft is there.
@@ -279,8 +342,11 @@ export function formView(view, id) {
         setPressable(store, false);
         setBusy(form, true);
         announce(say('working'));
+        const headers = version ? { 'If-Match': version } : {};
         // Whatever is changed before the next try, this form creates one sale.
-        const answer = await (id ? call('PUT', `/v1/admin/sales/${id}`, { body }) : once.post('/v1/admin/sales', 'new', body));
+        const answer = await (id
+            ? call('PUT', `/v1/admin/sales/${id}`, { body, headers })
+            : once.post('/v1/admin/sales', 'new', body));
         setPressable(store, true);
         setBusy(form, false);
         if (answer.isOk) {
@@ -290,6 +356,8 @@ export function formView(view, id) {
             setText(wrong, '');
         } else if (answer.code === 'idempotency_key_reused') {
             complain(say('createdBefore'));
+        } else if (id && answer.code === 'invalid_transition') {
+            await lookWhy(answer);
         } else {
             complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'));
         }
@@ -314,11 +382,11 @@ export function formView(view, id) {
             return;
         }
         isLoaded = true;
-        stored = textsOf(answer.body);
-        const { starts_at, ends_at } = answer.body;
-        instants = { starts_at, ends_at };
+        latest = answer;
+        take();
         setPressable(store, answer.body.state === 'draft');
         takeUp();
+        sayClash();
         if (answer.body.state !== 'draft') {
             setText(wrong, say('noDraft'));
         }
@@ -329,5 +397,9 @@ export function formView(view, id) {
         takeUp();
         fields.get('name').control.focus();
     }
-    return { resume: () => (id ? load() : null), translate: () => items.forEach((item) => item.show()) };
+    function translate() {
+        items.forEach((item) => item.show());
+        sayClash();
+    }
+    return { resume: () => (id ? load() : null), translate };
 }

@@ -1,26 +1,54 @@
-// Payments that somebody has to look at.
+// Payments that somebody has to look at, and what was paid back of them.
 
+import { call } from './console-api.js';
+import { resultLine, sure } from './console-dialog.js';
+import { fieldOf } from './console-fields.js';
 import { listTable, word } from './console-table.js';
-import { element } from './dom.js';
+import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
+// Those of which money is owed back, and which of them the list has.
+const OWED = ['refund_due', 'unmatched'];
+const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
+const REFERENCE_MAX = 200;
+
+function choiceOf({ id, label, prefix, options, value }) {
+    const select = element('select', { id });
+    select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
+    select.value = value;
+    return { select, row: element('div', { class: 'row' }, word('label', label, { for: id }), select) };
+}
 
 export function moneyView(view) {
-    const choice = element('select', { id: 'outcome' });
-    for (const outcome of OUTCOMES) {
-        choice.append(word('option', `payment_${outcome}`, { value: outcome }));
-    }
     const wanted = new URLSearchParams(location.search).get('outcome');
-    choice.value = OUTCOMES.includes(wanted) ? wanted : 'refund_due';
-    const label = word('label', 'paymentsThatAre', { for: 'outcome' });
+    const outcome = choiceOf({
+        id: 'outcome',
+        label: 'paymentsThatAre',
+        prefix: 'payment',
+        options: OUTCOMES,
+        value: OUTCOMES.includes(wanted) ? wanted : 'refund_due',
+    });
+    const settled = choiceOf({
+        id: 'settled',
+        label: 'ofWhichThose',
+        prefix: 'settled',
+        options: Object.keys(SETTLED),
+        value: 'no',
+    });
+    const result = resultLine();
+    // References that were typed and are not stored, by payment.
+    const typed = new Map();
     const table = listTable({
         caption: 'money',
-        columns: ['when', 'amount', 'order', 'payment', 'why'],
-        path: (last) =>
-            `/v1/admin/payments?limit=100&outcome=${choice.value}${last ? `&starting_after=${encodeURIComponent(last.payment_id)}` : ''}`,
+        columns: ['when', 'amount', 'order', 'payment', 'why', 'paidBack', 'action'],
+        path(last) {
+            const which = OWED.includes(outcome.select.value) ? SETTLED[settled.select.value] : '';
+            const after = last ? `&starting_after=${encodeURIComponent(last.payment_id)}` : '';
+            return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}${after}`;
+        },
         idOf: (entry) => entry.payment_id,
         row: (entry) => [
             momentExact(entry.received_at),
@@ -28,13 +56,58 @@ export function moneyView(view) {
             element('code', {}, entry.order_id),
             element('code', {}, entry.payment_id),
             entry.reason ?? say(`payment_${entry.outcome}`),
+            entry.settled_at
+                ? element('span', {}, `${momentExact(entry.settled_at)} `, element('code', {}, entry.settled_reference))
+                : '',
+            OWED.includes(entry.outcome) && !entry.settled_at ? settleButton(entry) : '',
         ],
         empty: 'noPayments',
         every: EVERY_MS,
     });
-    choice.addEventListener('change', () => table.again());
-    const row = element('div', { class: 'row' }, label, choice);
-    view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), row, table.node);
-    table.read();
+
+    function settleButton(entry) {
+        const button = element('button', { type: 'button' }, say('settle'));
+        setAttribute(button, 'aria-label', say('settlePayment', { payment: entry.payment_id }));
+        onPress(button, () => settle(entry, button));
+        return button;
+    }
+
+    async function settle({ payment_id, amount_minor, currency }, button) {
+        const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX });
+        field.control.spellcheck = false;
+        field.set(typed.get(payment_id) ?? '');
+        field.control.addEventListener('input', () => typed.set(payment_id, field.text()));
+        const question = say('sureSettle', { amount: money(amount_minor, currency) });
+        const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), field);
+        if (reference === false) {
+            return;
+        }
+        result.busy();
+        setPressable(button, false);
+        const answer = await call('POST', '/v1/admin/payments/settle', { body: { payment_id, reference } });
+        setPressable(button, true);
+        if (answer.isOk) {
+            typed.delete(payment_id);
+            result.good(say('didSettle', { payment: payment_id, reference: answer.body.settled_reference }));
+        } else {
+            result.bad(answer);
+        }
+        await table.read();
+        if (document.activeElement === document.body) {
+            byId('main').focus();
+        }
+    }
+
+    // Of what is not owed back, nothing is paid back.
+    function choose() {
+        show(settled.row, OWED.includes(outcome.select.value));
+        table.again();
+    }
+
+    outcome.select.addEventListener('change', choose);
+    settled.select.addEventListener('change', choose);
+    const choices = element('div', { class: 'grid' }, outcome.row, settled.row);
+    view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), result.node, choices, table.node);
+    choose();
     return { resume: table.read, translate: table.again };
 }

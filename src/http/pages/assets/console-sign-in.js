@@ -1,10 +1,13 @@
-// Operators sign in with their key. What is on the page stays there meanwhile, also what somebody has typed.
+// Operators sign in with their key, and say what they call themselves, which this browser remembers. What is on the page
+// stays there meanwhile, also what somebody has typed.
 
 import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
 import { byId, onPress, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
+import { lasting } from './storage.js';
 
 const AGAIN_MS = 3000;
+const KEPT = 'flashsale.operator';
 
 let why = '';
 let isKnown = false;
@@ -41,6 +44,7 @@ async function look() {
 
 export function startSignIn() {
     const button = byId('by-key').querySelector('button');
+    byId('operator').value = lasting.get(KEPT) ?? '';
     byId('by-key').addEventListener('submit', async (event) => {
         event.preventDefault();
         const key = byId('key').value;
@@ -55,16 +59,18 @@ export function startSignIn() {
         }
         setPressable(button, false);
         setBusy(byId('by-key'), true);
-        const answer = await signIn(key);
+        const name = byId('operator').value.trim();
+        const answer = await signIn(key, name);
         setPressable(button, true);
         setBusy(byId('by-key'), false);
         if (answer.isOk) {
             why = '';
             byId('key').value = '';
+            lasting.set(KEPT, name);
             byId('main').focus();
         } else {
             why = reasons(answer);
-            byId('key').focus();
+            byId(answer.code === 'invalid_request' ? 'operator' : 'key').focus();
         }
         showSignIn();
     });
@@ -85,6 +91,8 @@ function reasons(answer) {
             return say('keyWrong');
         case 'rate_limited':
             return say('keyTooOften', { n: answer.wait });
+        case 'invalid_request':
+            return say('nameWrong');
         default:
             return answer.body.detail ?? say('lostConsole');
     }

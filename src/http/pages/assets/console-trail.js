@@ -9,10 +9,19 @@ const EVERY_MS = 10_000;
 
 const KNOWN = [
     'sales.create', 'sales.change', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
-    'sales.restock', 'sales.rebuild', 'bans.create', 'bans.lift', 'guards.change', 'session.create', 'session.delete',
+    'sales.restock', 'sales.rebuild', 'bans.create', 'bans.lift', 'guards.change', 'payments.settle', 'session.create',
+    'session.delete',
 ];
 
 const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replace('.', '_')}`) : action);
+
+// Who did it: what he calls himself, and by what he is known.
+function whoDid(entry) {
+    const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
+    const known = say(`actor_${entry.actor}`) + session;
+    // A name in another script must not turn what stands around it.
+    return entry.operator ? element('span', {}, element('bdi', {}, entry.operator), ` · ${known}`) : known;
+}
 
 function details(detail) {
     return Object.entries(detail)
@@ -29,7 +38,6 @@ export function trailTable(sale) {
             `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (entry) => entry.id,
         row(entry) {
-            const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
             const link = entry.sale_id
                 ? element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8))
                 : '';
@@ -38,7 +46,7 @@ export function trailTable(sale) {
             const said = ['done', 'unknown'].includes(outcome) ? say(`outcome_${outcome}`) : outcome;
             return [
                 momentExact(entry.begun_at),
-                say(`actor_${entry.actor}`) + session,
+                whoDid(entry),
                 entry.address ?? '',
                 actionName(entry.action),
                 ...(sale ? [] : [link]),

@@ -1,5 +1,6 @@
 // Where the units of each item are: over all shards as one bar, and shard by shard as a row of columns. A column stands as
-// high as what its shard has, so an uneven row is seen at once, and one that had units sent to it has a mark above it.
+// high as what its shard has, with what is on its way from there on top, so an uneven row is seen at once, and one that had
+// units sent to it has a mark above it.
 
 import { word } from './console-table.js';
 import { drawn, element, onPress, setAttribute, setChildren, setText, show } from './dom.js';
@@ -15,9 +16,23 @@ const PARTS = [
     ['sold', 2],
     ['held', 1],
     ['available', 0],
+    ['transit', 5],
 ];
+// So many shards that have units on their way are named.
+const NAMED_MAX = 5;
 
 const number = (value) => String(value);
+
+// From which shards units are on their way, in words.
+function onTheirWay(shards) {
+    const sending = shards.filter(({ units }) => units[5] > 0);
+    if (sending.length === 0) {
+        return '';
+    }
+    const named = sending.slice(0, NAMED_MAX).map(({ shard, units }) => say('transitFrom', { n: units[5], shard }));
+    const list = [...named, ...(sending.length > NAMED_MAX ? ['…'] : [])].join(', ');
+    return say('onTheirWay', { list });
+}
 
 function unitRow(name) {
     const numbers = element('p', { class: 'numbers' });
@@ -32,7 +47,7 @@ function unitRow(name) {
     const summary = element('p', { class: 'muted small' });
     const details = element('details', {}, word('summary', 'byShard'));
     const body = element('tbody');
-    const head = ['shard', 'available', 'held', 'sold', 'sent', 'received', 'waitingEvents'].map((it) => word('th', it, { scope: 'col' }));
+    const head = ['shard', 'available', 'held', 'sold', 'sent', 'received', 'transit', 'waitingEvents'].map((it) => word('th', it, { scope: 'col' }));
     const table = element('table', {}, element('thead', {}, element('tr', {}, ...head)), body);
     details.append(element('div', { class: 'wide' }, table));
     const node = element('li', { class: 'panel unit' }, name, numbers, bar, frame, summary, details);
@@ -88,7 +103,8 @@ function unitRow(name) {
     }
 
     function updateShards(shards) {
-        const highest = Math.max(1, ...shards.map(({ units }) => units[0] + units[1] + units[2]));
+        const heightOf = ({ units }) => PARTS.reduce((sum, [, place]) => sum + Math.max(0, units[place]), 0);
+        const highest = Math.max(1, ...shards.map(heightOf));
         shards.forEach(({ units }, at) => {
             let top = COLUMNS + MARK;
             PARTS.forEach(([, place], part) => {
@@ -102,7 +118,8 @@ function unitRow(name) {
         });
         const free = shards.map(({ units }) => units[0]);
         const borrowing = shards.filter(({ units }) => units[4] > 0).length;
-        setText(summary, say('shardSummary', { low: Math.min(...free), high: Math.max(...free), n: borrowing }));
+        const sums = say('shardSummary', { low: Math.min(...free), high: Math.max(...free), n: borrowing });
+        setText(summary, [sums, onTheirWay(shards)].filter(Boolean).join(' '));
         if (details.open) {
             const rows = shards.map(({ shard, units, waiting }, at) => {
                 const cells = [shard, ...units, waiting].map(number);
@@ -154,7 +171,7 @@ export function unitsOf() {
             if (!rows.has(item.sku)) {
                 rows.set(item.sku, unitRow(element('h3', {}, item.sku)));
             }
-            const own = isWhole ? shards(({ items: cells }) => cells[item.sku] ?? [0, 0, 0, 0, 0]) : null;
+            const own = isWhole ? shards(({ items: cells }) => cells[item.sku] ?? [0, 0, 0, 0, 0, 0]) : null;
             rows.get(item.sku).update(item, own, lack);
         }
         if (!isWhole) {

@@ -1,0 +1,202 @@
+//! `flashsale refunds`: money that is owed back, and that it was paid back.
+
+use super::client::{Client, Connection};
+use super::output::Table;
+use super::{Failure, answer, output};
+use crate::domain::payment::RefundReference;
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+const PATH: &str = "/v1/admin/payments";
+/// What became of payments that are to be paid back.
+const OWED: [&str; 2] = ["refund_due", "unmatched"];
+/// Pages of a list that are read: a hundred payments each.
+const PAGES_MAX: usize = 1000;
+
+/// Arguments of `refunds`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Money is owed back that came for an order which could not take it, or for none. Pay it back at the provider, then
+say so here: it is counted as owed until then. Needs FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale refunds list
+  flashsale refunds settle pay_7 --reference re_19
+  flashsale refunds list --settled")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print JSON: the server's answer, and of a list all pages as one array.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Payments that are to be paid back, newest first, and why.
+    #[command(after_help = "\
+Examples:
+  flashsale refunds list --json | jq -r '.[].payment_id'
+  flashsale refunds list --settled")]
+    List {
+        /// Those that were paid back, instead.
+        #[arg(long)]
+        settled: bool,
+    },
+    /// Say that a payment was paid back. Saying it again is no error, but it was paid back by one refund.
+    #[command(after_help = "Example:\n  flashsale refunds settle pay_7 --reference re_19")]
+    Settle {
+        /// The payment: the provider's id for it, as it is listed.
+        payment_id: String,
+        /// What the provider calls the refund.
+        #[arg(long, value_name = "TEXT", value_parser = reference)]
+        reference: String,
+    },
+}
+
+fn reference(text: &str) -> Result<String, String> {
+    let reference: RefundReference = text.parse().map_err(|wrong| format!("it {wrong}"))?;
+    Ok(reference.as_str().to_owned())
+}
+
+/// Lists or settles.
+///
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.connection.operator()?;
+    match &args.verb {
+        Verb::List { settled } => {
+            let mut payments = Vec::new();
+            for outcome in OWED {
+                payments.extend(all_pages(&operator, outcome, *settled)?);
+            }
+            // RFC 3339 in UTC, all of one length: as texts they are in their order.
+            let received = |payment: &Value| payment.get("received_at").and_then(Value::as_str).map(str::to_owned);
+            payments.sort_by_key(|payment| std::cmp::Reverse(received(payment)));
+            if args.json {
+                return output::print_json(&Value::Array(payments));
+            }
+            output::print(&table(&payments))
+        }
+        Verb::Settle { payment_id, reference } => {
+            let body = json!({"payment_id": payment_id, "reference": reference}).to_string();
+            let settled = operator.post(&format!("{PATH}/settle"), &[], &body);
+            let settled = settled.map_err(|error| error.with_advice("saying it again does no harm"))?;
+            if args.json {
+                return output::print_json(&settled.body);
+            }
+            let line = format!("{payment_id} was paid back as {reference}");
+            output::print(&format!("{}\n", output::one_line(&line)))
+        }
+    }
+}
+
+fn all_pages(client: &Client, outcome: &str, is_settled: bool) -> Result<Vec<Value>, Failure> {
+    let mut payments: Vec<Value> = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let last = payments.last().and_then(|payment| payment.get("payment_id")?.as_str());
+        let after = last.map_or_else(String::new, |id| format!("&starting_after={}", output::encoded(id)));
+        let path = format!("{PATH}?outcome={outcome}&settled={is_settled}{after}");
+        let mut page = client.get(&path)?.body;
+        let data = page.get_mut("data").map(Value::take);
+        payments.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
+        if page.get("has_more") != Some(&Value::Bool(true)) {
+            break;
+        }
+    }
+    Ok(payments)
+}
+
+fn table(payments: &[Value]) -> String {
+    let mut table = Table::new([
+        "PAYMENT",
+        "RECEIVED",
+        "AMOUNT",
+        "CURRENCY",
+        "ORDER",
+        "WHY",
+        "SETTLED",
+        "REFERENCE",
+    ]);
+    for payment in payments {
+        let cell = |name: &str| match payment.get(name) {
+            None | Some(Value::Null) => "-".to_owned(),
+            Some(value) => answer::scalar(value),
+        };
+        let why = match cell("reason") {
+            none if none == "-" && cell("outcome") == "unmatched" => "there is no such order".to_owned(),
+            why => why,
+        };
+        table.row([
+            cell("payment_id"),
+            cell("received_at"),
+            cell("amount_minor"),
+            cell("currency"),
+            cell("order_id"),
+            why,
+            cell("settled_at"),
+            cell("settled_reference"),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+    use std::time::Duration;
+
+    #[test]
+    fn a_list_says_why_money_is_owed_also_where_there_is_no_order() {
+        let payments = [
+            json!({"payment_id": "pay_1", "amount_minor": 100, "currency": "EUR", "order_id": "o", "outcome": "refund_due",
+                "reason": "the order was paid already", "received_at": "then", "settled_at": null}),
+            json!({"payment_id": "pay\n2", "amount_minor": 5, "currency": "EUR", "order_id": "x", "outcome": "unmatched",
+                "reason": null, "received_at": "now", "settled_at": "later", "settled_reference": "re_1"}),
+        ];
+        let shown = table(&payments);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "{shown}");
+        assert!(
+            lines[1].contains("the order was paid already") && lines[1].ends_with('-'),
+            "{shown}"
+        );
+        assert!(
+            lines[2].starts_with("pay 2") && lines[2].contains("there is no such order"),
+            "{shown}"
+        );
+        assert!(lines[2].ends_with("later    re_1"), "{shown}");
+    }
+
+    #[test]
+    fn every_page_is_read_whatever_payments_are_called() {
+        let server = MockServer::answering(&[
+            (200, r#"{"data":[{"payment_id":"pay &1"}],"has_more":true}"#),
+            (200, r#"{"data":[{"payment_id":"pay_2"}],"has_more":false}"#),
+        ]);
+        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+        let payments = all_pages(&client, "unmatched", true).unwrap();
+        assert_eq!(payments.len(), 2);
+        let requests = server.requests();
+        assert!(
+            requests[0].starts_with("GET /v1/admin/payments?outcome=unmatched&settled=true HTTP"),
+            "{requests:?}"
+        );
+        assert!(
+            requests[1].contains("&starting_after=%70%61%79%20%26%31 HTTP"),
+            "{requests:?}"
+        );
+    }
+
+    #[test]
+    fn a_reference_is_a_few_words_on_one_line() {
+        assert_eq!(reference(" re_1 "), Ok("re_1".to_owned()));
+        for wrong in ["", " ", "a\nb", &"x".repeat(201)] {
+            assert!(reference(wrong).is_err_and(|said| said.starts_with("it must have 1 to 200")));
+        }
+    }
+}
