@@ -87,6 +87,9 @@ async fn drain_claimed(
         "drain",
         sale = %sale.id,
         shard,
+        epoch = Empty,
+        first = Empty,
+        last = Empty,
         events = Empty,
         orders = Empty,
         fault = Empty,
@@ -184,6 +187,12 @@ async fn drain_within(
 /// of the batch: by these spans, which last as long as the transaction.
 fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
     batch.span().record("events", events.len());
+    // By its place, any other order is found as well.
+    if let (Some(first), Some(last)) = (events.first(), events.last()) {
+        let (first, last) = (first.position, last.position);
+        batch.span().record("epoch", last.epoch);
+        batch.span().record("first", first.seq).record("last", last.seq);
+    }
     let traced = events.iter().filter_map(|event| Some((event, event.origin?)));
     let traced: Vec<_> = traced.take(TRACED_MAX).collect();
     // First all of these: which of them there are decides whether the batch is traced, and then it has begun.

@@ -506,6 +506,13 @@ fn every_alert_is_described_and_says_what_to_do() {
         // Each has a test of its own that promtool runs.
         let tests = file("observe/alerts_test.yml");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
+        // One that waits has one that shows how long: it is pending, and then it fires.
+        let pending = format!("{{labels: '{{alertname=\"{name}\", alertstate=\"pending\"}}', value: 1}}");
+        assert_eq!(
+            rule["for"].is_string(),
+            tests.contains(&pending),
+            "{name}: how long it waits is not tested"
+        );
         // Whether an instance is up, Prometheus knows without us.
         let asked = rule["expr"].as_str().unwrap();
         assert!(

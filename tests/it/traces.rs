@@ -173,6 +173,10 @@ async fn a_trace_that_a_proxy_has_begun_goes_through_the_script_and_the_drain_in
         (said(batch, "events"), said(batch, "orders")),
         (Some("1".into()), Some("1".into()))
     );
+    // Its events are there by their place as well.
+    for (of_batch, of_order) in [("epoch", "epoch"), ("first", "seq"), ("last", "seq")] {
+        assert_eq!(said(batch, of_batch), said(drained, of_order));
+    }
     assert_eq!(marks(batch), ["claimed", "read"]);
     assert_eq!(told.within(batch), set(&DRAIN));
     // Nothing is told of anything else.
