@@ -15,6 +15,7 @@
 -- ARGV[6] holds     absent or 0: any number; else how many unpaid orders the shopper may have at a time
 -- ARGV[7] cooldown  absent or 0: none; else milliseconds without buying after an order that was not paid, doubled for
 --                   each further one in a row, a day at most. The first that is cancelled within a minute is none
+-- ARGV[8] origin    absent: nobody traces the request; else 24 bytes: carried to the drain, opaque here
 -- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
@@ -33,8 +34,9 @@
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local shard_key, item_key, buyer_key, events_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local order, quantity, now = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
-if #order ~= 16 or not quantity or not (quantity >= 1 and quantity <= 100000) or quantity % 1 ~= 0 then
+local order, quantity, now, origin = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5]), ARGV[8]
+if #order ~= 16 or not quantity or not (quantity >= 1 and quantity <= 100000) or quantity % 1 ~= 0
+  or origin and #origin ~= 24 then
   return redis.error_reply('BADARG purchase')
 end
 if not now then
@@ -174,7 +176,13 @@ end
 -- XADD goes first: it alone can still refuse (no stream), and nothing has been written by then. Its id is the
 -- shard's epoch and the next sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
-local id = call('XADD', events_key, 'NOMKSTREAM', shard:sub(43), 'reserved', head .. order .. ARGV[3])
+local next_id, event = shard:sub(43), head .. order .. ARGV[3]
+local id
+if origin then
+  id = call('XADD', events_key, 'NOMKSTREAM', next_id, 'reserved', event, 'origin', origin)
+else
+  id = call('XADD', events_key, 'NOMKSTREAM', next_id, 'reserved', event)
+end
 if not id then
   return redis.error_reply('MISSING events')
 end

@@ -24,6 +24,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use std::str::FromStr;
 use std::time::Duration;
+use tracing::{Instrument as _, Span};
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
 
@@ -180,7 +181,8 @@ fn is_about_data(error: &sqlx::Error) -> bool {
 type Tx = Transaction<'static, Postgres>;
 
 async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
-    pool.begin().await.map_err(|error| fault(&error))
+    let begun = pool.begin().instrument(step("begin")).await;
+    begun.map_err(|error| fault(&error))
 }
 
 async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, Fault> {
@@ -188,7 +190,17 @@ async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, Fault> {
 }
 
 async fn commit(tx: Tx) -> Result<(), Fault> {
-    tx.commit().await.map_err(|error| fault(&error))
+    let committed = tx.commit().instrument(step("commit")).await;
+    committed.map_err(|error| fault(&error))
+}
+
+/// One step of a transaction, as a span of what it is part of. What is part of nothing would be a trace of its own.
+fn step(what: &'static str) -> Span {
+    if Span::current().is_none() {
+        Span::none()
+    } else {
+        tracing::debug_span!("sql", step = what, otel.kind = "client")
+    }
 }
 
 /// A stored text as one of our words.

@@ -3,9 +3,12 @@
 
 mod otlp;
 
+use crate::domain::event::Origin;
+use crate::domain::fault::Fault;
 use anyhow::Context as _;
 use std::io::IsTerminal as _;
 use tracing::Span;
+use tracing::span::Id;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
@@ -75,4 +78,69 @@ fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Resul
 /// Makes a span part of the trace that whoever asks has begun, as W3C Trace Context says it.
 pub fn follow(span: &Span, traceparent: &str) {
     otlp::follow(span, traceparent);
+}
+
+/// The request that is being answered, if it is traced.
+#[must_use]
+pub fn origin() -> Option<Origin> {
+    otlp::origin()
+}
+
+/// The same as the parent of a span: whatever comes of a request that is not traced begins a trace of its own.
+#[must_use]
+pub fn parent() -> Option<Id> {
+    origin().and_then(|_| Span::current().id())
+}
+
+/// What a job takes up in one go, as a span that begins before it is known what that will be: until it is entered, it may
+/// still be linked to what it is about, which decides whether it is traced, or be forgotten.
+#[must_use]
+pub struct Batch(Span);
+
+impl Batch {
+    /// One whose span has just been made.
+    pub const fn of(span: Span) -> Self {
+        Self(span)
+    }
+
+    /// Notes a moment on the way.
+    pub fn mark(&self, what: &'static str) {
+        otlp::mark(&self.0, what);
+    }
+
+    /// It is about this request, so it is traced, too.
+    pub fn link(&self, origin: Origin) {
+        otlp::link(&self.0, origin);
+    }
+
+    /// Makes a span of the batch a part of that request's trace instead, with a link to the batch.
+    pub fn report(&self, span: Span, origin: Origin) -> Span {
+        otlp::adopt(&span, origin);
+        if let Some(batch) = otlp::origin_of(&self.0) {
+            otlp::link(&span, batch);
+        }
+        span
+    }
+
+    /// There was nothing to take up: nobody is told of it.
+    pub fn forget(self) {
+        otlp::forget(&self.0);
+    }
+
+    /// It came to nothing, and why.
+    pub fn fail(self, fault: &Fault) {
+        failed(&self.0);
+        self.0.record("fault", tracing::field::display(fault));
+    }
+
+    /// Its span, which has what is noted about it and what runs within it.
+    #[must_use]
+    pub const fn span(&self) -> &Span {
+        &self.0
+    }
+}
+
+/// Marks a span, which has a field for it, as of something that failed: so collectors know it.
+pub fn failed(span: &Span) {
+    span.record("otel.status_code", "ERROR");
 }

@@ -21,6 +21,38 @@ pub struct Event {
     pub raw: Vec<u8>,
     /// What they say, or why they say nothing.
     pub reserved: Result<Reserved, String>,
+    /// The request that it comes from, if that is traced.
+    pub origin: Option<Origin>,
+}
+
+/// A request that is traced, as what comes of it elsewhere refers to it: a span and its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The trace.
+    pub trace: [u8; 16],
+    /// The request's own span in it.
+    pub span: [u8; 8],
+}
+
+impl Origin {
+    /// As an event carries it.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&self.trace);
+        bytes[16..].copy_from_slice(&self.span);
+        bytes
+    }
+
+    /// What an event carries, if it is one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (trace, span) = bytes.split_first_chunk()?;
+        Some(Self {
+            trace: *trace,
+            span: span.try_into().ok()?,
+        })
+    }
 }
 
 /// The order that an event announces.

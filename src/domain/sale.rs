@@ -2,10 +2,10 @@
 
 use super::ids::{SaleId, Sku};
 use super::sale_guards::SaleGuards;
-use super::time::{self, Millis};
+use super::time::{self, Millis, from_millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, Datelike, DurationRound, TimeDelta, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -506,9 +506,9 @@ fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale>
     if !(1970..=9999).contains(&at.year()) {
         return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
     }
-    // Whole milliseconds: what Redis compares and what the API shows are the same instant.
-    at.duration_trunc(TimeDelta::milliseconds(1))
-        .map_err(|_| InvalidSale(format!("{field} is out of range")))
+    // Whole milliseconds: what Redis compares and what the API shows are the same instant. Not by way of nanoseconds, of
+    // which a number has room until the year 2262.
+    Ok(from_millis(at.timestamp_millis()))
 }
 
 impl SaleRequest {
@@ -635,6 +635,17 @@ mod tests {
             }
         );
         assert_eq!(time::format(&sale.starts_at), "2026-01-01T00:00:00.123Z");
+    }
+
+    #[test]
+    fn a_sale_may_lie_in_any_year_that_is_promised() {
+        let sale = check(|v| {
+            v["starts_at"] = json!("1970-01-01T00:00:00Z");
+            v["ends_at"] = json!("9999-12-31T23:59:59.9999Z");
+        })
+        .unwrap();
+        assert_eq!(time::format(&sale.starts_at), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time::format(&sale.ends_at), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::domain::shard::home_shard;
 use crate::ledger::order::Cancellation;
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 /// How long a cancellation waits for its order to reach the ledger.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
@@ -48,7 +49,8 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
 /// What the ledger makes of it; `None` if it does not have the order.
 async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOutcome>, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
-    Ok(match app.ledger.cancel(id, user, now).await? {
+    let cancel = app.ledger.cancel(id, user, now);
+    Ok(match cancel.instrument(tracing::debug_span!("cancellation")).await? {
         Cancellation::Now(decided) => {
             crash::point("cancel.after_commit");
             release_now(app, &decided).await;

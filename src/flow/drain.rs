@@ -12,6 +12,7 @@ use crate::domain::server::has_taken_over;
 use crate::ledger::drain::Drained;
 use crate::ledger::rebuild::CLAIMED;
 use crate::stock::keys::ShardKey;
+use crate::telemetry::{self, Batch};
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use moka::future::Cache;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 /// Events in one transaction.
 pub const BATCH_MAX: usize = 1000;
@@ -26,6 +29,8 @@ pub const BATCH_MAX: usize = 1000;
 const BATCHES_MAX: usize = 10;
 /// Shards drained at once by one process.
 const SHARDS_AT_ONCE: usize = 4;
+/// Traced purchases of a batch that are told of it.
+const TRACED_MAX: usize = 32;
 
 /// What one batch came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +82,44 @@ async fn drain_claimed(
     shard: u16,
     complete: &mut Option<Instant>,
 ) -> Result<DrainOutcome, Fault> {
+    let batch = Batch::of(tracing::debug_span!(
+        parent: telemetry::parent(),
+        "drain",
+        sale = %sale.id,
+        shard,
+        epoch = Empty,
+        first = Empty,
+        last = Empty,
+        events = Empty,
+        orders = Empty,
+        fault = Empty,
+        otel.kind = "consumer",
+        otel.status_code = Empty
+    ));
+    let outcome = drain_within(app, sale, shard, complete, &batch).await;
+    match &outcome {
+        Ok(DrainOutcome::Busy | DrainOutcome::Empty) => batch.forget(),
+        Ok(DrainOutcome::Drained { drained, .. }) => {
+            batch.span().record("orders", drained.inserted);
+        }
+        Err(fault) => batch.fail(fault),
+    }
+    outcome
+}
+
+async fn drain_within(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    complete: &mut Option<Instant>,
+    batch: &Batch,
+) -> Result<DrainOutcome, Fault> {
     let key = ShardKey { sale: sale.id, shard };
     let began = Instant::now();
     let Some(claim) = app.ledger.claim_shard(sale.id, shard).await? else {
         return Ok(DrainOutcome::Busy);
     };
+    batch.mark("claimed");
     // From the start of the stream, not from the position: nothing is trimmed that has not been looked at. What a
     // crash after the commit left is known by its orders; what a Redis wrote that had lost its last events, under
     // numbers that were given before, is not, and must not vanish.
@@ -90,6 +128,7 @@ async fn drain_claimed(
         Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
         Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
     };
+    batch.mark("read");
     let Some(last) = events.last().map(|event| event.position) else {
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
@@ -117,10 +156,17 @@ async fn drain_claimed(
     if bugs::has("the drain trims before it commits") {
         app.stock.trim_events(key, last).await?;
     }
+    let orders = tell_traces(batch, &events);
     crash::point("drain.before_commit");
     let drained = claim
         .apply(sale, &events, chrono::Utc::now().timestamp_millis())
-        .await?;
+        .instrument(batch.span().clone())
+        .await;
+    if drained.is_err() {
+        orders.iter().for_each(telemetry::failed);
+    }
+    drop(orders);
+    let drained = drained?;
     crash::point("drain.after_commit");
     if sale.durability == Durability::Postgres {
         app.arrivals.committed(events.len(), &drained.orders);
@@ -129,9 +175,49 @@ async fn drain_claimed(
     if !more {
         *complete = Some(began);
     }
-    app.stock.trim_events(key, last).await?;
+    app.stock
+        .trim_events(key, last)
+        .instrument(tracing::debug_span!(parent: batch.span(), "trim", otel.kind = "client"))
+        .await?;
     count(app, &events, &drained, began);
     Ok(DrainOutcome::Drained { drained, more })
+}
+
+/// Links a batch to the purchases in it that are traced, as far as they are not too many, and has each of their traces tell
+/// of the batch: by these spans, which last as long as the transaction.
+fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
+    batch.span().record("events", events.len());
+    // By its place, any other order is found as well.
+    if let (Some(first), Some(last)) = (events.first(), events.last()) {
+        let (first, last) = (first.position, last.position);
+        batch.span().record("epoch", last.epoch);
+        batch.span().record("first", first.seq).record("last", last.seq);
+    }
+    let traced = events.iter().filter_map(|event| Some((event, event.origin?)));
+    let traced: Vec<_> = traced.take(TRACED_MAX).collect();
+    // First all of these: which of them there are decides whether the batch is traced, and then it has begun.
+    for (_, origin) in &traced {
+        batch.link(*origin);
+    }
+    let spans = traced.into_iter().map(|(event, origin)| {
+        let Position { epoch, seq } = event.position;
+        let order = event
+            .reserved
+            .as_ref()
+            .ok()
+            .map(|reserved| reserved.order.0.to_string());
+        let span = tracing::debug_span!(
+            parent: None,
+            "drained",
+            order,
+            epoch,
+            seq,
+            otel.kind = "consumer",
+            otel.status_code = Empty
+        );
+        batch.report(span, origin)
+    });
+    spans.collect()
 }
 
 /// Counts a batch that was taken in, and tells of it to whoever follows orders.

@@ -7,9 +7,12 @@ use super::{App, Tally};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::telemetry;
 use chrono::{DateTime, Utc};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -72,8 +75,22 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         for _ in 0..BATCHES_MAX {
             let early = if bugs::has("orders expire too early") { 700 } else { 0 };
             let began = Instant::now();
-            let batch = app.ledger.expire_due(sale, shard, now + early, BATCH_MAX).await;
+            let span = tracing::debug_span!(
+                "expire",
+                %sale,
+                shard,
+                orders = Empty,
+                otel.status_code = Empty
+            );
+            let expire = app.ledger.expire_due(sale, shard, now + early, BATCH_MAX);
+            let batch = expire.instrument(span.clone()).await;
             let took = began.elapsed();
+            match &batch {
+                Ok(orders) => {
+                    span.record("orders", orders);
+                }
+                Err(_) => telemetry::failed(&span),
+            }
             let full = batch
                 .as_ref()
                 .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));

@@ -14,6 +14,7 @@ use crate::ledger::payment::Settlement;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 /// How long the provider waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1800);
@@ -57,6 +58,7 @@ async fn settle(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, 
     let settlement = app
         .ledger
         .settle_payment(payment, chrono::Utc::now().timestamp_millis())
+        .instrument(tracing::debug_span!("payment"))
         .await?;
     crash::point("pay.after_commit");
     Ok(told(app, settlement).await)

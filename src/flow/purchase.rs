@@ -21,7 +21,7 @@ use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{Asking, ShardAnswer};
 use crate::stock::record::BuyerRecord;
-use crate::{bugs, crash};
+use crate::{bugs, crash, telemetry};
 use std::time::Duration;
 
 /// How often a purchase asks again after units were brought: others may take them first.
@@ -68,6 +68,7 @@ pub async fn purchase(
     let mut asking = Asking {
         holds_max: sale.guards.holds_max,
         cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
+        origin: telemetry::origin(),
         ..Asking::default()
     };
     let mut waited = false;

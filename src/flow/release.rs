@@ -14,11 +14,14 @@ use crate::ledger::outbox::{Delivery, Message, Outgoing};
 use crate::stock::keys::ShardKey;
 use crate::stock::resolve::Resolved;
 use crate::stock::transfer::{Destination, Transfer};
+use crate::telemetry::{self, Batch};
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
@@ -74,12 +77,32 @@ struct Released {
 }
 
 async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Fault> {
+    let traced = Batch::of(tracing::debug_span!(
+        parent: telemetry::parent(),
+        "release",
+        messages = Empty,
+        fault = Empty,
+        otel.status_code = Empty
+    ));
+    let released = release_within(app, sale, &traced).await;
+    match &released {
+        Ok(Released { messages: 0, .. }) => traced.forget(),
+        Ok(Released { messages, .. }) => {
+            traced.span().record("messages", messages);
+        }
+        Err(fault) => traced.fail(fault),
+    }
+    released
+}
+
+async fn release_within(app: &App, sale: Option<SaleId>, traced: &Batch) -> Result<Released, Fault> {
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
     // Others tell the servers that have taken over.
     let taken_over: Vec<(SaleId, u16)> = app.permits.superseded().iter().map(|it| (it.sale, it.shard)).collect();
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &taken_over).await?;
+    traced.mark("taken");
     let messages = batch.messages.len();
     if messages == 0 {
         return Ok(Released::default());
@@ -93,6 +116,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     let leaving = &leaving(app, &batch.messages).await;
     let before = &servers(app, &shards).await;
     let deadline = Instant::now() + TELL_MAX;
+    // Not within the batch's span: each message's script would be a span.
     let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let key = shard(&outgoing);
@@ -111,6 +135,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         .buffered(AT_ONCE)
         .collect()
         .await;
+    traced.mark("told");
     crash::point("release.before_settle");
     let asked: Vec<ShardKey> = before.keys().copied().collect();
     let after = servers(app, &asked).await;
@@ -137,7 +162,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         settled.push((id, delivery));
         trouble = trouble.or(fault);
     }
-    batch.settle(settled).await?;
+    batch.settle(settled).instrument(traced.span().clone()).await?;
     Ok(Released {
         messages,
         stuck,

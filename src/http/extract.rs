@@ -271,9 +271,12 @@ fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
     }
     match IfMatch::parse(request) {
         Ok(IfMatch::Any) => Ok(Versions(None)),
-        // A proxy that compresses answers makes weak ones of them; they name the version all the same.
-        Ok(IfMatch::Items(tags)) => Ok(Versions(Some(tags.iter().map(|tag| tag.tag().to_owned()).collect()))),
-        Err(_) => Err(Problem::invalid("If-Match must be what ETag said, or *")),
+        // A proxy that compresses answers makes weak ones of them; they name the version all the same. What is no tag at all
+        // has been left out.
+        Ok(IfMatch::Items(tags)) if !tags.is_empty() => {
+            Ok(Versions(Some(tags.iter().map(|tag| tag.tag().to_owned()).collect())))
+        }
+        _ => Err(Problem::invalid("If-Match must be what ETag said, or *")),
     }
 }
 

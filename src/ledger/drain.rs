@@ -2,7 +2,7 @@
 //! and because an order's id, its key and its event are each unique for ever.
 
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, is_about_data, small};
+use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, step};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -11,6 +11,7 @@ use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
@@ -79,6 +80,7 @@ impl Ledger {
             small(shard)
         )
         .fetch_optional(&mut *tx)
+        .instrument(step("claim"))
         .await
         .map_err(|error| fault(&error))?;
         Ok(row.map(|row| Claim {
@@ -166,6 +168,7 @@ impl Claim {
             last.seq
         )
         .execute(&mut *self.tx)
+        .instrument(step("move position"))
         .await
         .map_err(|error| fault(&error))?;
         commit(self.tx).await?;
@@ -364,6 +367,7 @@ async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Ro
         &columns.seqs
     )
     .execute(&mut **tx)
+    .instrument(step("insert orders"))
     .await?;
     let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows {
@@ -413,6 +417,7 @@ async fn insert_rows(
         &columns.seqs
     )
     .fetch_all(&mut **tx)
+    .instrument(step("insert orders"))
     .await?;
     refuse_strangers(tx, &columns.ids, &inserted).await?;
 
@@ -482,6 +487,7 @@ async fn hold_own(
         serde_json::to_value(wanted).map_err(|error| sqlx::Error::Encode(error.into()))?
     )
     .execute(&mut **tx)
+    .instrument(step("hold units"))
     .await?;
     Ok(held.rows_affected() == wanted.len() as u64)
 }

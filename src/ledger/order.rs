@@ -2,7 +2,7 @@
 //! paying, cancelling and expiring queue up and only the first finds it `reserved`.
 
 use super::outbox::{Message, send, send_all};
-use super::{Ledger, begin, commit, fault, small, unsigned, word};
+use super::{Ledger, begin, commit, fault, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -12,6 +12,7 @@ use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 pub(super) struct Row {
@@ -135,8 +136,8 @@ impl Ledger {
     pub async fn cancel(&self, id: OrderId, user: &UserId, now: Millis) -> Result<Cancellation, Fault> {
         let mut tx = begin(&self.api).await?;
         let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
-        let row = row.fetch_optional(&mut *tx).await.map_err(|error| fault(&error))?;
-        let Some(row) = row else {
+        let row = row.fetch_optional(&mut *tx).instrument(step("lock order")).await;
+        let Some(row) = row.map_err(|error| fault(&error))? else {
             return Ok(Cancellation::NotFound);
         };
         let shard = unsigned(i64::from(row.shard))?;
@@ -194,6 +195,7 @@ impl Ledger {
             max
         )
         .fetch_all(&mut *tx)
+        .instrument(step("expire orders"))
         .await
         .map_err(|error| fault(&error))?;
         if rows.is_empty() {
@@ -243,6 +245,7 @@ pub(super) async fn resolve(
         paid
     )
     .execute(&mut *tx)
+    .instrument(step("update order"))
     .await?;
     let quantity = i64::from(order.quantity);
     move_units(tx, order.sale_id, shard, order.sku.as_str(), quantity, paid).await?;
@@ -270,6 +273,7 @@ async fn move_units(
         sold
     )
     .execute(tx)
+    .instrument(step("move units"))
     .await?;
     Ok(())
 }

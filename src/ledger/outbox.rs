@@ -1,7 +1,7 @@
 //! The outbox: what the ledger has decided and the stock must be told. A message is written in the transaction of
 //! its decision and deleted once it is applied; applying one twice changes nothing, so a crash only delays it.
 
-use super::{Ledger, Tx, begin, commit, fault, small, unsigned};
+use super::{Ledger, Tx, begin, commit, fault, small, step, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
@@ -9,6 +9,7 @@ use crate::domain::time::Millis;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// What a shard has to be told.
@@ -136,7 +137,7 @@ pub(super) async fn send(
         small(shard),
         message
     );
-    sent.fetch_one(tx).await
+    sent.fetch_one(tx).instrument(step("write message")).await
 }
 
 /// Writes several messages.
@@ -158,6 +159,7 @@ pub(super) async fn send_all(
         &bodies
     )
     .execute(tx)
+    .instrument(step("write messages"))
     .await?;
     Ok(())
 }
@@ -224,6 +226,7 @@ impl Ledger {
             told
         )
         .execute(&mut *tx)
+        .instrument(step("strike message"))
         .await
         .map_err(|error| fault(&error))?;
         commit(tx).await
@@ -252,6 +255,7 @@ pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> 
         &sales
     )
     .fetch_all(tx)
+    .instrument(step("lock servers"))
     .await?;
     let settled = settled.into_iter().filter(|row| row.settled);
     Ok(settled.map(|row| SaleId(row.sale)).collect())
@@ -299,6 +303,7 @@ impl Batch {
                 told
             )
             .fetch_all(&mut *self.tx)
+            .instrument(step("strike messages"))
             .await
             .map_err(|error| fault(&error))?;
             let struck: HashSet<i64> = struck.into_iter().collect();
@@ -310,6 +315,7 @@ impl Batch {
             &untold
         )
         .execute(&mut *self.tx)
+        .instrument(step("postpone the untold"))
         .await
         .map_err(|error| fault(&error))?;
         // A second, doubled with every try up to a minute.
@@ -320,6 +326,7 @@ impl Batch {
             &later
         )
         .execute(&mut *self.tx)
+        .instrument(step("postpone the others"))
         .await
         .map_err(|error| fault(&error))?;
         commit(self.tx).await

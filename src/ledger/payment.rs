@@ -2,7 +2,7 @@
 //! one transaction.
 
 use super::order::{Decided, Row, resolve, select_orders};
-use super::{Ledger, Tx, begin, commit, fault, unsigned};
+use super::{Ledger, Tx, begin, commit, fault, step, unsigned};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
@@ -10,6 +10,7 @@ use crate::domain::order::{Order, OrderState};
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
+use tracing::Instrument as _;
 
 /// What became of a payment.
 #[derive(Debug, Clone)]
@@ -76,6 +77,7 @@ impl Ledger {
             decision.order.map(|order| order.0)
         )
         .execute(&mut *tx)
+        .instrument(step("insert payment"))
         .await
         .map_err(|error| fault(&error))?;
         if recorded.rows_affected() == 0 {
@@ -102,6 +104,7 @@ impl Ledger {
             outcome.as_str()
         )
         .execute(&self.payments)
+        .instrument(step("insert payment"))
         .await
         .map_err(|error| fault(&error))?;
         Ok(if recorded.rows_affected() == 1 {
@@ -255,15 +258,16 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
         payment.payment_id,
         payment.webhook_id
     );
-    let found = found.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))?;
-    Ok(found.is_some())
+    let found = found.fetch_optional(&mut **tx).instrument(step("find payment")).await;
+    Ok(found.map_err(|error| fault(&error))?.is_some())
 }
 
 /// Locks the payment's order and pays it, or says why the money is owed back; `None` when there is no order.
 async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<Decision>, Fault> {
     let Some(id) = payment.order() else { return Ok(None) };
     let row = select_orders!("order_id = $1 for update", id.0);
-    let Some(row) = row.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))? else {
+    let row = row.fetch_optional(&mut **tx).instrument(step("lock order")).await;
+    let Some(row) = row.map_err(|error| fault(&error))? else {
         return Ok(None);
     };
     let shard = unsigned(i64::from(row.shard))?;

@@ -4,7 +4,7 @@ use super::Stock;
 use super::keys::ShardKey;
 use super::record::{decode_event, decode_position};
 use super::script::{bytes, text};
-use crate::domain::event::{Event, Position};
+use crate::domain::event::{Event, Origin, Position};
 use crate::domain::fault::Fault;
 use futures_util::future::join_all;
 use redis::Value;
@@ -92,9 +92,17 @@ fn decode_entry(entry: Value) -> Result<Event, Fault> {
         "reserved" => decode_event(&raw),
         other => Err(format!("an event of an unknown kind: {other:?}")),
     };
+    // An order must not be lost over where it comes from, so what is none is passed over.
+    let origin = match (fields.next(), fields.next()) {
+        (Some(Value::BulkString(field)), Some(Value::BulkString(origin))) if field == b"origin" => {
+            Origin::from_bytes(&origin)
+        }
+        _ => None,
+    };
     Ok(Event {
         position,
         raw,
         reserved,
+        origin,
     })
 }

@@ -4,6 +4,7 @@ use super::Stock;
 use super::keys::ShardKey;
 use super::record::OrderRecord;
 use super::script::{PURCHASE, admitted, bytes, number, outcome, text, unknown};
+use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::purchase::PurchaseRequest;
@@ -69,6 +70,8 @@ pub struct Asking {
     pub holds_max: u32,
     /// How long it may not buy after its first unpaid hold; 0 is not at all.
     pub cooldown_ms: Millis,
+    /// The request, if it is traced.
+    pub origin: Option<Origin>,
     /// Stands in for Redis's clock in tests.
     pub now: Option<Millis>,
 }
@@ -97,8 +100,11 @@ impl Stock {
         if asking != Asking::default() {
             let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
             call.arg(optional(asking.looked)).arg(optional(asking.now));
-            if (asking.holds_max, asking.cooldown_ms) != (0, 0) {
+            if (asking.holds_max, asking.cooldown_ms) != (0, 0) || asking.origin.is_some() {
                 call.arg(asking.holds_max).arg(asking.cooldown_ms);
+            }
+            if let Some(origin) = asking.origin {
+                call.arg(&origin.to_bytes());
             }
         }
         let answer = decode(self.run_admitted(&PURCHASE, &call).await?)?;

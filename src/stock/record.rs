@@ -42,7 +42,8 @@
 //! that it stays short, an order that is decided while the whole is longer than 4 KiB is left to the ledger.
 //!
 //! An event's value, under the field `reserved`: an order's record from its state up to *resolved at*, the order's
-//! id, the idempotency key, a newline, the user.
+//! id, the idempotency key, a newline, the user. Where the request is traced, a second field, `origin`: 16 bytes of its
+//! trace, 8 of its span.
 
 use crate::domain::event::{Position, Reserved};
 use crate::domain::fault::Fault;

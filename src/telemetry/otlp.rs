@@ -1,17 +1,21 @@
-//! Traces by OTLP over HTTP: requests, the scripts that they run, and what is logged within them at `debug` or above.
+//! Traces by OTLP over HTTP: requests, the batches that jobs take up, the scripts and statements of either, and what is
+//! logged within them at `debug` or above.
 
 use super::Export;
+use crate::domain::event::Origin;
 use crate::domain::host::is_this_machine;
 use anyhow::Context as _;
-use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator as _;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::resource::EnvResourceDetector;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +67,7 @@ impl Traces {
             .with_timeout(SEND_MAX)
             .build()
             .context("FLASHSALE_OTLP_URL cannot be used")?;
-        let share = Sampler::TraceIdRatioBased(export.ratio);
+        let share = Share(Sampler::TraceIdRatioBased(export.ratio));
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(share)))
@@ -88,6 +92,29 @@ impl Traces {
             .with_location(false)
             .with_threads(false)
             .with_filter(ours)
+    }
+}
+
+/// Which traces are told of, of those that begin here: a share of the requests, and whatever is linked to one of them, as a
+/// batch is to the purchases in it. That is known on every instance, whatever its own share.
+#[derive(Clone, Debug)]
+struct Share(Sampler);
+
+impl ShouldSample for Share {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        trace: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        links: &[Link],
+    ) -> SamplingResult {
+        let mut result = self.0.should_sample(parent, trace, name, kind, attributes, links);
+        if links.iter().any(|link| link.span_context.is_sampled()) {
+            result.decision = SamplingDecision::RecordAndSample;
+        }
+        result
     }
 }
 
@@ -121,6 +148,50 @@ pub fn follow(span: &Span, traceparent: &str) {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
     // A span that is not exported has no parent.
     let _not_ours = span.set_parent(TraceContextPropagator::new().extract(&carrier));
+}
+
+/// See [`super::origin`].
+pub fn origin() -> Option<Origin> {
+    Context::map_current(traced)
+}
+
+/// The same for a span, which can have no other parent or links from then on that decide whether it is traced.
+pub fn origin_of(span: &Span) -> Option<Origin> {
+    traced(&span.context())
+}
+
+fn traced(context: &Context) -> Option<Origin> {
+    let span = context.span();
+    let at = span.span_context();
+    (at.is_valid() && at.is_sampled()).then(|| Origin {
+        trace: at.trace_id().to_bytes(),
+        span: at.span_id().to_bytes(),
+    })
+}
+
+fn context_of(origin: Origin) -> SpanContext {
+    let (trace, span) = (TraceId::from_bytes(origin.trace), SpanId::from_bytes(origin.span));
+    SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::NONE)
+}
+
+/// Says of a span what it is about as well.
+pub fn link(span: &Span, origin: Origin) {
+    span.add_link(context_of(origin));
+}
+
+/// Makes a span a part of this request's trace.
+pub fn adopt(span: &Span, origin: Origin) {
+    let _not_ours = span.set_parent(Context::new().with_remote_span_context(context_of(origin)));
+}
+
+/// Has a span that was not entered yet told to nobody: it belongs to what nobody is told of.
+pub fn forget(span: &Span) {
+    let _not_ours = span.set_parent(Context::new().with_remote_span_context(SpanContext::NONE));
+}
+
+/// Notes a moment in a span, and in no log.
+pub fn mark(span: &Span, what: &'static str) {
+    span.add_event(what, Vec::new());
 }
 
 /// Sends by the client that the rest of the program uses; on the exporter's own thread, which may wait.

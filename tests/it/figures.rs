@@ -2,10 +2,11 @@
 //! with its goal; what must hold on every machine is asserted: nothing is lost, and every unit is accounted for.
 
 use crate::support::app::{Instance, environment, sale_with};
+use crate::support::collector::{Sent, collector};
 use crate::support::load::{Bought, Shoppers, Until, name};
 use crate::support::poll::{Patience, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{DurableRedis, FreshPostgres, ReplicatedRedis, fresh_redis};
+use crate::support::servers::{DurableRedis, FreshPostgres, FreshRedis, ReplicatedRedis, fresh_redis};
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
@@ -35,8 +36,13 @@ fn terms(stock: i64, shards: u16, durability: &str) -> Value {
 
 /// An instance that does everything, and logs as much as in production.
 fn start(redis: &str, database: &str) -> Instance {
+    start_with(redis, database, &[])
+}
+
+fn start_with(redis: &str, database: &str, variables: &[(&str, &str)]) -> Instance {
     let mut environment = environment(redis, database);
     environment.insert("FLASHSALE_LOG".to_owned(), "info".to_owned());
+    environment.extend(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     Instance::start(&environment, "all")
 }
 
@@ -446,6 +452,117 @@ async fn what_a_durability_level_costs() {
             level.name
         );
         level.instance.assert_balanced(&level.sale).await;
+    }
+}
+
+/// Seconds of processor that a process has used.
+fn processor(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name before it may have spaces. In hundredths of a second, whatever the kernel counts in.
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn what_traces_cost() {
+    struct Exporter {
+        name: &'static str,
+        redis: FreshRedis,
+        instance: Instance,
+        sale: String,
+        sent: Sent,
+        rates: Vec<f64>,
+        costs: Vec<f64>,
+        purchases: usize,
+        bytes: usize,
+    }
+    const ROUNDS: usize = 7;
+    const TIME: Until = Until::After {
+        warm: Duration::from_secs(1),
+        measured: Duration::from_secs(4),
+    };
+    println!(
+        "\nPurchases by what is traced, {CLIENTS} clients and a collector on the same machine, one instance each with a Redis \
+         without append-only file, {SHARDS} shards; they take turns; {}",
+        machine()
+    );
+    let postgres = FreshPostgres::start().await;
+    let mut exporters = Vec::new();
+    for (name, ratio) in [
+        ("no exporter", None),
+        ("ratio 0.01", Some("0.01")),
+        ("ratio 1", Some("1")),
+    ] {
+        let (redis, database) = (fresh_redis(), postgres.database().await);
+        let (url, sent) = collector();
+        let variables = ratio.map(|ratio| [("FLASHSALE_OTLP_URL", url.as_str()), ("FLASHSALE_OTLP_RATIO", ratio)]);
+        let instance = start_with(
+            &redis.server.url(),
+            &database,
+            variables.as_ref().map_or(&[][..], |it| it),
+        );
+        let sale = instance.load_sale(&terms(10_000_000, SHARDS, "redis")).await;
+        exporters.push(Exporter {
+            name,
+            redis,
+            instance,
+            sale,
+            sent,
+            rates: Vec::new(),
+            costs: Vec::new(),
+            purchases: 0,
+            bytes: 0,
+        });
+    }
+    let shoppers = Shoppers::of(400_000);
+    for round in 0..ROUNDS {
+        for it in &mut exporters {
+            let (url, key) = (it.instance.url.clone(), format!("round-{round}"));
+            let before = processor(it.instance.pid());
+            let bought = shoppers.buy(&url, &it.sale, &key, CLIENTS, TIME).await;
+            assert_eq!(bought.refused, 0, "{}", it.name);
+            // With all that comes of a purchase until it is in the ledger.
+            drained(&it.redis.server.url(), &it.sale, SHARDS).await;
+            let used = processor(it.instance.pid()) - before;
+            #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+            let (rate, cost) = (
+                bought.counted as f64 / bought.seconds,
+                used * 1e6 / bought.orders.len() as f64,
+            );
+            it.rates.push(rate);
+            it.costs.push(cost);
+            it.purchases += bought.orders.len();
+            it.bytes += it.sent.try_iter().map(|(_, body)| body.len()).sum::<usize>();
+        }
+    }
+    println!("exporter       purchases a second (range)      processor µs a purchase (range)   to no exporter  sent");
+    let ratios = |of: &Exporter, to: &Exporter| -> Vec<f64> {
+        of.costs.iter().zip(&to.costs).map(|(cost, of)| cost / of).collect()
+    };
+    for it in &exporters {
+        let (rate, cost, ratio) = (spread(&it.rates), spread(&it.costs), spread(&ratios(it, &exporters[0])));
+        println!(
+            "{:14} {:6.0} ({:.0} to {:.0})  {:18.0} ({:.0} to {:.0}) {:20.2} ({:.2} to {:.2})  {} bytes a purchase",
+            it.name,
+            rate.median,
+            rate.min,
+            rate.max,
+            cost.median,
+            cost.min,
+            cost.max,
+            ratio.median,
+            ratio.min,
+            ratio.max,
+            it.bytes / it.purchases
+        );
+    }
+    // What was measured was exported, and nothing where there is no exporter.
+    assert_eq!(exporters[0].bytes, 0);
+    assert!(exporters[1].bytes > 0 && exporters[2].bytes > exporters[1].bytes);
+    for it in &exporters {
+        it.instance.assert_balanced(&it.sale).await;
     }
 }
 

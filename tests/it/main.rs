@@ -17,3 +17,4 @@ mod scripts;
 mod support;
 mod tidy;
 mod torture;
+mod traces;

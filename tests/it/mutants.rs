@@ -142,8 +142,8 @@ const MUTANTS: &[Mutant] = &[
     (
         "there is no event",
         "purchase",
-        "'NOMKSTREAM', shard:sub(43)",
-        "'NOMKSTREAM', 'MAXLEN', 0, shard:sub(43)",
+        "next_id, 'reserved', event)",
+        "'MAXLEN', 0, next_id, 'reserved', event)",
     ),
     (
         "there are two events",

@@ -1,5 +1,5 @@
-//! What operators see from outside: metrics, the rules and the dashboard over them, traces, and the compose profile that
-//! brings all of it. `./dev rules` checks the rules themselves.
+//! What operators see from outside: metrics, the rules and the dashboard over them, and the compose profile that brings all
+//! of it. `./dev rules` checks the rules themselves.
 
 use crate::support::app::{Answer, Instance, TestApp, Who, sale_with};
 use crate::support::poll;
@@ -7,11 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
 
 /// The labels that there are. A shopper, an order, an item, a sale or an address is not among them.
 const LABELS: [&str; 14] = [
@@ -510,6 +506,13 @@ fn every_alert_is_described_and_says_what_to_do() {
         // Each has a test of its own that promtool runs.
         let tests = file("observe/alerts_test.yml");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
+        // One that waits has one that shows how long: it is pending, and then it fires.
+        let pending = format!("{{labels: '{{alertname=\"{name}\", alertstate=\"pending\"}}', value: 1}}");
+        assert_eq!(
+            rule["for"].is_string(),
+            tests.contains(&pending),
+            "{name}: how long it waits is not tested"
+        );
         // Whether an instance is up, Prometheus knows without us.
         let asked = rule["expr"].as_str().unwrap();
         assert!(
@@ -613,180 +616,4 @@ fn the_compose_profile_mounts_files_that_are_there_and_know_each_other() {
         .as_str()
         .unwrap();
     at("grafana", home);
-}
-
-/// A collector of traces: what it is sent, on a thread that ends with the test.
-fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let (sent, received) = mpsc::channel();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.unwrap());
-            // A connection is used for one batch after the other.
-            loop {
-                let (mut head, mut length) = (String::new(), 0);
-                while !head.ends_with("\r\n\r\n") {
-                    if stream.read_line(&mut head).unwrap_or_default() == 0 {
-                        break;
-                    }
-                }
-                if head.is_empty() {
-                    break;
-                }
-                for line in head.lines() {
-                    if let Some((name, value)) = line.split_once(": ")
-                        && name.eq_ignore_ascii_case("content-length")
-                    {
-                        length = value.parse().unwrap();
-                    }
-                }
-                let mut body = vec![0; length];
-                stream.read_exact(&mut body).unwrap();
-                // First: whoever is answered may end, and is looked at then.
-                if sent.send((head, body)).is_err() {
-                    return;
-                }
-                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-            }
-        }
-    });
-    (url, received)
-}
-
-#[tokio::test]
-async fn traces_reach_the_collector_as_parts_of_what_a_proxy_has_begun() {
-    let (url, received) = collector();
-    let app = TestApp::with(
-        "all",
-        &[
-            ("FLASHSALE_LOG", "info"),
-            ("FLASHSALE_OTLP_URL", &url),
-            // Only those of which a proxy says so.
-            ("FLASHSALE_OTLP_RATIO", "0"),
-            ("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a-test"),
-            ("OTEL_SERVICE_NAME", "shop-of-the-test"),
-        ],
-    )
-    .await;
-    let id = app.load_sale(&crate::support::app::sale()).await;
-    app.buy("ada", &id, "not-traced", 1).await.ok(201);
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let request = app
-        .buying("ada", &id, "traced")
-        .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
-        .header("x-request-id", "traced-1");
-    app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
-        .await
-        .ok(201);
-    // At the end of the process, whatever waits is sent.
-    let mut instance = app.instance;
-    instance.terminate();
-    let mut all = Vec::new();
-    while let Ok((head, body)) = received.try_recv() {
-        assert!(head.starts_with("POST /v1/traces "), "{head}");
-        all.extend(body);
-    }
-    let has = |bytes: &[u8]| all.windows(bytes.len()).any(|window| window == bytes);
-    let id: Vec<u8> = (0..16)
-        .map(|at| u8::from_str_radix(&trace[2 * at..2 * at + 2], 16).unwrap())
-        .collect();
-    assert!(has(&id), "the trace is not the proxy's");
-    for word in [
-        "shop-of-the-test",
-        "a-test",
-        "service.version",
-        "service.instance.id",
-        "request",
-        "traced-1",
-        "script",
-        "purchase",
-        "reserved",
-    ] {
-        assert!(has(word.as_bytes()), "no {word}");
-    }
-    assert!(!has(b"not-traced"));
-}
-
-/// Has two requests made by who says that they are traced, and returns what the collector got by the end.
-async fn traced_by(variables: &[(&str, &str)]) -> Vec<u8> {
-    let (url, received) = collector();
-    let fixed = [("FLASHSALE_LOG", "info"), ("FLASHSALE_OTLP_URL", url.as_str())];
-    let app = TestApp::with("all", &[&fixed[..], variables].concat()).await;
-    let id = app.load_sale(&crate::support::app::sale()).await;
-    for key in ["first", "second"] {
-        let request = app
-            .buying("ada", &id, key)
-            .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
-            .await
-            .ok(201);
-    }
-    // Meanwhile the jobs have run their scripts: permits are renewed more often than once a second.
-    poll::answer("permits are renewed", || async {
-        let all = served(&app).await;
-        (value(&all, "flashsale_permit_renewals_total{result=\"renewed\"}") >= 8.0).then_some(())
-    })
-    .await;
-    let mut instance = app.instance;
-    instance.terminate();
-    let mut all = Vec::new();
-    while let Ok((_, body)) = received.try_recv() {
-        all.extend(body);
-    }
-    all
-}
-
-#[tokio::test]
-async fn nobody_but_a_proxy_has_requests_traced() {
-    let sent = traced_by(&[("FLASHSALE_OTLP_RATIO", "0")]).await;
-    assert!(sent.is_empty(), "{}", String::from_utf8_lossy(&sent));
-}
-
-#[tokio::test]
-async fn scripts_are_traced_within_requests_and_not_those_of_the_jobs() {
-    let sent = traced_by(&[("FLASHSALE_OTLP_RATIO", "1")]).await;
-    // A span's fields in their order: its own id (2), its parent's if it has one (4), its name (5).
-    let name = b"\x2a\x06script";
-    let parents: Vec<&[u8]> = sent
-        .windows(name.len())
-        .enumerate()
-        .filter(|(_, window)| window == name)
-        .map(|(at, _)| &sent[at - 10..at - 8])
-        .collect();
-    assert!(parents.len() > 2, "{parents:?}");
-    assert!(parents.iter().all(|field| *field == b"\x22\x08"), "{parents:?}");
-}
-
-#[tokio::test]
-async fn a_collector_that_is_away_is_told_of_once_and_keeps_nobody_waiting() {
-    // Nobody listens here any more.
-    let url = format!(
-        "http://{}",
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-    );
-    let environment = [
-        ("FLASHSALE_LOG", "info"),
-        ("FLASHSALE_OTLP_URL", url.as_str()),
-        ("FLASHSALE_OTLP_RATIO", "1"),
-        // So that there are several batches.
-        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
-    ];
-    let app = TestApp::with("all", &environment).await;
-    let id = app.load_sale(&crate::support::app::sale()).await;
-    let says = "the collector takes no traces";
-    poll::answer("the log says so", || async { app.log().contains(says).then_some(()) }).await;
-    for shopper in ["ada", "bob", "cleo"] {
-        app.buy(shopper, &id, "k", 1).await.ok(201);
-    }
-    let mut instance = app.instance;
-    instance.terminate();
-    poll::answer("the log is whole", || async {
-        instance.log().contains("\"stopped\"").then_some(())
-    })
-    .await;
-    let log = instance.log();
-    assert_eq!(log.matches(says).count(), 1, "{log}");
 }

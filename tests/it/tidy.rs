@@ -10,9 +10,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // What they call is timed and counted where it happens: what counts is below everything, as crash points are.
     ("stock", &["stock", "domain", "crash", "bugs", "metrics"]),
     ("ledger", &["ledger", "domain", "crash", "bugs"]),
+    // A purchase carries its trace to the drain, which has it from the event.
     (
         "flow",
-        &["flow", "stock", "ledger", "domain", "crash", "bugs", "metrics"],
+        &[
+            "flow",
+            "stock",
+            "ledger",
+            "domain",
+            "crash",
+            "bugs",
+            "metrics",
+            "telemetry",
+        ],
     ),
     ("guard", &["guard", "flow", "stock", "domain", "metrics"]),
     // A request is part of the trace that whoever asks has begun.
@@ -69,6 +79,10 @@ const HAS_ALONE: &[(&str, &[&str])] = &[
     ("sqlx", &["ledger"]),
     ("actix_web", &["http", "server"]),
     ("tokio_cron_scheduler", &["scheduler"]),
+    ("opentelemetry", &["telemetry"]),
+    ("opentelemetry_sdk", &["telemetry"]),
+    ("opentelemetry_otlp", &["telemetry"]),
+    ("tracing_opentelemetry", &["telemetry"]),
 ];
 
 /// Files outside of those modules that may name a crate all the same, by what their paths begin with.

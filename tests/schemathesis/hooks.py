@@ -28,6 +28,9 @@ ASKING_FOR_GUARDS = {"askWaitingRoom", "followWaitingRoom", "askChallenge", "get
 
 # Orders that were made.
 orders = []
+# What answers have told of things, by the member's name: `payment_id` and whatever else comes to have an id.
+seen = {}
+SEEN_MAX = 50
 
 
 class Signature(requests.auth.AuthBase):
@@ -52,6 +55,22 @@ class Signature(requests.auth.AuthBase):
 def drawn(case, choices):
     """One of these, by which case it is."""
     return choices[zlib.crc32(case.id.encode()) % len(choices)]
+
+
+def remember(value):
+    """Keeps the ids of an answer, the newest of each name."""
+    if isinstance(value, list):
+        for item in value:
+            remember(item)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if isinstance(member, str) and name.endswith("_id"):
+                known = seen.setdefault(name, [])
+                if member not in known:
+                    known.append(member)
+                    del known[:-SEEN_MAX]
+            else:
+                remember(member)
 
 
 def fitting(text, limit):
@@ -136,11 +155,19 @@ def fit_body(case, body):
             if orders and drawn(case, [True, True, False]):
                 order = drawn(case, orders)
                 data |= {"order_id": order["id"], "amount_minor": order["amount_minor"], "currency": order["currency"]}
+        case _:
+            # Whatever is asked about something that has an id is mostly asked about one that is there.
+            for member in body.keys() & seen.keys():
+                body[member] = drawn(case, [drawn(case, seen[member]), drawn(case, seen[member]), body[member]])
 
 
 def fit_path(case, name):
-    parameters = case.path_parameters
-    if "id" not in (parameters or {}):
+    parameters = case.path_parameters or {}
+    for parameter in parameters.keys() & seen.keys():
+        parameters[parameter] = drawn(case, [drawn(case, seen[parameter]), parameters[parameter]])
+    if "id" not in parameters:
+        return
+    if "/sales/{id}" not in case.operation.path and "/orders/{id}" not in case.operation.path:
         return
     if "/orders/{id}" in case.operation.path:
         if orders:
@@ -178,5 +205,9 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
+    kind = response.headers.get("content-type", [""])[0]
+    if response.status_code not in (200, 201) or not kind.startswith("application/json"):
+        return
+    remember(response.json())
     if case.operation.definition.raw["operationId"] == "buy" and response.status_code == 201:
         orders.append(response.json())

@@ -74,9 +74,9 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             .takes(
                 "header",
                 "If-Match",
-                "The `ETag` of the draft that is to be changed.",
+                "The `ETag` of the draft that is to be changed; `*` is any.",
                 false,
-                json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
+                json!({"type": "string", "pattern": "^(\\*|(W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)$"}),
                 None,
             )
             .reads::<SaleRequest>(schemas, asked())

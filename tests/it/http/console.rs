@@ -567,7 +567,11 @@ async fn of_two_changes_of_one_draft_the_second_is_told_of_the_first() {
     let changed = change("Ada's", &version).await.ok(200);
     let newer = changed.header("etag").unwrap();
     assert_ne!(newer, version);
-    for old in [&*version, "\"x\"", "nonsense"] {
+    for none in ["nonsense", "{}", "\"half", ""] {
+        let refused = change("Bob's", none).await.no(400, "invalid_request");
+        assert!(refused.text("detail").contains("If-Match"), "{refused:?}");
+    }
+    for old in [&*version, "\"x\""] {
         let refused = change("Bob's", old).await.no(409, "invalid_transition");
         assert!(refused.text("detail").contains("read it again"), "{refused:?}");
     }

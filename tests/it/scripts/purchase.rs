@@ -3,7 +3,7 @@ use super::{
     each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::poll::eventually;
-use flashsale::domain::event::Position;
+use flashsale::domain::event::{Origin, Position};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::OrderState;
@@ -71,6 +71,56 @@ async fn a_purchase_holds_units_writes_the_order_and_one_event() {
     };
     assert_eq!(shop.buyer("ada").await, ada);
     assert_eq!(shop.forgotten_in("ada"), -1);
+}
+
+#[tokio::test]
+async fn an_event_carries_the_trace_of_its_request_behind_what_an_older_drain_reads() {
+    let shop = Shop::open(|_| {}).await;
+    let origin = Origin {
+        trace: [0xfe; 16],
+        span: [0x0a; 8],
+    };
+    let asked = Asking {
+        origin: Some(origin),
+        ..asked_at(NOW)
+    };
+    let buy_under = async |who: &str, key: &str, asked: Asking| {
+        let (order, request) = (shop.order(who, key), asking(who, key, 1));
+        shop.stock.purchase(shop.key, order, &request, asked).await.unwrap()
+    };
+    let buy = async |who: &str, asked: Asking| buy_under(who, "k", asked).await;
+    assert!(is_reserved(&buy("ada", asked_at(NOW)).await));
+    assert!(is_reserved(&buy("bob", asked).await));
+    // A guard that is asked for beside it is heeded.
+    let guarded = Asking { holds_max: 1, ..asked };
+    assert!(is_reserved(&buy("cleo", guarded).await));
+    assert_eq!(buy_under("cleo", "k2", guarded).await, ShardAnswer::TooManyHolds);
+    // And who comes again is answered the same, with whatever trace.
+    assert!(matches!(buy("bob", asked_at(NOW)).await, Replayed { .. }));
+
+    let events = shop.read().await.events;
+    let origins: Vec<_> = events.iter().map(|event| event.origin).collect();
+    assert_eq!(origins, [None, Some(origin), Some(origin)]);
+    let users: Vec<_> = events
+        .iter()
+        .map(|event| event.reserved.clone().unwrap().user)
+        .collect();
+    assert_eq!(users, [user("ada"), user("bob"), user("cleo")]);
+    let stored: Vec<(String, Vec<Vec<u8>>)> = shop
+        .raw
+        .call(redis::cmd("XRANGE").arg(shop.key.events()).arg("-").arg("+"));
+    let fields: Vec<Vec<&[u8]>> = stored
+        .iter()
+        .map(|(_, pairs)| pairs.iter().step_by(2).map(Vec::as_slice).collect())
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            vec![&b"reserved"[..]],
+            vec![b"reserved", b"origin"],
+            vec![b"reserved", b"origin"]
+        ]
+    );
 }
 
 #[tokio::test]
@@ -263,6 +313,9 @@ async fn quantities_are_whole_and_within_bounds() {
             &[order, "one", "k\nada"],
             &["0123456789abcde", "1", "k\nada"],
             &["0123456789abcdefg", "1", "k\nada"],
+            &[order, "1", "k\nada", "", "", "0", "0", ""],
+            &[order, "1", "k\nada", "", "", "0", "0", "a trace, a byte too few"],
+            &[order, "1", "k\nada", "", "", "0", "0", "a trace, a byte too much."],
         ],
     );
     assert!(is_reserved(&shop.buy("ada", "most", 100_000, NOW).await));

@@ -1,6 +1,7 @@
 //! What the tests stand on: servers, connections, instances of the program, waiting, a world with shoppers.
 
 pub mod app;
+pub mod collector;
 pub mod crowd;
 pub mod document;
 pub mod load;

@@ -1,0 +1,49 @@
+//! A collector of traces, as far as an exporter can tell.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+/// What it was sent: the head and the body of each request.
+pub type Sent = Receiver<(String, Vec<u8>)>;
+
+/// A collector of traces: what it is sent, on a thread that ends with the test.
+pub fn collector() -> (String, Sent) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sent, received) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            // A connection is used for one batch after the other.
+            loop {
+                let (mut head, mut length) = (String::new(), 0);
+                while !head.ends_with("\r\n\r\n") {
+                    if stream.read_line(&mut head).unwrap_or_default() == 0 {
+                        break;
+                    }
+                }
+                if head.is_empty() {
+                    break;
+                }
+                for line in head.lines() {
+                    if let Some((name, value)) = line.split_once(": ")
+                        && name.eq_ignore_ascii_case("content-length")
+                    {
+                        length = value.parse().unwrap();
+                    }
+                }
+                let mut body = vec![0; length];
+                stream.read_exact(&mut body).unwrap();
+                // First: whoever is answered may end, and is looked at then.
+                if sent.send((head, body)).is_err() {
+                    return;
+                }
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+    (url, received)
+}
