@@ -12,6 +12,7 @@ pub mod host;
 pub mod ids;
 pub mod order;
 pub mod payment;
+pub mod pulse;
 pub mod purchase;
 pub mod purchase_token;
 pub mod report;

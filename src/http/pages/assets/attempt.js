@@ -102,6 +102,9 @@ async function once(attempt, world) {
     const wasOpen = attempt.isOpen;
     // Before it is sent: the page may be gone when the answer comes.
     attempt.isOpen = true;
+    if (!wasOpen) {
+        attempt.sentAt = Date.now();
+    }
     world.keep();
     const answer = await ask('POST', `/v1/sales/${world.id}/orders`, {
         token: world.token,

@@ -238,12 +238,13 @@ export function formView(view, id) {
         return isRight ? body : null;
     }
 
-    function complain(detail) {
+    // `detail` is what the API said itself: that names the field.
+    function complain(words, detail = '') {
         const place = placeOf(detail);
         const [number, name] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
-        field?.complain(detail);
-        setText(wrong, field ? say('somethingWrong') : detail);
+        field?.complain(words);
+        write(wrong, field ? say('somethingWrong') : words);
         (field?.control ?? wrong).focus();
     }
 
@@ -291,7 +292,7 @@ export function formView(view, id) {
         } else if (answer.code === 'idempotency_key_reused') {
             complain(say('createdBefore'));
         } else {
-            complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'));
+            complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'), answer.body.detail);
         }
     });
 
@@ -305,7 +306,7 @@ export function formView(view, id) {
         const answer = await call('GET', `/v1/admin/sales/${id}`);
         isLoading = false;
         if (!answer.isOk) {
-            setText(wrong, wordsOf(answer, 'lostConsole'));
+            write(wrong, wordsOf(answer, 'lostConsole'));
             setPressable(store, false);
             // Whoever signs in goes on by that, and what is not there will not come.
             if (![401, 404].includes(answer.status)) {

@@ -1,8 +1,10 @@
 // Operators sign in with their key. What is on the page stays there meanwhile, also what somebody has typed.
 
 import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
+import { wordsOf } from './console-dialog.js';
 import { byId, onPress, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 
 const AGAIN_MS = 3000;
 
@@ -14,7 +16,7 @@ export function showSignIn() {
     for (const id of ['view', 'nav', 'sign-out']) {
         show(byId(id), isSignedIn());
     }
-    setText(byId('sign-in-why'), why);
+    write(byId('sign-in-why'), why);
 }
 
 // Says that the session has ended, if there was one.
@@ -72,7 +74,7 @@ export function startSignIn() {
         const answer = await signOut();
         why = isSignedIn() ? reasons(answer) : say('signedOut');
         if (isSignedIn()) {
-            setText(byId('connection'), why);
+            write(byId('connection'), why);
         }
         showSignIn();
     });
@@ -86,6 +88,6 @@ function reasons(answer) {
         case 'rate_limited':
             return say('keyTooOften', { n: answer.wait });
         default:
-            return answer.body.detail ?? say('lostConsole');
+            return wordsOf(answer, 'lostConsole');
     }
 }
