@@ -83,11 +83,16 @@ impl Counting {
 
     fn counts(&self) -> Counts {
         let tally = self.tally();
-        let answers = tally.by_answer.iter().map(|(answer, count)| ((*answer).to_owned(), *count));
+        let answers = tally
+            .by_answer
+            .iter()
+            .map(|(answer, count)| ((*answer).to_owned(), *count));
         let latency = tally.latency.iter().flat_map(Histogram::iter_recorded);
         Counts {
             answers: answers.collect(),
-            latency: latency.map(|it| (it.value_iterated_to(), it.count_at_value())).collect(),
+            latency: latency
+                .map(|it| (it.value_iterated_to(), it.count_at_value()))
+                .collect(),
         }
     }
 }
@@ -225,7 +230,9 @@ impl Watcher {
     /// Looks what all instances have answered since the last time, and has them go on counting.
     pub async fn look(&mut self, app: &App, name: &str) -> Beat {
         app.pulse.follow([self.sale]);
-        let looking = app.ledger.watch_sale(self.sale, WATCH_LASTS, app.pulse.instance, OTHERS_MAX);
+        let looking = app
+            .ledger
+            .watch_sale(self.sale, WATCH_LASTS, app.pulse.instance, OTHERS_MAX);
         let looked = timeout(TELL_MAX, looking).await;
         let looked = looked.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
         let (others, fault) = match looked {
@@ -327,7 +334,11 @@ mod tests {
         let all = [("overloaded", 1), ("reserved", 2), ("sold_out", 1), ("unavailable", 1)];
         let all: BTreeMap<_, _> = all.map(|(answer, count)| (answer.to_owned(), count)).into();
         assert_eq!(counts.answers, all);
-        assert_eq!(counts.latency.values().sum::<u64>(), 4, "what was not looked at took no time");
+        assert_eq!(
+            counts.latency.values().sum::<u64>(),
+            4,
+            "what was not looked at took no time"
+        );
         let [p50, p99] = quantiles(&counts, [0.5, 0.99]).map(Option::unwrap);
         assert!((10.0..10.7).contains(&p50), "{p50}");
         assert!(p99 >= 60_000.0, "{p99}");

@@ -498,10 +498,15 @@ impl Page {
         let worked = Self::worked(window).await - worked;
         let noted = window.run("return { now: performance.now(), ...noted }", &[]).await;
         let ended = noted["now"].as_f64().unwrap();
-        let samples = noted["samples"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+        let samples = noted["samples"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_f64().unwrap());
         let mut times: Vec<f64> = samples.filter(|at| *at > began && *at < ended).collect();
         #[expect(clippy::cast_precision_loss, reason = "some dozens")]
-        self.samples_a_second.push(times.len() as f64 * 1000.0 / (ended - began));
+        self.samples_a_second
+            .push(times.len() as f64 * 1000.0 / (ended - began));
         times.insert(0, began);
         times.push(ended);
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -571,7 +576,11 @@ async fn live_page_beside_a_crowd() {
                 instance.assert_balanced(&sale).await;
             }
         }
-        let ratios: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with / without).collect();
+        let ratios: Vec<f64> = with
+            .iter()
+            .zip(&without)
+            .map(|(with, without)| with / without)
+            .collect();
         let (without, with, ratio) = (spread(&without), spread(&with), spread(&ratios));
         println!(
             "{name:9} {:7.0} without ({:.0} to {:.0}), {:7.0} with ({:.0} to {:.0}), {:.2} of it ({:.2} to {:.2}); goal 10,000 \

@@ -860,7 +860,11 @@ async fn what_any_instance_answers_is_seen_live_on_every_instance_and_once() {
         };
         was_silent |= dead["silent_seconds"].is_f64();
     }
-    assert!(was_silent && killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+    assert!(
+        was_silent && killed.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        killed.elapsed()
+    );
     assert_eq!(seen, Seen::default(), "what it had told is not told again");
 }
 

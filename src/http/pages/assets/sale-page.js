@@ -278,9 +278,9 @@ async function run(attempt, who) {
             }
         },
         pause: (ms) => pause(ms, stopping.signal),
-        letters(image, wasWrong) {
+        letters(image, how) {
             world.show({ kind: 'letters' });
-            return readLetters(cards.get(attempt.sku).place, image, wasWrong, stopping.signal);
+            return readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
         },
     };
     world.show({ kind: 'sending' });
