@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// How many, since an instance began to count.
+/// How many, since an instance began to count. What an instance of another version does not tell is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Purchases, by what was answered.
     pub answers: BTreeMap<String, u64>,

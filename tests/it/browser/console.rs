@@ -436,7 +436,7 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.sees("#ban-reason-wrong", "请求无效。").await;
     window.sees("#ban-reason-wrong [lang=en]", "reason must have").await;
     window.goto(&format!("/console/sales/{id}")).await;
-    window.sees(STATE, "开放").await;
+    window.sees(STATE, "进行中").await;
     window.sees("#instances", "1 / 1").await;
     window.fill("#restock-quantity", "-11").await;
     window.does(RESTOCK).await;

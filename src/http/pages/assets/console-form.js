@@ -8,6 +8,7 @@ import { word } from './console-table.js';
 import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
