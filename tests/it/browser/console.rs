@@ -217,6 +217,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     // It may still be changed.
     window.click("#actions a").await;
     window.sees("#view h1", "Edit draft").await;
+    window.sees(".item", "Price: €499.00").await;
     window.types("item-0-stock", "120").await;
     window.click("form .actions button").await;
     window.sees(STREAM, "Live").await;
