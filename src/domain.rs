@@ -13,6 +13,7 @@ pub mod ids;
 pub mod order;
 pub mod payment;
 pub mod plain;
+pub mod pulse;
 pub mod purchase;
 pub mod purchase_token;
 pub mod report;

@@ -20,6 +20,7 @@ pub mod order;
 pub mod pay;
 pub mod permit;
 pub mod preload;
+pub mod pulse;
 pub mod purchase;
 pub mod ready;
 pub mod rebalance;
@@ -92,6 +93,8 @@ pub struct App {
     pub bans: Arc<bans::Bans>,
     /// What the guards of this process have stopped.
     pub stopped: Arc<stopped::Stopped>,
+    /// How this process answers purchases of sales that somebody watches.
+    pub pulse: Arc<pulse::Pulse>,
     /// How often accounts had Redis asked without bringing what a sale asks for.
     pub looks: Arc<looks::Looks>,
     /// Alerts as they come, for those who follow them.
@@ -118,6 +121,7 @@ impl App {
             settings_changed: Arc::default(),
             bans: Arc::default(),
             stopped: Arc::default(),
+            pulse: Arc::default(),
             looks: Arc::default(),
             alert_feed: Arc::default(),
             ledger,
@@ -141,6 +145,7 @@ impl App {
             settings_changed: Arc::clone(&self.settings_changed),
             bans: Arc::clone(&self.bans),
             stopped: Arc::clone(&self.stopped),
+            pulse: Arc::clone(&self.pulse),
             looks: Arc::clone(&self.looks),
             alert_feed: Arc::clone(&self.alert_feed),
         }

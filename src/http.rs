@@ -91,6 +91,8 @@ pub struct Shared {
     pub sign_ins: SignIns,
     /// Sales that operators watch.
     pub live: live::Live,
+    /// What operators call this instance by.
+    pub instance: String,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
     /// What development mode needs, where it is on.

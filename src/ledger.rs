@@ -12,6 +12,7 @@ pub mod order;
 pub mod outage;
 pub mod outbox;
 pub mod payment;
+pub mod pulse;
 pub mod rebuild;
 pub mod restock;
 pub mod sale;

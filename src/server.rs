@@ -275,6 +275,11 @@ async fn serve_http(
     }
     let feeding = Arc::clone(&app);
     let feed = tokio::spawn(async move { flow::alert_feed::keep(&feeding).await });
+    let instance = instance_name(address);
+    let telling = {
+        let (app, instance) = (Arc::clone(&app), instance.clone());
+        tokio::spawn(async move { flow::pulse::keep(&app, &instance).await })
+    };
     let ending = Arc::clone(&app);
     let following = {
         let (app, gate, configured) = (Arc::clone(&app), Arc::clone(&gate), config.guards);
@@ -294,6 +299,7 @@ async fn serve_http(
         followers: Arc::default(),
         sign_ins: SignIns::default(),
         live: Live::default(),
+        instance,
         ending: stop.clone(),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         weather: Weather::default(),
@@ -370,5 +376,15 @@ async fn serve_http(
     }
     following.abort();
     feed.abort();
+    telling.abort();
     Ok(())
+}
+
+/// What operators call this instance by: its host, and the port where it serves shoppers.
+fn instance_name(address: SocketAddr) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => address.to_string(),
+        host => format!("{host}:{}", address.port()),
+    }
 }

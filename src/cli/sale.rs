@@ -348,6 +348,7 @@ fn guards(sale: &Sale) -> Vec<String> {
         match name.as_str() {
             // These say how another one works.
             "proof_cost" if *value("challenge") != "proof_of_work" => {}
+            "captcha_proof_cost" if *value("challenge") != "captcha" => {}
             "admissions_per_second" | "admission_seconds" if !is_on("waiting_room") => {}
             name if value(name).is_boolean() => shown.push(name.to_owned()),
             name => shown.push(with_value(name)),

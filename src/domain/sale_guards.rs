@@ -44,6 +44,10 @@ pub struct SaleGuards {
     /// attempts.
     #[schemars(range(min = 1, max = PROOF_COST_MAX))]
     pub proof_cost: u32,
+    /// What a proof of work costs, as in `proof_cost`, that is taken in place of a captcha from whoever does not see its
+    /// picture; 0 is that none is.
+    #[schemars(range(max = PROOF_COST_MAX))]
+    pub captcha_proof_cost: u32,
     /// Unpaid holds that one account may have at a time; 0 is as many as it likes.
     #[schemars(range(max = HOLDS_MAX))]
     pub holds_max: u32,
@@ -67,6 +71,7 @@ impl Default for SaleGuards {
             purchase_token: false,
             challenge: ChallengeKind::None,
             proof_cost: 1000,
+            captcha_proof_cost: 0,
             holds_max: 0,
             unpaid_cooldown_seconds: 0,
             waiting_room: false,
@@ -117,14 +122,21 @@ impl SaleGuards {
     }
 
     /// Each number with its name and its bounds.
-    const fn ranges(&self) -> [(&'static str, u32, u32, u32); 5] {
+    const fn ranges(&self) -> [(&'static str, u32, u32, u32); 6] {
         [
             ("proof_cost", self.proof_cost, 1, PROOF_COST_MAX),
+            ("captcha_proof_cost", self.captcha_proof_cost, 0, PROOF_COST_MAX),
             ("holds_max", self.holds_max, 0, HOLDS_MAX),
             ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
             ("admissions_per_second", self.admissions_per_second, 1, ADMISSIONS_MAX),
             ("admission_seconds", self.admission_seconds, ADMISSION_SECONDS_MIN, DAY),
         ]
+    }
+
+    /// Whether a proof of work is taken in place of the picture that the sale asks for.
+    #[must_use]
+    pub const fn take_proof_for_captcha(&self) -> bool {
+        matches!(self.challenge, ChallengeKind::Captcha) && self.captcha_proof_cost > 0
     }
 
     fn check(&self) -> Result<(), WrongGuards> {
@@ -183,6 +195,8 @@ mod tests {
             (json!({"challenge": "captcha"}), "challenge needs"),
             (json!({"proof_cost": 0}), "proof_cost"),
             (json!({"proof_cost": 1_000_001}), "proof_cost"),
+            (json!({"captcha_proof_cost": -1}), "captcha_proof_cost"),
+            (json!({"captcha_proof_cost": 1_000_001}), "captcha_proof_cost"),
             (json!({"holds_max": -1}), "holds_max"),
             (json!({"holds_max": 100_001}), "holds_max"),
             (json!({"unpaid_cooldown_seconds": 86_401}), "unpaid_cooldown_seconds"),
@@ -193,7 +207,7 @@ mod tests {
             let error = with(&said).unwrap_err();
             assert!(error.starts_with(name), "{said}: {error}");
         }
-        let edges = json!({"proof_cost": 1_000_000, "holds_max": 100_000, "unpaid_cooldown_seconds": 86_400,
+        let edges = json!({"proof_cost": 1_000_000, "captcha_proof_cost": 1_000_000, "holds_max": 100_000, "unpaid_cooldown_seconds": 86_400,
             "admissions_per_second": 1_000_000, "admission_seconds": 86_400, "waiting_room": true});
         assert!(with(&edges).is_ok());
     }

@@ -111,22 +111,37 @@ pub enum Posing {
     },
     /// The sale asks for none.
     NoneAsked,
+    /// The sale takes nothing in place of its picture.
+    PictureOnly,
     /// There is no such sale.
     SaleNotFound,
 }
 
-/// Poses a challenge as this sale asks for one.
+/// Poses a challenge as this sale asks for one; `without_picture` to whoever does not see one.
 ///
 /// # Errors
 /// `Overloaded` when too many are being drawn; another fault says that there is none that could be solved.
-pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Result<Posing, Fault> {
+pub async fn pose(
+    app: &App,
+    easel: &Easel,
+    sale: SaleId,
+    user: &UserId,
+    without_picture: bool,
+) -> Result<Posing, Fault> {
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(Posing::SaleNotFound);
     };
     let guards = sale.guards;
-    if guards.challenge == ChallengeKind::None {
-        return Ok(Posing::NoneAsked);
-    }
+    let (kind, cost) = match guards.challenge {
+        ChallengeKind::None => return Ok(Posing::NoneAsked),
+        ChallengeKind::Captcha if without_picture => {
+            if !guards.take_proof_for_captcha() {
+                return Ok(Posing::PictureOnly);
+            }
+            (ChallengeKind::ProofOfWork, guards.captcha_proof_cost)
+        }
+        kind => (kind, guards.proof_cost),
+    };
     let limit = Limit::SlidingWindow {
         limit: MINUTE_MAX,
         window: WINDOW,
@@ -142,7 +157,7 @@ pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Resu
         now: None,
     };
     // Before it is counted: whoever is told to come again has used up nothing.
-    let place = if needs_place(guards.challenge, guards.proof_cost) {
+    let place = if needs_place(kind, cost) {
         Some(easel.place().await?)
     } else {
         None
@@ -152,9 +167,9 @@ pub async fn pose(app: &App, easel: &Easel, sale: SaleId, user: &UserId) -> Resu
     }
     // Told before it is kept, so that what is told is not too long.
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
-    let (answer, shown) = match guards.challenge {
+    let (answer, shown) = match kind {
         ChallengeKind::ProofOfWork => {
-            let proof = move || riddle::proof_of_work(guards.proof_cost, expires_at);
+            let proof = move || riddle::proof_of_work(cost, expires_at);
             let (answer, challenge) = draw(place, proof).await?;
             (answer, Shown::ProofOfWork(Box::new(challenge)))
         }
@@ -194,9 +209,15 @@ pub async fn solve(
         sale: sale.id,
         user,
     };
-    stock
-        .solve_challenge(&challenge, &riddle::read_answer(kind, answer), request)
-        .await
+    let mut read = String::new();
+    if sale.guards.take_proof_for_captcha() {
+        // No letters of a picture are what the widget submits.
+        read = riddle::read_answer(ChallengeKind::ProofOfWork, answer);
+    }
+    if read.is_empty() {
+        read = riddle::read_answer(kind, answer);
+    }
+    stock.solve_challenge(&challenge, &read, request).await
 }
 
 #[cfg(test)]

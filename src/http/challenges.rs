@@ -26,6 +26,10 @@ pub struct ChallengeBody {
     /// The sale that asks for one.
     #[schemars(with = "SaleId")]
     sale_id: String,
+    /// Whether it is for somebody who does not see a picture: then a sale that asks for a captcha may take a proof of work
+    /// (`guards.captcha_proof`).
+    #[serde(default)]
+    without_picture: bool,
 }
 
 /// A challenge, to be answered once within five minutes.
@@ -90,9 +94,9 @@ pub async fn pose(
 ) -> Result<HttpResponse, Problem> {
     let sale = body.sale_id.parse::<SaleId>();
     let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
-    let shared = Arc::clone(&api.shared);
+    let (shared, without_picture) = (Arc::clone(&api.shared), body.without_picture);
     let posing = api
-        .for_shopper(move |app| async move { challenge::pose(&app, &shared.easel, sale, &user).await })
+        .for_shopper(move |app| async move { challenge::pose(&app, &shared.easel, sale, &user, without_picture).await })
         .await?;
     let (id, shown, expires_at) = match posing {
         Posing::Posed { id, shown, expires_at } => (id, shown, expires_at),
@@ -106,6 +110,11 @@ pub async fn pose(
             ));
         }
         Posing::NoneAsked => return Err(Problem::not_found("such challenge: the sale asks for none")),
+        Posing::PictureOnly => {
+            return Err(Problem::not_found(
+                "such challenge: the sale takes nothing in place of its picture",
+            ));
+        }
         Posing::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     let expires_at = time::format(&from_millis(expires_at * 1000));

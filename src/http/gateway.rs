@@ -37,7 +37,7 @@ pub async fn gateway<B: MessageBody + 'static>(
         count(&api, sale_of(&request), refusal.layer);
         let problem = problem(refusal);
         if let Some(sale) = bought(&request) {
-            api.live.count(sale, problem.code().as_str(), None);
+            api.app.pulse.count(sale, problem.code().as_str(), None);
         }
         let response = problem.error_response();
         return Ok(request.into_response(response).map_into_right_body());

@@ -1,8 +1,8 @@
 //! A sale as operators watch it: a sample about once a second, as server-sent events.
 //!
 //! Everybody who watches a sale on this instance is given the same samples, so a sale costs the same whether one looks or
-//! sixty do, and nothing when nobody does. What this instance alone knows, which is how it answered purchases and how
-//! long that took, is counted only for sales that somebody watches.
+//! sixty do, and nothing when nobody does. How purchases are answered and how long that takes is counted by each instance
+//! for sales that somebody watches on any, and told to the others ([`crate::flow::pulse`]).
 
 use super::extract::{Operator, SalePath};
 use super::problem::{Code, Problem};
@@ -15,24 +15,23 @@ use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis};
 use crate::domain::waiting_room::RoomCount;
 use crate::flow;
+use crate::flow::pulse::{Beat, Watcher, quantiles};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, Utc};
 use futures_util::stream::{StreamExt as _, once, unfold};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How often a sample is taken; less often where one takes long, so that taking them is at most a quarter of the time.
-const EVERY: Duration = Duration::from_secs(1);
+/// After a sample comes a pause that is so much longer than it, so that taking them is at most a quarter of the time; and
+/// then as long as it takes to the middle of a second, because instances tell what they have counted at its beginning.
 const PAUSE_FACTOR: u32 = 3;
 /// How long one may take.
 const SAMPLE_MAX: Duration = Duration::from_secs(5);
@@ -47,22 +46,19 @@ const SALES_MAX: usize = 16;
 const CELLS_MAX: usize = 4096;
 /// How long a client that has lost its stream waits before it asks again, in milliseconds.
 const RETRY_MS: u32 = 2000;
-/// The longest answer that is told apart, in microseconds.
-const LATENCY_MAX: u64 = 60_000_000;
+/// The shortest pause between two samples.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
 
 /// What is watched on this instance.
 pub struct Live {
-    /// How many sales are; purchases look at this first.
-    watched: AtomicUsize,
-    feeds: RwLock<HashMap<SaleId, Arc<Feed>>>,
+    feeds: Mutex<HashMap<SaleId, Arc<Feed>>>,
     places: Arc<Semaphore>,
 }
 
 impl Default for Live {
     fn default() -> Self {
         Self {
-            watched: AtomicUsize::new(0),
-            feeds: RwLock::default(),
+            feeds: Mutex::default(),
             places: Arc::new(Semaphore::new(VIEWERS_MAX)),
         }
     }
@@ -73,24 +69,6 @@ struct Feed {
     /// The last sample, as it is sent.
     latest: watch::Sender<Bytes>,
     course: Mutex<VecDeque<Point>>,
-    /// Since the last sample.
-    tally: Mutex<Tally>,
-}
-
-/// How this instance has answered purchases.
-struct Tally {
-    by_outcome: BTreeMap<&'static str, u64>,
-    /// In microseconds; nothing is counted where it cannot be made.
-    latency: Option<Histogram<u64>>,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self {
-            by_outcome: BTreeMap::new(),
-            latency: Histogram::new_with_bounds(1, LATENCY_MAX, 2).ok(),
-        }
-    }
 }
 
 /// What the plots show of one sample.
@@ -102,9 +80,9 @@ struct Point {
     seconds: f64,
     /// Orders that were accepted, by all instances; none where that cannot be told.
     accepted: Option<i64>,
-    /// Purchases that this instance answered, by what it said.
-    answers: BTreeMap<&'static str, u64>,
-    /// Milliseconds in which this instance had answered so many in a hundred; none where it answered nothing.
+    /// Purchases that were answered, by what was said, on the instances that have told of it.
+    answers: BTreeMap<String, u64>,
+    /// Milliseconds in which they had answered so many in a hundred; none where they answered nothing.
     p50: Option<f64>,
     p95: Option<f64>,
     p99: Option<f64>,
@@ -113,10 +91,22 @@ struct Point {
 #[derive(Serialize)]
 struct Sample {
     point: Point,
+    /// Of whom the point tells, beside those that are silent; this instance first.
+    instances: Vec<LiveInstance>,
+    /// Why other instances are not among them, if that is not known.
+    others_fault: Option<String>,
     health: Health,
     sale: Option<LiveSale>,
     /// Why there are no numbers.
     fault: Option<String>,
+}
+
+/// An instance that has told within the last ten seconds how it answers.
+#[derive(Serialize)]
+struct LiveInstance {
+    name: String,
+    /// How long ago that was, where it should have told more by now.
+    silent_seconds: Option<f64>,
 }
 
 /// A sale's numbers, with the shards made small.
@@ -221,28 +211,6 @@ struct Viewer {
     _place: OwnedSemaphorePermit,
 }
 
-impl Live {
-    /// Counts how a purchase was answered, if somebody watches its sale, and how long that took, if it was looked at at all.
-    pub fn count(&self, sale: SaleId, outcome: &'static str, took: Option<Duration>) {
-        if self.watched.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let feeds = self.feeds.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(feed) = feeds.get(&sale) else { return };
-        let mut tally = locked(&feed.tally);
-        *tally.by_outcome.entry(outcome).or_default() += 1;
-        if let (Some(latency), Some(took)) = (&mut tally.latency, took) {
-            let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
-            latency.saturating_record(micros.clamp(1, LATENCY_MAX));
-        }
-    }
-
-    fn feeds(&self) -> RwLockWriteGuard<'_, HashMap<SaleId, Arc<Feed>>> {
-        // No step under this lock can leave the map half changed.
-        self.feeds.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -280,7 +248,7 @@ pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) 
 fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Option<(Viewer, Vec<Point>)> {
     let live = &api.live;
     let place = Arc::clone(&live.places).try_acquire_owned().ok()?;
-    let mut feeds = live.feeds();
+    let mut feeds = locked(&live.feeds);
     let feed = match feeds.get(&sale) {
         Some(feed) => Arc::clone(feed),
         None if feeds.len() >= SALES_MAX => return None,
@@ -288,11 +256,11 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Op
             let feed = Arc::new(Feed {
                 latest: watch::Sender::new(Bytes::new()),
                 course: Mutex::default(),
-                tally: Mutex::default(),
             });
             feeds.insert(sale, Arc::clone(&feed));
-            live.watched.store(feeds.len(), Ordering::Relaxed);
-            tokio::spawn(sample(Arc::clone(api), sale, Arc::clone(&feed)));
+            // From now on, not only from the first sample on.
+            let watcher = Watcher::begin(&api.app, sale);
+            tokio::spawn(sample(Arc::clone(api), sale, watcher, Arc::clone(&feed)));
             feed
         }
     };
@@ -346,10 +314,10 @@ impl Viewer {
 }
 
 /// Takes samples of a sale for as long as somebody watches it.
-async fn sample(api: Arc<Api>, sale: SaleId, feed: Arc<Feed>) {
+async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) {
     let mut sampler = Sampler {
         accepted: None,
-        last: Instant::now(),
+        watcher,
     };
     let mut unwatched_since = None;
     loop {
@@ -360,17 +328,22 @@ async fn sample(api: Arc<Api>, sale: SaleId, feed: Arc<Feed>) {
         let took = began.elapsed();
         tokio::select! {
             () = api.ending.cancelled() => break,
-            () = sleep(EVERY.saturating_sub(took).max(took * PAUSE_FACTOR)) => {}
+            () = sleep(until_half(Utc::now().timestamp_subsec_millis(), (took * PAUSE_FACTOR).max(PAUSE_MIN))) => {}
         }
-        let mut feeds = api.live.feeds();
+        let mut feeds = locked(&api.live.feeds);
         if feed.latest.receiver_count() > 0 {
             unwatched_since = None;
         } else if unwatched_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
             feeds.remove(&sale);
-            api.live.watched.store(feeds.len(), Ordering::Relaxed);
             break;
         }
     }
+}
+
+/// How long it is to the middle of a second, at least as long as this.
+fn until_half(millis: u32, least: Duration) -> Duration {
+    let after = u64::from(millis) + u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
+    least + Duration::from_millis((1500 - after % 1000) % 1000)
 }
 
 /// What the next sample is compared with.
@@ -378,14 +351,15 @@ struct Sampler {
     /// Orders that had been accepted. The two servers are read one after the other, so one that moves in between is seen
     /// twice; it never goes down.
     accepted: Option<i64>,
-    last: Instant,
+    watcher: Watcher,
 }
 
 impl Sampler {
     async fn take(&mut self, api: &Api, id: SaleId, feed: &Feed) -> Sample {
-        let (health, read) = tokio::join!(
+        let (health, read, beat) = tokio::join!(
             Box::pin(flow::ready::health(&api.app)),
-            timeout(SAMPLE_MAX.min(OTHERS_WAIT), Box::pin(read(api, id)))
+            timeout(SAMPLE_MAX.min(OTHERS_WAIT), Box::pin(read(api, id))),
+            self.watcher.look(&api.app, &api.instance)
         );
         let (sale, fault) = match read {
             Ok(Ok(Some(sale))) => (Some(sale), None),
@@ -393,24 +367,27 @@ impl Sampler {
             Ok(Err(fault)) => (None, Some(fault.to_string())),
             Err(_) => (None, Some("no answer in time".to_owned())),
         };
-        let point = self.point(sale.as_ref(), feed);
+        let point = self.point(sale.as_ref(), &beat);
         let mut course = locked(&feed.course);
         course.push_back(point.clone());
         if course.len() > COURSE_MAX {
             course.pop_front();
         }
+        let instances = beat.told.into_iter().map(|told| LiveInstance {
+            silent_seconds: told.is_silent().then_some(told.age_seconds),
+            name: told.instance,
+        });
         Sample {
             point,
+            instances: instances.collect(),
+            others_fault: beat.fault.map(|fault| fault.to_string()),
             health,
             sale,
             fault,
         }
     }
 
-    fn point(&mut self, sale: Option<&LiveSale>, feed: &Feed) -> Point {
-        let Tally { by_outcome, latency } = std::mem::take(&mut *locked(&feed.tally));
-        let seconds = self.last.elapsed().as_secs_f64();
-        self.last = Instant::now();
+    fn point(&mut self, sale: Option<&LiveSale>, beat: &Beat) -> Point {
         let accepted = sale.and_then(|sale| {
             let OrderCounts {
                 reserved,
@@ -423,19 +400,15 @@ impl Sampler {
             let before = self.accepted.replace(now.max(self.accepted.unwrap_or(now)));
             before.map(|before| (now - before).max(0))
         });
-        let latency = latency.filter(|latency| !latency.is_empty());
-        let milliseconds = |quantile| {
-            let micros = latency.as_ref()?.value_at_quantile(quantile);
-            u32::try_from(micros).ok().map(|micros| f64::from(micros) / 1000.0)
-        };
+        let [p50, p95, p99] = quantiles(&beat.counts, [0.5, 0.95, 0.99]);
         Point {
             at: Utc::now().timestamp_millis(),
-            seconds,
+            seconds: beat.lasted.as_secs_f64(),
             accepted,
-            answers: by_outcome,
-            p50: milliseconds(0.5),
-            p95: milliseconds(0.95),
-            p99: milliseconds(0.99),
+            answers: beat.counts.answers.clone(),
+            p50,
+            p95,
+            p99,
         }
     }
 }
@@ -493,39 +466,17 @@ mod tests {
     }
 
     #[test]
-    fn purchases_are_counted_for_sales_that_are_watched() {
-        let live = Live::default();
-        let (watched, other) = (SaleId(uuid::Uuid::new_v4()), SaleId(uuid::Uuid::new_v4()));
-        let feed = Arc::new(Feed {
-            latest: watch::Sender::new(Bytes::new()),
-            course: Mutex::default(),
-            tally: Mutex::default(),
-        });
-        live.count(watched, "reserved", Some(Duration::from_millis(1)));
-        live.feeds().insert(watched, Arc::clone(&feed));
-        live.watched.store(1, Ordering::Relaxed);
-        for (sale, millis) in [(watched, 10), (watched, 10), (other, 10), (watched, 5000)] {
-            live.count(
-                sale,
-                if millis == 10 { "reserved" } else { "sold_out" },
-                Some(Duration::from_millis(millis)),
-            );
+    fn samples_are_taken_in_the_middle_of_a_second() {
+        for (millis, least, wait) in [
+            (500, 250, 1000),
+            (510, 250, 990),
+            (200, 250, 300),
+            (300, 250, 1200),
+            (800, 900, 1700),
+            (1999, 250, 501),
+        ] {
+            let waits = until_half(millis, Duration::from_millis(least));
+            assert_eq!(waits, Duration::from_millis(wait), "{millis} ms, at least {least} ms");
         }
-        live.count(watched, "unavailable", Some(Duration::from_secs(3600)));
-        live.count(watched, "overloaded", None);
-        let mut sampler = Sampler {
-            accepted: None,
-            last: Instant::now(),
-        };
-        let point = sampler.point(None, &feed);
-        assert_eq!(
-            point.answers,
-            BTreeMap::from([("overloaded", 1), ("reserved", 2), ("sold_out", 1), ("unavailable", 1)])
-        );
-        let p50 = point.p50.unwrap();
-        assert!((10.0..10.2).contains(&p50), "{p50}");
-        assert!(point.p99.unwrap() >= 60_000.0);
-        let nothing = sampler.point(None, &feed);
-        assert!(nothing.answers.is_empty() && nothing.p50.is_none());
     }
 }

@@ -94,7 +94,7 @@ pub async fn purchase(
     let took = began.elapsed();
     api.metrics.purchases.of([code]).inc();
     api.metrics.purchase_duration.observe(took);
-    api.live.count(sale, code, Some(took));
+    api.app.pulse.count(sale, code, Some(took));
     answer
 }
 

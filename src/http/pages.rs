@@ -56,6 +56,7 @@ assets! {
     "language.js"
     "order-row.js"
     "poll.js"
+    "problem.js"
     "proof-worker.js"
     "proof.js"
     "sale-page.js"

@@ -150,6 +150,8 @@ struct PublicGuards {
     purchase_token: bool,
     /// What has to be solved for such a token.
     challenge: ChallengeKind,
+    /// Whether a proof of work is taken in place of the picture of a captcha.
+    captcha_proof: bool,
 }
 
 /// A sale as shoppers see it.
@@ -214,6 +216,7 @@ impl From<Arc<Glance>> for PublicSale {
                 waiting_room: sale.guards.waiting_room,
                 purchase_token: sale.guards.purchase_token,
                 challenge: sale.guards.challenge,
+                captcha_proof: sale.guards.take_proof_for_captcha(),
             },
             items: items.collect(),
         }

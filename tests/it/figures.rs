@@ -1,13 +1,16 @@
 //! Measurements, with real servers and instances: `./dev figures`. A figure depends on the machine, so each is printed
 //! with its goal; what must hold on every machine is asserted: nothing is lost, and every unit is accounted for.
 
-use crate::support::app::{Instance, environment, sale_with};
+use crate::browser::window::Window;
+use crate::support::app::{Instance, JWT_SECRET, environment, sale_with};
 use crate::support::collector::{Sent, collector};
 use crate::support::load::{Bought, Shoppers, Until, name};
-use crate::support::poll::{Patience, within};
+use crate::support::poll::{self, Patience, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, FreshPostgres, FreshRedis, ReplicatedRedis, fresh_redis};
 use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::bench::load::{self, Tally, closed};
+use flashsale::bench::shoppers::{self, Question};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
 use flashsale::stock::keys::ShardKey;
@@ -564,6 +567,168 @@ async fn what_traces_cost() {
     for it in &exporters {
         it.instance.assert_balanced(&it.sale).await;
     }
+}
+
+/// What a page notes of itself from before its first script on: when samples came, and what kept it busy for more than
+/// 50 ms, when and for how long.
+const NOTES: &str = "{
+    const Source = EventSource;
+    globalThis.noted = { samples: [], tasks: [] };
+    globalThis.EventSource = class extends Source {
+        constructor(...all) {
+            super(...all);
+            this.addEventListener('sample', () => noted.samples.push(performance.now()));
+        }
+    };
+    new PerformanceObserver((list) => {
+        noted.tasks.push(...list.getEntries().map(({ startTime, duration }) => [startTime, duration]));
+    }).observe({ type: 'longtask' });
+}";
+
+/// How a live page fared while a crowd bought.
+#[derive(Default)]
+struct Page {
+    samples_a_second: Vec<f64>,
+    longest_gap_ms: Vec<f64>,
+    longest_task_ms: Vec<f64>,
+    /// The part of the time in which its main thread did something.
+    busy: Vec<f64>,
+}
+
+impl Page {
+    /// Seconds in which the page's main thread has done something.
+    async fn worked(window: &Window) -> f64 {
+        let told = window.tell("Performance.getMetrics", json!({})).await;
+        let metrics = told["metrics"].as_array().unwrap().iter();
+        let mut found = metrics.filter(|it| it["name"] == "TaskDuration");
+        found.next().unwrap()["value"].as_f64().unwrap()
+    }
+
+    /// Opens the live page of a sale, waits until it shows something, and notes what becomes of it meanwhile.
+    async fn watch<T>(&mut self, window: &Window, sale: &str, meanwhile: impl Future<Output = T>) -> T {
+        window.goto(&format!("/console/sales/{sale}")).await;
+        window.sees("#stream", "Live").await;
+        window.sees(".unit .numbers", "in all").await;
+        let now = "return performance.now()";
+        let (began, worked) = (window.run(now, &[]).await.as_f64().unwrap(), Self::worked(window).await);
+        let outcome = meanwhile.await;
+        let worked = Self::worked(window).await - worked;
+        let noted = window.run("return { now: performance.now(), ...noted }", &[]).await;
+        let ended = noted["now"].as_f64().unwrap();
+        let samples = noted["samples"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_f64().unwrap());
+        let mut times: Vec<f64> = samples.filter(|at| *at > began && *at < ended).collect();
+        #[expect(clippy::cast_precision_loss, reason = "some dozens")]
+        self.samples_a_second
+            .push(times.len() as f64 * 1000.0 / (ended - began));
+        times.insert(0, began);
+        times.push(ended);
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        self.longest_gap_ms.push(gaps.fold(0.0, f64::max));
+        let tasks = noted["tasks"].as_array().unwrap().iter();
+        let tasks = tasks.filter(|task| task[0].as_f64().unwrap() > began);
+        let longest = tasks.map(|task| task[1].as_f64().unwrap()).fold(0.0, f64::max);
+        self.longest_task_ms.push(longest);
+        self.busy.push(worked * 1000.0 / (ended - began));
+        outcome
+    }
+}
+
+/// As fast as the machine sells and as fast as it refuses, in turns with the live page open and without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn live_page_beside_a_crowd() {
+    // Its figures say nothing.
+    let is_trial = std::env::var_os("TRIAL").is_some();
+    let [warm, measured, unwatched] = if is_trial { [1, 3, 1] } else { [3, 15, 30] }.map(Duration::from_secs);
+    let (rounds, time) = (if is_trial { 1 } else { 3 }, load::Window { warm, measured });
+    println!(
+        "\nPurchases a second without and with a live page open in Chromium, {CLIENTS} clients on the same machine, one \
+         instance, {SHARDS} shards, {} s a round; {}",
+        measured.as_secs(),
+        machine()
+    );
+    let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+    let instance = start(&redis.url(), &postgres.database().await);
+    let server = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let shoppers = shoppers::Shoppers::of(480_000, JWT_SECRET).unwrap();
+    let window = Window::open(&instance).await;
+    window
+        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": NOTES}))
+        .await;
+    window.tell("Performance.enable", json!({})).await;
+    window.open_console("/console").await;
+    let crowd = async |sale: &str| -> Tally {
+        let question = Question::purchases(server, sale, &shoppers, 1);
+        let stop = tokio_util::sync::CancellationToken::new();
+        let tally = closed(server, &question, CLIENTS, time, &stop).await.unwrap();
+        assert!(!tally.ran_out, "there are too few shoppers");
+        tally
+    };
+    for (name, stock, status, code) in [("accepted", 10_000_000, 201, ""), ("sold out", 1, 409, "sold_out")] {
+        let (mut without, mut with, mut page) = (Vec::new(), Vec::new(), Page::default());
+        for _ in 0..rounds {
+            for is_open in [false, true] {
+                let mut terms = terms(stock, SHARDS, "redis");
+                terms["items"][0]["sku"] = json!(shoppers::sku(0));
+                let sale = instance.load_sale(&terms).await;
+                window.goto("/console/trail").await;
+                window.sees("#view h1", "Trail").await;
+                // After that, nobody counts any more what was watched before.
+                poll::pass(unwatched).await;
+                let (rates, tally) = if is_open {
+                    (&mut with, page.watch(&window, &sale, crowd(&sale)).await)
+                } else {
+                    (&mut without, crowd(&sale).await)
+                };
+                // The one unit of a sale that refuses is sold before anything counts.
+                assert_eq!(tally.others(status, code), None);
+                rates.push(tally.rate(status, code).unwrap());
+                drained(&redis.url(), &sale, SHARDS).await;
+                instance.assert_balanced(&sale).await;
+            }
+        }
+        let ratios: Vec<f64> = with
+            .iter()
+            .zip(&without)
+            .map(|(with, without)| with / without)
+            .collect();
+        let (without, with, ratio) = (spread(&without), spread(&with), spread(&ratios));
+        println!(
+            "{name:9} {:7.0} without ({:.0} to {:.0}), {:7.0} with ({:.0} to {:.0}), {:.2} of it ({:.2} to {:.2}); goal 10,000 \
+             with: {}",
+            without.median,
+            without.min,
+            without.max,
+            with.median,
+            with.min,
+            with.max,
+            ratio.median,
+            ratio.min,
+            ratio.max,
+            verdict(with.median >= 10_000.0)
+        );
+        let (samples, gap) = (spread(&page.samples_a_second), spread(&page.longest_gap_ms));
+        let (task, busy) = (spread(&page.longest_task_ms), spread(&page.busy));
+        println!(
+            "          {:.2} samples a second ({:.2} to {:.2}), goal 0.3: {}; longest gap {:.0} ms; longest task {:.0} ms (0: \
+             none over 50), goal 200: {}; main thread busy {:.1} % ({:.1} to {:.1})",
+            samples.median,
+            samples.min,
+            samples.max,
+            verdict(samples.min >= 0.3),
+            gap.max,
+            task.max,
+            verdict(task.max <= 200.0),
+            busy.median * 100.0,
+            busy.min * 100.0,
+            busy.max * 100.0
+        );
+    }
+    window.close().await;
 }
 
 #[test]

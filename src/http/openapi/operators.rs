@@ -367,7 +367,7 @@ fn sale(state: &str) -> Value {
     sale["payment_window_seconds"] = 900.into();
     sale["purchase_rate"] = json!({"limit": 5, "window_ms": 60000});
     sale["durability"] = "redis".into();
-    sale["guards"] = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
+    sale["guards"] = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "captcha_proof_cost": 0, "holds_max": 0,
         "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100, "admission_seconds": 300});
     sale
 }

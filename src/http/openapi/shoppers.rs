@@ -161,7 +161,7 @@ fn sale() -> Value {
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
         "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
         "purchase_rate": {"limit": 5, "window_ms": 60000},
-        "guards": {"waiting_room": false, "purchase_token": false, "challenge": "none"},
+        "guards": {"waiting_room": false, "purchase_token": false, "challenge": "none", "captcha_proof": false},
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
             "per_user_limit": 2, "availability": "available"}],
     })

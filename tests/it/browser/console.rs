@@ -20,7 +20,8 @@ const BUYERS: usize = 8;
 const TRIES_MAX: usize = 1000;
 
 impl Window {
-    async fn open_console(&self, path: &str) {
+    /// Opens a page of the console and signs in.
+    pub async fn open_console(&self, path: &str) {
         self.goto(path).await;
         self.sees("#sign-in h1", "Operators sign in").await;
         self.fill("#key", ADMIN_KEY).await;
@@ -216,6 +217,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     // It may still be changed.
     window.click("#actions a").await;
     window.sees("#view h1", "Edit draft").await;
+    window.sees(".item", "Price: €499.00").await;
     window.types("item-0-stock", "120").await;
     window.click("form .actions button").await;
     window.sees(STREAM, "Live").await;
@@ -412,6 +414,41 @@ async fn a_live_page_outlives_its_server_and_says_so() {
     window.sees(".unit .numbers", "7 available · 3 held").await;
     window.does("#do-pause").await;
     window.sees(STATE, "Paused").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_told_in_the_language_of_the_page() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let chinese = Look {
+        language: "zh-CN",
+        ..Look::default()
+    };
+    let window = Window::with(&app, chinese).await.expect(&["400", "401", "409"]);
+    window.goto("/console/accounts").await;
+    window.sees("#sign-in h1", "运营人员登录").await;
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.misses("#sign-in").await;
+    // What the code means; and what the API says itself, which names the field, as English.
+    window.fill("#ban-user", "bot").await;
+    window.click("form.panel button").await;
+    window.sees("#ban-reason-wrong", "请求无效。").await;
+    window.sees("#ban-reason-wrong [lang=en]", "reason must have").await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees(STATE, "进行中").await;
+    window.sees("#instances", "1 / 1").await;
+    window.fill("#restock-quantity", "-11").await;
+    window.does(RESTOCK).await;
+    window.sees(RESULT, "可售数量不足。").await;
+    // In English, it says it in its own words alone.
+    window.click("#language").await;
+    window.sees("#instances", "1 of 1").await;
+    window.does(RESTOCK).await;
+    window.sees(RESULT, "free").await;
+    let all = window.text(RESULT).await.unwrap();
+    assert!(all.is_ascii(), "{all}");
     window.close().await;
 }
 

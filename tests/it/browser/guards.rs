@@ -120,3 +120,29 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_see_the_picture_buys_by_a_proof_where_the_sale_takes_one() {
+    let app = development().await;
+    let picture = json!({"purchase_token": true, "challenge": "captcha"});
+    let either = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
+    let window = Window::open(&app).await;
+    let unseen = ".captcha .actions button + button";
+    for (guards, takes_proof) in [(picture, false), (either, true)] {
+        let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+        window.goto_sale(&id).await;
+        // Challenges are counted by account, in a Redis that tests share.
+        window.sign_in(&uuid::Uuid::new_v4().to_string()).await;
+        window.click(BUY).await;
+        window.sees(".captcha label", "Letters in the picture").await;
+        assert_eq!(window.text(unseen).await.is_some(), takes_proof);
+        if takes_proof {
+            window.click(unseen).await;
+            window.sees(NOTE, "It is yours").await;
+            assert_eq!(app.units(&id).await, [9, 1, 0]);
+        } else {
+            window.click("#sign-out").await;
+        }
+    }
+    window.close().await;
+}

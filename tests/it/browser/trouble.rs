@@ -252,3 +252,52 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
+
+/// Makes the attempt that the browser keeps a day older; only where no page goes on with it.
+const AGE: &str = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
+    const attempt = JSON.parse(localStorage.getItem(name));
+    for (const time of ['seen', 'sentAt']) { attempt[time] -= 24 * 3600_000; }
+    localStorage.setItem(name, JSON.stringify(attempt))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_press() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let again = "#items .outcome .actions button:not(.quiet)";
+    let forget = "#items .outcome button.quiet";
+    for is_wanted in [false, true] {
+        window.block(PURCHASES).await;
+        window.click(BUY).await;
+        window.sees(NOTE, "We do not know yet").await;
+        let drawn = key(&window).await;
+        window.goto("/").await;
+        window.sees("#sales", "A sale").await;
+        window.run(AGE, &[]).await;
+        // From now on, asking would buy it.
+        window.block(&[]).await;
+        window.goto_sale(&id).await;
+        window.sees(NOTE, "was never answered").await;
+        window.driver().refresh().await.unwrap();
+        window.sees(NOTE, "was never answered").await;
+        window.sees("#no-orders", "None yet").await;
+        // A look at the sale later, still nothing was asked.
+        window.finds(again, "Ask again").await;
+        assert_eq!(app.units(&id).await, [10, 0, 0]);
+        assert_eq!(key(&window).await, drawn, "its key is kept");
+        if is_wanted {
+            window.click(again).await;
+            window.sees(NOTE, "It is yours").await;
+            app.buy("ada", &id, &drawn, 1).await.ok(200);
+            assert_eq!(app.units(&id).await, [9, 1, 0]);
+        } else {
+            window.click(forget).await;
+            window.misses(NOTE).await;
+            window.sees(BUY, "Buy").await;
+        }
+        assert_eq!(window.attempt().await, None);
+    }
+    window.close().await;
+}

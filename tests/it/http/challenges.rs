@@ -98,6 +98,60 @@ async fn a_proof_of_work_buys_once_and_its_retries_find_the_same() {
     app.assert_balanced(&id).await;
 }
 
+/// As somebody asks who does not see pictures.
+async fn ask_unseen(client: &Client, user: &str, sale: &str) -> Answer {
+    let request = client.request(Method::POST, Who::Shopper(user), "/v1/challenges");
+    let body = json!({"sale_id": sale, "without_picture": true});
+    client.send(request.json(&body)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_is_taken_in_place_of_a_picture_where_the_sale_says_so() {
+    let app = TestApp::start_api_only().await;
+    // Challenges are counted by account, in a Redis that tests share.
+    let [ada, bob, cyd] = ["ada", "bob", "cyd"].map(|name| format!("{name}-{}", Uuid::new_v4()));
+    let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 20});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let public = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(public.body["guards"]["captcha_proof"], true);
+    assert_eq!(
+        ask(&app, &ada, &id).await.ok(201).text("kind"),
+        "captcha",
+        "a picture unless asked otherwise"
+    );
+    let posed = ask_unseen(&app, &ada, &id).await.ok(201);
+    assert_eq!(posed.body["altcha"]["parameters"]["cost"], 20);
+    let answer = json!({"id": posed.id(), "answer": solved(&posed)});
+    let handed = token(&app, &ada, &id, "k", &answer).await.ok(201);
+    buy(&app, &ada, &id, "k", handed.text("token")).await.ok(201);
+    // A proof answers no picture, and letters no proof; letters still answer a picture.
+    let other = ask_unseen(&app, &bob, &id).await.ok(201);
+    let picture = known(&app, &bob, &id, "AB3XY").await;
+    for (id_of, wrong) in [
+        (json!(picture), solved(&other)),
+        (json!(other.id()), "ab3xy".to_owned()),
+    ] {
+        let answer = json!({"id": id_of, "answer": wrong});
+        token(&app, &bob, &id, "k", &answer).await.no(FAILED.0, FAILED.1);
+    }
+    let picture = known(&app, &bob, &id, "AB3XY").await;
+    let answer = json!({"id": picture, "answer": "ab3xy"});
+    token(&app, &bob, &id, "k", &answer).await.ok(201);
+    // Elsewhere, a picture is a picture.
+    let strict = app.load_sale(&guarded("captcha")).await;
+    let public = app.get(Who::Nobody, &format!("/v1/sales/{strict}")).await.ok(200);
+    assert_eq!(public.body["guards"]["captcha_proof"], false);
+    ask_unseen(&app, &cyd, &strict).await.no(404, "not_found");
+    let picture = known(&app, &cyd, &strict, "AB3XY").await;
+    let answer = json!({"id": picture, "answer": solved(&other)});
+    token(&app, &cyd, &strict, "k", &answer).await.no(FAILED.0, FAILED.1);
+    let proofs = app.load_sale(&guarded("proof_of_work")).await;
+    assert_eq!(
+        ask_unseen(&app, &cyd, &proofs).await.ok(201).text("kind"),
+        "proof_of_work"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
     let app = TestApp::start_api_only().await;

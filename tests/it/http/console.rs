@@ -944,6 +944,140 @@ async fn purchases_that_the_gateway_refuses_are_seen_live() {
     assert_eq!((seen, all), (refused as u64, answers.len() as u64));
 }
 
+/// How many instances a sample tells of that are not silent.
+fn heard(sample: &Value) -> usize {
+    let instances = sample["instances"].as_array().unwrap();
+    instances.iter().filter(|it| it["silent_seconds"].is_null()).count()
+}
+
+/// What samples have told of purchases.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    reserved: u64,
+    sold_out: u64,
+}
+
+impl Seen {
+    fn add(&mut self, sample: &Value) {
+        let count = |answer: &str| sample["point"]["answers"][answer].as_u64().unwrap_or(0);
+        self.reserved += count("reserved");
+        self.sold_out += count("sold_out");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_any_instance_answers_is_seen_live_on_every_instance_and_once() {
+    let app = TestApp::start().await;
+    let mut other = app.another("api");
+    let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    while heard(&live.next("sample").await.unwrap()) < 2 {}
+    let mut live_there = Events::open(other.request(Method::GET, Who::Operator, &path)).await;
+    while heard(&live_there.next("sample").await.unwrap()) < 2 {}
+    other.buy("ada", &id, "k", 1).await.ok(201);
+    for user in ["bob", "cyd", "dan"] {
+        other.buy(user, &id, "k", 1).await.no(409, "sold_out");
+    }
+    app.buy("eve", &id, "k", 1).await.no(409, "sold_out");
+    let all = Seen {
+        reserved: 1,
+        sold_out: 4,
+    };
+    for feed in [&mut live, &mut live_there] {
+        let mut seen = Seen::default();
+        while seen.reserved < all.reserved || seen.sold_out < all.sold_out {
+            let sample = feed.next("sample").await.unwrap();
+            let point = &sample["point"];
+            assert_eq!(
+                point["p99"].is_f64(),
+                !point["answers"].as_object().unwrap().is_empty(),
+                "{point}"
+            );
+            assert_eq!(sample["others_fault"], Value::Null);
+            seen.add(&sample);
+        }
+        for _ in 0..3 {
+            seen.add(&feed.next("sample").await.unwrap());
+        }
+        assert_eq!(seen, all, "each of them is told once");
+    }
+    // Who dies is silent first, and then no part of it.
+    let name = live.next("sample").await.unwrap()["instances"][1]["name"].clone();
+    drop(live_there);
+    other.kill();
+    let killed = std::time::Instant::now();
+    let (mut was_silent, mut seen) = (false, Seen::default());
+    loop {
+        let sample = live.next("sample").await.unwrap();
+        seen.add(&sample);
+        let instances = sample["instances"].as_array().unwrap();
+        let Some(dead) = instances.iter().find(|it| it["name"] == name) else {
+            break;
+        };
+        was_silent |= dead["silent_seconds"].is_f64();
+    }
+    assert!(
+        was_silent && killed.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        killed.elapsed()
+    );
+    assert_eq!(seen, Seen::default(), "what it had told is not told again");
+}
+
+#[tokio::test]
+async fn a_sale_that_nobody_watches_any_more_is_not_counted_anywhere() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    while heard(&live.next("sample").await.unwrap()) < 2 {}
+    drop(live);
+    let mut database = app.database().await;
+    let mut told_last = async || -> Option<DateTime<Utc>> {
+        let last = sqlx::query_scalar("select max(told_at) from told_counts");
+        last.fetch_one(&mut database).await.unwrap()
+    };
+    // Whoever loads the page anew finds it counted; after that, nobody tells anything any more.
+    let mut before = told_last().await;
+    let silent = async || {
+        poll::pass(Duration::from_secs(3)).await;
+        let now = told_last().await;
+        now == std::mem::replace(&mut before, now)
+    };
+    poll::within(Duration::from_secs(60), "nobody tells anything", silent).await;
+    drop(other);
+}
+
+#[tokio::test]
+async fn counts_of_others_that_cannot_be_read_leave_the_own_ones() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    let mut database = app.database().await;
+    // As while Postgres does not answer, which would stop the rest as well.
+    let mut transaction = sqlx::Connection::begin(&mut database).await.unwrap();
+    sqlx::query("lock table told_counts")
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+    app.buy("ada", &id, "k", 1).await.ok(201);
+    let mut seen = Seen::default();
+    loop {
+        let sample = live.next("sample").await.unwrap();
+        seen.add(&sample);
+        if sample["others_fault"].is_string() && seen.reserved == 1 {
+            assert_eq!(heard(&sample), 1);
+            assert_eq!(sample["sale"]["state"], "open", "the rest of it is told");
+            break;
+        }
+    }
+    transaction.rollback().await.unwrap();
+    while live.next("sample").await.unwrap()["others_fault"].is_string() {}
+}
+
 #[tokio::test]
 async fn as_many_may_watch_as_there_are_places_and_no_sale_that_is_none() {
     let app = TestApp::start_api_only().await;

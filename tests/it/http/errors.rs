@@ -42,6 +42,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         followers: std::sync::Arc::default(),
         sign_ins: SignIns::default(),
         live: Live::default(),
+        instance: "shop".to_owned(),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),

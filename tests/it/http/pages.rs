@@ -2,6 +2,7 @@
 
 use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
+use flashsale::http::problem::Code;
 use reqwest::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,7 +217,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
     let known = same_in_both(
         "words.js",
         |name| !name.starts_with("console"),
-        &["state_", "order_", "left_"],
+        &["state_", "order_", "left_", "problem_"],
         &[],
     );
     let made = [
@@ -234,6 +235,16 @@ fn both_languages_have_the_same_words_and_all_are_used() {
             !known.contains(&word),
             "{word} would be another one on the shop's pages"
         );
+    }
+}
+
+#[test]
+fn every_code_of_the_api_is_told_in_both_languages() {
+    let codes: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
+    for (language, words) in words("words.js") {
+        let told = words.iter().filter_map(|(word, _)| word.strip_prefix("problem_"));
+        let told: BTreeSet<_> = told.map(str::to_owned).collect();
+        assert_eq!(told, codes, "{language}");
     }
 }
 

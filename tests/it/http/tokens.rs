@@ -53,7 +53,7 @@ async fn a_sale_that_asks_for_tokens_sells_for_the_right_one_and_for_no_other() 
     let (id, next) = (app.load_sale(&guarded()).await, app.load_sale(&guarded()).await);
     assert_eq!(
         app.admin(&id, "").await.ok(200).body["guards"],
-        json!({"purchase_token": true, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
+        json!({"purchase_token": true, "challenge": "none", "proof_cost": 1000, "captcha_proof_cost": 0, "holds_max": 0,
             "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100,
             "admission_seconds": 300})
     );

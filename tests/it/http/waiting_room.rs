@@ -237,7 +237,7 @@ async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
     let guards = &app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body["guards"];
     assert_eq!(
         *guards,
-        json!({"waiting_room": true, "purchase_token": false, "challenge": "none"})
+        json!({"waiting_room": true, "purchase_token": false, "challenge": "none", "captcha_proof": false})
     );
     let mut sorted = before.clone();
     sorted.sort_unstable();

@@ -8,6 +8,8 @@ import { lasting, ofTab } from './storage.js';
 const GONE_MS = 6000;
 // For so long whoever loads the page anew means to go on.
 const RELOAD_MS = 60_000;
+// For so long a page goes on by itself with what was sent and not answered: asking again may buy it only now.
+const GO_ON_MS = 600_000;
 const TAB = 'flashsale.tab';
 
 // This tab, also after a reload.
@@ -26,8 +28,9 @@ export function load(sale, user) {
 }
 
 export function begin(sale, user, sku, quantity) {
-    // `isOpen` says that it was sent and that nobody has heard what became of it; `isParked`, that no page asks any more.
-    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, isParked: false });
+    // `isOpen` says that it was sent and that nobody has heard what became of it, `sentAt` when; `isParked`, that no page asks
+    // any more.
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, isParked: false });
 }
 
 // Keeps it, and shows that this tab goes on with it; unless a later one has taken its place.
@@ -54,6 +57,14 @@ export function isOurs(attempt) {
 // Whether this tab went on with it a moment ago, before the page was loaded anew.
 export function isFromReload(attempt) {
     return attempt.tab === tab && Math.abs(Date.now() - attempt.seen) <= RELOAD_MS;
+}
+
+// When it was sent, or the shopper last wanted it to be.
+export const sentAt = (attempt) => attempt.sentAt ?? attempt.seen;
+
+// Whether it was sent so lately that a page may go on with it unasked.
+export function isRecent(attempt) {
+    return Math.abs(Date.now() - sentAt(attempt)) <= GO_ON_MS;
 }
 
 // Calls `changed` when another tab has begun, gone on with or ended one.

@@ -25,8 +25,8 @@ const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
 // What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`,
-// `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, wasWrong)` (what the shopper reads; null when
-// it was stopped).
+// `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, how)` (what the shopper reads; null when it was
+// stopped).
 // Returns how it ended: `reserved` with the order as it is now, `refused` with the code, `slow` with `until`, `signed_out`,
 // `unknown`, `unsolvable` or `stopped`.
 export async function drive(attempt, world) {
@@ -102,6 +102,9 @@ async function once(attempt, world) {
     const wasOpen = attempt.isOpen;
     // Before it is sent: the page may be gone when the answer comes.
     attempt.isOpen = true;
+    if (!wasOpen) {
+        attempt.sentAt = Date.now();
+    }
     world.keep();
     const answer = await ask('POST', `/v1/sales/${world.id}/orders`, {
         token: world.token,
@@ -218,7 +221,9 @@ async function purchaseToken(attempt, world, kind) {
 // Has a challenge solved, by the shopper or by the browser: `{ id, answer }`, or what kept us from it.
 async function solution(attempt, world) {
     world.show({ kind: 'checking' });
-    const posed = await ask('POST', '/v1/challenges', { token: world.token, body: { sale_id: world.id } });
+    const mayNotSee = Boolean(world.sale().guards.captcha_proof);
+    const body = { sale_id: world.id, ...(attempt.isUnseen && mayNotSee ? { without_picture: true } : {}) };
+    const posed = await ask('POST', '/v1/challenges', { token: world.token, body });
     if (!posed.isOk) {
         return isUnknown(posed)
             ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
@@ -226,13 +231,15 @@ async function solution(attempt, world) {
     }
     let answer;
     if (posed.body.kind === 'captcha') {
-        answer = await world.letters(posed.body.image, Boolean(attempt.wasWrong));
-        if (answer === null) {
+        const read = await world.letters(posed.body.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
+        if (read === null) {
             return { kind: 'stopped' };
         }
+        answer = read.letters;
         if (answer === '') {
-            // Another picture is wanted.
+            // Another picture is wanted, or none.
             attempt.wasWrong = false;
+            attempt.isUnseen = Boolean(read.isUnseen);
             return { kind: 'again', why: 'guards', code: 'challenge_required' };
         }
     } else {

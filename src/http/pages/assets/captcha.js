@@ -1,10 +1,11 @@
 // Asks the shopper for the letters of a picture.
 
-import { element, setText } from './dom.js';
+import { element, setText, show } from './dom.js';
 import { say } from './language.js';
 
-// Shows the picture in `place`; the promise is what was typed, '' where another picture is wanted, null when it ended.
-export function readLetters(place, image, wasWrong, signal) {
+// Shows the picture in `place`. The promise is `{ letters }`; without any where another picture is wanted, with `isUnseen`
+// where none is, because there is another way (`mayNotSee`); null when it ended.
+export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
     return new Promise((resolve) => {
         const input = element('input', {
             id: 'letters',
@@ -22,24 +23,29 @@ export function readLetters(place, image, wasWrong, signal) {
             label: element('label', { for: 'letters' }),
             send: element('button', { class: 'strong', type: 'submit' }),
             other: element('button', { class: 'quiet', type: 'button' }),
+            unseen: element('button', { class: 'quiet', type: 'button' }),
         };
         setText(words.hint, say(wasWrong ? 'lettersWrong' : 'lettersWhy'));
         setText(words.label, say('letters'));
         setText(words.send, say('lettersSend'));
         setText(words.other, say('lettersOther'));
+        setText(words.unseen, say('lettersUnseen'));
+        show(words.unseen, mayNotSee);
         const field = element('div', { class: 'field' }, input, words.send);
-        const form = element('form', { class: 'captcha row' }, words.hint, picture, words.label, field, words.other);
-        const end = (letters) => {
+        const others = element('div', { class: 'actions' }, words.other, words.unseen);
+        const form = element('form', { class: 'captcha row' }, words.hint, picture, words.label, field, others);
+        const end = (read) => {
             form.remove();
-            resolve(letters);
+            resolve(read);
         };
         form.addEventListener('submit', (event) => {
             event.preventDefault();
             if (input.value.trim() !== '') {
-                end(input.value.trim());
+                end({ letters: input.value.trim() });
             }
         });
-        words.other.addEventListener('click', () => end(''));
+        words.other.addEventListener('click', () => end({ letters: '' }));
+        words.unseen.addEventListener('click', () => end({ letters: '', isUnseen: true }));
         signal.addEventListener('abort', () => end(null));
         if (signal.aborted) {
             resolve(null);

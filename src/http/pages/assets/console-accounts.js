@@ -4,9 +4,10 @@ import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
 import { listTable, word } from './console-table.js';
-import { announce, byId, element, onPress, setAttribute, setBusy, setPressable, setText } from './dom.js';
+import { announce, byId, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
+import { english, write } from './problem.js';
 
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
@@ -23,7 +24,7 @@ export function alertsTable(limit, ban) {
             const button = element('button', { type: 'button' }, say('banThis'));
             setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
             onPress(button, () => ban(entry.user));
-            const what = `${say(`alert_${entry.kind}`)}: ${entry.detail}`;
+            const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
             return [momentExact(entry.raised_at), element('code', {}, entry.user), what, button];
         },
         empty: 'noAlerts',
@@ -56,11 +57,12 @@ function banForm(done) {
         wrong,
         button,
     );
-    function complain(words) {
-        const field = [user, reason].find((it) => words.startsWith(it === user ? 'user' : 'reason'));
+    // `detail` is what the API said itself: that names the field.
+    function complain(words, detail = '') {
+        const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
         user.complain(field === user ? words : '');
         reason.complain(field === reason ? words : '');
-        setText(wrong, field ? '' : words);
+        write(wrong, field ? '' : words);
         field?.control.focus();
     }
     form.addEventListener('submit', async (event) => {
@@ -79,7 +81,7 @@ function banForm(done) {
         const answer = await call('POST', '/v1/admin/bans', { body });
         setPressable(button, true);
         setBusy(form, false);
-        complain(answer.isOk ? '' : wordsOf(answer));
+        complain(answer.isOk ? '' : wordsOf(answer), answer.isOk ? '' : answer.body.detail);
         if (answer.isOk) {
             form.reset();
             span.value = 'day';

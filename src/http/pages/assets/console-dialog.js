@@ -3,6 +3,7 @@
 import { isUnknown } from './api.js';
 import { announce, element, onPress, setAttribute, setText, show } from './dom.js';
 import { say } from './language.js';
+import { explained, write } from './problem.js';
 
 // Whether the operator wants it; with a `field`, what was typed there. The question has the focus until it is answered, and
 // Escape says no.
@@ -46,7 +47,8 @@ export function sure(question, text, yes, field = null) {
 
 // What the API said, or that nobody knows what became of it: then what it says is for programs.
 export function wordsOf(answer, unknown = 'unknownAction') {
-    return isUnknown(answer) ? say(unknown) : (answer.body.detail ?? say('refusedAction'));
+    const words = isUnknown(answer) ? { text: say(unknown) } : explained(answer);
+    return words.text || words.more ? words : { text: say('refusedAction') };
 }
 
 // A line that says what came of an action. It comes and goes, so what is in it is announced elsewhere.
@@ -56,15 +58,13 @@ export function resultLine() {
     const node = element('div', { class: 'result' }, text, away);
     show(node, false);
     const tell = (tone, words) => {
-        setText(text, words);
+        const said = write(text, words);
         setText(away, say('away'));
         setAttribute(node, 'class', `result ${tone}`);
-        show(node, words !== '');
+        show(node, said !== '');
+        return said;
     };
-    const tellAll = (tone, words) => {
-        tell(tone, words);
-        announce(words);
-    };
+    const tellAll = (tone, words) => announce(tell(tone, words));
     onPress(away, () => tell('', ''));
     return {
         node,

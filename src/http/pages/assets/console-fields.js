@@ -1,8 +1,9 @@
 // Fields of forms: a label, a hint, and beside it what is wrong with what was typed.
 
 import { word } from './console-table.js';
-import { element, setAttribute, setText } from './dom.js';
+import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 
 const WHOLE = /^-?\d{1,15}$/;
 const two = (number) => String(number).padStart(2, '0');
@@ -69,8 +70,7 @@ export function fieldOf(field) {
     const node = element('div', { class: `row kind-${field.kind}` }, ...parts, wrong);
     const text = () => (field.kind === 'check' ? (control.checked ? 'yes' : 'no') : control.value);
     function complain(words) {
-        setText(wrong, words);
-        setAttribute(control, 'aria-invalid', words === '' ? 'false' : 'true');
+        setAttribute(control, 'aria-invalid', write(wrong, words) === '' ? 'false' : 'true');
     }
     return {
         node,

@@ -9,6 +9,7 @@ import { word } from './console-table.js';
 import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
@@ -30,6 +31,7 @@ const GUARDS = [
     { name: 'guards.purchase_token', label: 'guardToken', kind: 'check' },
     { name: 'guards.challenge', label: 'guardChallenge', kind: 'choice', prefix: 'challenge', options: ['none', 'captcha', 'proof_of_work'] },
     { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000 },
+    { name: 'guards.captcha_proof_cost', label: 'guardCaptchaProof', kind: 'whole', min: 0, max: 1_000_000 },
     { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000 },
     { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400 },
     { name: 'guards.waiting_room', label: 'guardRoom', kind: 'check' },
@@ -60,6 +62,7 @@ function newSale() {
         'guards.purchase_token': 'no',
         'guards.challenge': 'none',
         'guards.proof_cost': '1000',
+        'guards.captcha_proof_cost': '0',
         'guards.holds_max': '0',
         'guards.unpaid_cooldown_seconds': '0',
         'guards.waiting_room': 'no',
@@ -297,12 +300,13 @@ export function formView(view, id) {
         return isRight ? body : null;
     }
 
-    function complain(detail) {
+    // `detail` is what the API said itself: that names the field.
+    function complain(words, detail = '') {
         const place = placeOf(detail);
         const [number, name] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
-        field?.complain(detail);
-        setText(wrong, field ? say('somethingWrong') : detail);
+        field?.complain(words);
+        write(wrong, field ? say('somethingWrong') : words);
         (field?.control ?? wrong).focus();
     }
 
@@ -359,7 +363,7 @@ export function formView(view, id) {
         } else if (id && answer.code === 'invalid_transition') {
             await lookWhy(answer);
         } else {
-            complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'));
+            complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'), answer.body.detail);
         }
     });
 
@@ -373,7 +377,7 @@ export function formView(view, id) {
         const answer = await call('GET', `/v1/admin/sales/${id}`);
         isLoading = false;
         if (!answer.isOk) {
-            setText(wrong, wordsOf(answer, 'lostConsole'));
+            write(wrong, wordsOf(answer, 'lostConsole'));
             setPressable(store, false);
             // Whoever signs in goes on by that, and what is not there will not come.
             if (![401, 404].includes(answer.status)) {

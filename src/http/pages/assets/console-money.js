@@ -7,6 +7,7 @@ import { listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
+import { english } from './problem.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
@@ -55,7 +56,7 @@ export function moneyView(view) {
             money(entry.amount_minor, entry.currency),
             element('code', {}, entry.order_id),
             element('code', {}, entry.payment_id),
-            entry.reason ?? say(`payment_${entry.outcome}`),
+            entry.reason ? english(entry.reason) : say(`payment_${entry.outcome}`),
             entry.settled_at
                 ? element('span', {}, `${momentExact(entry.settled_at)} `, element('code', {}, entry.settled_reference))
                 : '',

@@ -14,6 +14,7 @@ import { unitsOf } from './console-units.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, money, secondsLeft } from './format.js';
 import { say } from './language.js';
+import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
 
 const POINTS_MAX = 400;
@@ -65,6 +66,7 @@ export function saleView(view, id) {
     const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
     const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (code) => say(`code_${code}`), first: 1 });
     const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
+    const instances = element('p', { class: 'muted small', id: 'instances' });
     const stopped = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
@@ -89,6 +91,7 @@ export function saleView(view, id) {
         result.node,
         numbers.node,
         units.node,
+        instances,
         element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsStopped'), word('p', 'guardsStoppedHint', { class: 'muted small' }), stopped),
@@ -151,13 +154,13 @@ export function saleView(view, id) {
         for (const [server, label] of [['redis', 'Redis'], ['postgres', 'Postgres']]) {
             const fault = health?.[server].fault;
             if (fault) {
-                wrong.push(`${label}: ${fault}`);
+                wrong.push({ text: say('serverFault', { server: label }), more: fault });
             }
         }
         if (isConnected && live?.fault && wrong.length === 0) {
-            wrong.push(live.fault);
+            wrong.push({ text: say('noNumbers'), more: live.fault });
         }
-        setText(stream, wrong.length > 0 ? wrong.join(' · ') : isConnected ? say('connected') : '');
+        write(stream, ...(wrong.length > 0 ? wrong : [isConnected ? say('connected') : '']));
         setAttribute(stream, 'class', wrong.length > 0 ? 'stream is-lost' : 'stream');
         setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
     }
@@ -243,7 +246,22 @@ export function saleView(view, id) {
             renderStopped(sample.sale.stopped);
         }
         renderHealth(sample.health);
+        renderInstances(sample);
         render();
+    }
+
+    // Of whom refusals and times are told.
+    function renderInstances({ instances: all, others_fault: fault }) {
+        const silent = all.filter((one) => one.silent_seconds !== null);
+        const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
+        for (const one of silent) {
+            words.push(say('silentInstance', { name: one.name, n: Math.round(one.silent_seconds) }));
+        }
+        if (fault) {
+            words.push(say('othersUnknown'));
+        }
+        setText(instances, words.join(' '));
+        setAttribute(instances, 'class', words.length > 1 ? 'warning small' : 'muted small');
     }
 
     // Points of before and after a loss of the stream, in their order and each once.
@@ -362,7 +380,7 @@ function auditPart(path) {
         setPressable(button, true);
         setBusy(node, false);
         if (!answer.isOk) {
-            setText(result, wordsOf(answer, 'auditFailed'));
+            write(result, wordsOf(answer, 'auditFailed'));
             setAttribute(result, 'class', 'note warning');
             return;
         }
@@ -370,7 +388,7 @@ function auditPart(path) {
         const total = items.reduce((sum, item) => sum + item.total, 0);
         setText(result, say(balanced ? 'auditGood' : 'auditBad', { total, n: found.length, time: momentExact(new Date()) }));
         setAttribute(result, 'class', balanced ? 'note is-good' : 'note warning');
-        differences.replaceChildren(...found.slice(0, 50).map((text) => element('li', {}, text)));
+        differences.replaceChildren(...found.slice(0, 50).map((text) => element('li', {}, english(text))));
     });
     return { node };
 }
@@ -420,7 +438,7 @@ function restockPart(id, path, result, done) {
         } else {
             result.bad(answer);
             if (answer.code === 'invalid_request') {
-                quantity.complain(answer.body.detail);
+                quantity.complain(wordsOf(answer));
             }
         }
         done();

@@ -2,8 +2,10 @@
 // stays there meanwhile, also what somebody has typed.
 
 import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
+import { wordsOf } from './console-dialog.js';
 import { byId, onPress, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 import { lasting } from './storage.js';
 
 const AGAIN_MS = 3000;
@@ -17,7 +19,7 @@ export function showSignIn() {
     for (const id of ['view', 'nav', 'sign-out']) {
         show(byId(id), isSignedIn());
     }
-    setText(byId('sign-in-why'), why);
+    write(byId('sign-in-why'), why);
 }
 
 // Says that the session has ended, if there was one.
@@ -78,7 +80,7 @@ export function startSignIn() {
         const answer = await signOut();
         why = isSignedIn() ? reasons(answer) : say('signedOut');
         if (isSignedIn()) {
-            setText(byId('connection'), why);
+            write(byId('connection'), why);
         }
         showSignIn();
     });
@@ -94,6 +96,6 @@ function reasons(answer) {
         case 'invalid_request':
             return say('nameWrong');
         default:
-            return answer.body.detail ?? say('lostConsole');
+            return wordsOf(answer, 'lostConsole');
     }
 }

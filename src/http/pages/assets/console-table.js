@@ -2,8 +2,10 @@
 // cannot be read.
 
 import { call, isSignedIn } from './console-api.js';
-import { element, onPress, setChildren, setText, show } from './dom.js';
+import { wordsOf } from './console-dialog.js';
+import { element, onPress, setChildren, show } from './dom.js';
 import { say } from './language.js';
+import { write } from './problem.js';
 
 // A cell or a heading whose text follows the language.
 export const word = (name, key, attributes = {}) => element(name, { ...attributes, 'data-word': key }, say(key));
@@ -56,7 +58,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
             }
         }
         isReading = false;
-        setText(trouble, answer.isOk ? '' : (answer.body.detail ?? say('lostConsole')));
+        write(trouble, answer.isOk ? '' : wordsOf(answer, 'lostConsole'));
         if (answer.isOk) {
             fill(found, hasMore);
         }

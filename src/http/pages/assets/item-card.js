@@ -1,8 +1,9 @@
 // One item of a sale: what it is, how much is left, and the button with what became of pressing it.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { about, clockTime, money, secondsLeft } from './format.js';
+import { about, clockTime, moment, money, secondsLeft } from './format.js';
 import { say } from './language.js';
+import { meaning } from './problem.js';
 
 // How many may be chosen at once.
 const CHOICE_MAX = 10;
@@ -48,6 +49,9 @@ function words(phase) {
         case 'queued':
             return say(phase.isSoldOut ? 'queuedSoldOut' : 'queuedNote');
         case 'unknown':
+            if (phase.sentAt) {
+                return say('oldNote', { time: moment(phase.sentAt) });
+            }
             return say(phase.isEnd ? 'unknownEnd' : 'unknownNote');
         case 'slow':
             return say(phase.isEnd ? (SLOW_END[phase.code] ?? 'slowEnd') : (SLOW[phase.code] ?? 'slowNote'));
@@ -63,10 +67,16 @@ function words(phase) {
             if (phase.code === 'sold_out' && phase.quantity > 1) {
                 return say('refusedFew');
             }
-            return say((phase.code === 'sale_not_open' ? CLOSED_STATES[phase.state] : REFUSALS[phase.code]) ?? 'refused');
+            return refusedWords(phase);
         default:
             return '';
     }
+}
+
+// A refusal that no shopper should meet is told by what it means.
+function refusedWords({ code, state }) {
+    const word = code === 'sale_not_open' ? CLOSED_STATES[state] : REFUSALS[code];
+    return word ? say(word) : `${say('refused')} ${meaning(code)}`.trim();
 }
 
 // An order that was asked for again is told as it is by now.
@@ -148,10 +158,11 @@ export function itemCard(item, act) {
         setText(timer, timing(phase, wait));
         show(timer, timer.textContent !== '');
         const isBegun = phase?.kind === 'begun';
+        const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
-        setText(stop, say({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop'));
-        show(stop, isBegun || (Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind)));
+        setText(stop, say(isOld ? 'forgetIt' : ({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop')));
+        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind)));
         return text;
     }
 

@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
-import { begin, forget, isFromReload, isOurs, keep, load, onOtherTab } from './attempt-store.js';
+import { begin, forget, isFromReload, isOurs, isRecent, keep, load, onOtherTab, sentAt } from './attempt-store.js';
 import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
@@ -209,18 +209,21 @@ function buy(sku, quantity) {
     resume();
 }
 
-// Goes on with what was begun.
+// Goes on with what was begun, as the shopper wants.
 function resume() {
     const who = shopper();
     const attempt = who && load(id, who.user);
     if (attempt && sale) {
+        if (attempt.isOpen) {
+            attempt.sentAt = Date.now();
+        }
         run(attempt, who);
     }
 }
 
 // Goes on with what was begun if no other tab does; else shows that one does. What was given up, the shopper takes up
-// again: by a press, a reload, or by signing in. What was never sent may be of yesterday: unless the page was only loaded
-// anew, nothing is bought without a press.
+// again: by a press, a reload, or by signing in. What was never sent may be of yesterday, and so may what was sent and not
+// answered: unless the page was only loaded anew, or that was a moment ago, nothing is bought without a press.
 function resumeIfOurs() {
     if (!sale || driving) {
         return;
@@ -234,11 +237,12 @@ function resumeIfOurs() {
         }
     } else if (!attempt.isParked && !isOurs(attempt)) {
         phase = { kind: 'elsewhere', sku: attempt.sku };
-    } else if (attempt.isOpen ? isFresh || !attempt.isParked : isFresh && isFromReload(attempt)) {
+    } else if (attempt.isOpen ? isRecent(attempt) && (isFresh || !attempt.isParked) : isFresh && isFromReload(attempt)) {
         run(attempt, who);
     } else {
         const kind = attempt.isOpen ? 'unknown' : 'begun';
-        phase = { kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true };
+        const old = attempt.isOpen && !isRecent(attempt) ? { sentAt: sentAt(attempt) } : {};
+        phase = { kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, ...old };
     }
     isFresh = false;
 }
@@ -274,9 +278,9 @@ async function run(attempt, who) {
             }
         },
         pause: (ms) => pause(ms, stopping.signal),
-        letters(image, wasWrong) {
+        letters(image, how) {
             world.show({ kind: 'letters' });
-            return readLetters(cards.get(attempt.sku).place, image, wasWrong, stopping.signal);
+            return readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
         },
     };
     world.show({ kind: 'sending' });
@@ -330,10 +334,11 @@ function stop() {
     driving?.abort();
 }
 
+// What was sent long ago is forgotten as well: its order, if there is one, is among the others.
 function forgetBegun() {
     const who = shopper();
     const attempt = who && load(id, who.user);
-    if (attempt && !attempt.isOpen) {
+    if (attempt && (!attempt.isOpen || !isRecent(attempt))) {
         forget(id, who.user, attempt);
     }
     phase = null;
@@ -341,7 +346,7 @@ function forgetBegun() {
 
 // The shopper does not want to go on.
 function leave() {
-    if (phase?.kind === 'begun') {
+    if (phase?.kind === 'begun' || phase?.sentAt) {
         forgetBegun();
         render();
     } else {
