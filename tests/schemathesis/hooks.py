@@ -147,6 +147,8 @@ def fit_body(case, body):
                 lies_ahead = False
             if not lies_ahead:
                 body["until"] = "2099-12-31T00:00:00Z"
+        case "settlePayment":
+            body["payment_id"] = fitting(body["payment_id"], 255)
         case "tellPayment":
             data = body["data"]
             data["payment_id"] = fitting(data["payment_id"], 255)
