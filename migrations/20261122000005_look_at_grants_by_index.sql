@@ -6,7 +6,10 @@ declare
     part record;
     there bigint;
 begin
-    for part in select a.sale_id, a.shard, array_agg(distinct a.sku) as skus from added a group by a.sale_id, a.shard loop
+    for part in
+        select a.sale_id, a.shard, array_agg(a.sku) as skus
+        from (select distinct sale_id, shard, sku from added) a group by a.sale_id, a.shard
+    loop
         -- Locked as a foreign key does, so that no grant goes between the look and the commit.
         perform 1 from grants g
             where g.sale_id = part.sale_id and g.sku = any(part.skus) and g.shard = part.shard

@@ -75,6 +75,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         for _ in 0..BATCHES_MAX {
             let early = if bugs::has("orders expire too early") { 700 } else { 0 };
             let began = Instant::now();
+            // Also of a batch that finds nothing due: only looking says so.
             let span = tracing::debug_span!(
                 "expire",
                 %sale,

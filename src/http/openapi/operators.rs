@@ -74,9 +74,9 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             .takes(
                 "header",
                 "If-Match",
-                "The `ETag` of the draft that is to be changed; `*` is any.",
+                "The `ETag` of the draft that is to be changed.",
                 false,
-                json!({"type": "string", "pattern": "^(\\*|(W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)$"}),
+                json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
                 None,
             )
             .reads::<SaleRequest>(schemas, asked())
