@@ -276,7 +276,7 @@ impl Instance {
         };
         let console = |path: &str| format!("Console  {admin_url}/console{path} ({key})\n");
         let Some(DemoSale { id, sku }) = sale else {
-            return text + &console("");
+            return text + console("").as_str();
         };
         let page = format!("{url}/sales/{id}");
         let shop = match &self.development {

@@ -121,6 +121,29 @@ impl SaleGuards {
         Ok(guards)
     }
 
+    /// As they are stored: without those that are off, so that an instance of an earlier version, which does not know one of
+    /// them, can read every sale that does not use it.
+    #[must_use]
+    pub fn stored(&self) -> Value {
+        let mut all = serde_json::to_value(self).unwrap_or_default();
+        if let Value::Object(all) = &mut all {
+            all.retain(|_, value| value.as_u64() != Some(0) && value.as_bool() != Some(false));
+        }
+        all
+    }
+
+    /// From what is stored; what a later version has stored besides is passed over.
+    ///
+    /// # Errors
+    /// When one of them is no such guard.
+    pub fn from_stored(mut stored: Value) -> Result<Self, serde_json::Error> {
+        if let (Value::Object(stored), Ok(Value::Object(known))) = (&mut stored, serde_json::to_value(Self::default()))
+        {
+            stored.retain(|name, _| known.contains_key(name));
+        }
+        serde_json::from_value(stored)
+    }
+
     /// Each number with its name and its bounds.
     const fn ranges(&self) -> [(&'static str, u32, u32, u32); 6] {
         [
@@ -165,6 +188,22 @@ mod tests {
         SaleGuards::default()
             .with(said.as_object().unwrap().clone())
             .map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn what_is_off_is_not_stored_and_what_a_later_version_stored_is_passed_over() {
+        let guards = SaleGuards {
+            purchase_token: true,
+            holds_max: 3,
+            ..SaleGuards::default()
+        };
+        let stored = guards.stored();
+        assert_eq!(stored.get("captcha_proof_cost"), None);
+        assert_eq!(SaleGuards::from_stored(stored.clone()).unwrap(), guards);
+        let mut later = stored;
+        later["guard_of_tomorrow"] = Value::from(7);
+        assert_eq!(SaleGuards::from_stored(later).unwrap(), guards);
+        assert!(SaleGuards::from_stored(serde_json::json!({"holds_max": "three"})).is_err());
     }
 
     #[test]

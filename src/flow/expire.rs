@@ -101,8 +101,6 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
             }
             // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
             tokio::time::sleep(took).await;
-            // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
-            tokio::time::sleep(took).await;
         }
     }
     tally.finish()

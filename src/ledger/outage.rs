@@ -56,7 +56,7 @@ impl Ledger {
     }
 
     /// Extends a shard's holds by what each had of the outages since the last time, up to `max` orders in the sequence of
-    /// their events; returns whether that was the last of them. Orders that are drained later are stored with their
+    /// their events; returns whether all of them have been by every outage. Orders that are drained later are stored with their
     /// extension.
     ///
     /// # Errors
@@ -88,15 +88,16 @@ impl Ledger {
             (None, _) => return Ok(true),
         };
         let page = sqlx::query!(
-            "with page as \
+            "with page as materialized \
                  (select order_id, epoch, seq from orders \
-                  where sale_id = $1 and shard = $2 and (epoch, seq) > ($3, $4) and (epoch, seq) <= ($5, $6) \
+                  where sale_id = $1 and shard = $2 and state = 'reserved' \
+                      and (epoch, seq) > ($3, $4) and (epoch, seq) <= ($5, $6) \
                   order by epoch, seq limit $7), \
              extended as \
                  (update orders set expires_at = expires_at + \
                       (select sum(o.until - greatest(o.since, orders.created_at)) from outages o \
                        where o.until > $8 and o.until <= $9 and o.until > orders.created_at) \
-                  from page where orders.order_id = page.order_id and orders.state = 'reserved' \
+                  where order_id = any(array(select order_id from page)) and state = 'reserved' \
                       and exists (select from outages o \
                           where o.until > $8 and o.until <= $9 and o.until > orders.created_at)) \
              select epoch, seq, (select count(*) from page) as \"orders!\" from page \
@@ -133,6 +134,6 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         commit(tx).await?;
-        Ok(is_over)
+        Ok(is_over && at.last.is_none_or(|last| last <= until))
     }
 }

@@ -7,6 +7,7 @@ use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
+use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
@@ -97,7 +98,7 @@ impl Row {
                 window_ms: self.rate_window_ms,
             },
             durability: word(&self.durability)?,
-            guards: serde_json::from_value(self.guards)
+            guards: SaleGuards::from_stored(self.guards)
                 .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
             items,
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
@@ -178,7 +179,7 @@ impl Ledger {
             new.purchase_rate.window_ms,
             new.durability.as_str(),
             secret.as_slice(),
-            serde_json::to_value(new.guards).unwrap_or_default(),
+            new.guards.stored(),
             key.map(IdempotencyKey::as_str),
             key.map(|_| new.digest().to_vec()),
         )
@@ -231,7 +232,7 @@ impl Ledger {
             i32::try_from(new.purchase_rate.limit).unwrap_or(i32::MAX),
             new.purchase_rate.window_ms,
             new.durability.as_str(),
-            serde_json::to_value(new.guards).unwrap_or_default(),
+            new.guards.stored(),
         )
         .execute(&mut *tx)
         .await

@@ -212,7 +212,7 @@ async fn holds_are_extended_page_by_page_once_each_also_by_an_outage_in_the_midd
     outage(200.0).await;
     assert!(!page().await, "six of seven");
     assert_eq!(waiting().await, [(sale.id, 0)]);
-    assert!(page().await, "seven");
+    assert!(!page().await, "seven, but the second outage is left");
     for order in before.iter().chain([&meanwhile]) {
         let holds = holds_for(&world, *order).await;
         assert!(about(holds, 160.0), "{holds}: the second outage comes after the first");
@@ -251,6 +251,18 @@ async fn what_is_not_extended_yet_does_not_expire_and_much_to_do_is_no_outage() 
                  extending_to_epoch = drained_epoch, extending_to_seq = drained_seq where sale_id = $1";
     sqlx::query(begun).bind(sale.id.0).execute(&world.pool).await.unwrap();
     assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 0);
+    assert_eq!(world.settled(&sale).await.stock.held, 1);
+
+    // The same, and another outage since: both are counted before anything expires, in one run.
+    let begun = "update shards set extending_since = extended_until, \
+                 extending_to_epoch = drained_epoch, extending_to_seq = drained_seq where sale_id = $1";
+    sqlx::query(begun).bind(sale.id.0).execute(&world.pool).await.unwrap();
+    let overdue = "update orders set created_at = created_at - interval '5 minutes', \
+                   expires_at = now() - interval '1 minute' where sale_id = $1";
+    sqlx::query(overdue).bind(sale.id.0).execute(&world.pool).await.unwrap();
+    silence(&world, 120).await;
+    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 0);
+    assert!(world.app.ledger.shards_to_extend().await.unwrap().is_empty());
     assert_eq!(world.settled(&sale).await.stock.held, 1);
 
     // Whoever notes that he can come, while he is busy otherwise, is no outage.
