@@ -150,6 +150,9 @@ def fit_body(case, body):
                 body["until"] = "2099-12-31T00:00:00Z"
         case "settlePayment":
             body["payment_id"] = fitting(body["payment_id"], 255)
+            if "payment_id" in seen:
+                known = drawn(case, seen["payment_id"])
+                body["payment_id"] = drawn(case, [known, known, body["payment_id"]])
         case "tellPayment":
             data = body["data"]
             data["payment_id"] = fitting(data["payment_id"], 255)
