@@ -21,6 +21,7 @@ DRAFT = os.environ["DRAFT_SALE_ID"]
 SKU = os.environ["SKU"]
 SHOPPER = os.environ["SHOPPER"]
 WEBHOOK_KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_"))
+OPERATOR = f"Bearer {os.environ['ADMIN_KEY']}"
 # What stands in schemathesis.toml where a signature belongs.
 TO_BE_SIGNED = "to be signed"
 
@@ -211,7 +212,9 @@ def before_call(context, case, kwargs):
             case.query["sale_id"] = drawn(case, [SALE, SALE, case.query["sale_id"]])
         if name == "listBans" and "starting_after" in case.query:
             case.query["starting_after"] = fitting(case.query["starting_after"], 128)
-    fit_headers(case)
+    # A request whose key is made up is wrong in that, and stays so.
+    if case.headers.get("Authorization", OPERATOR) == OPERATOR:
+        fit_headers(case)
     if ParameterLocation.BODY not in wrong_at and isinstance(case.body, dict):
         fit_body(case, case.body)
     if case.headers.get("webhook-signature") == TO_BE_SIGNED:
