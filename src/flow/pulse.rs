@@ -199,6 +199,8 @@ async fn tell(app: &App, name: &str) -> Result<(), Fault> {
 pub struct Watcher {
     sale: SaleId,
     last: Instant,
+    /// Whether it has looked before: only then is known what is new.
+    has_looked: bool,
     /// What each instance had told at the last look.
     before: HashMap<Uuid, Told>,
 }
@@ -223,6 +225,7 @@ impl Watcher {
         Self {
             sale,
             last: Instant::now(),
+            has_looked: false,
             before: HashMap::new(),
         }
     }
@@ -247,9 +250,10 @@ impl Watcher {
         let lasted = self.last.elapsed();
         self.last = Instant::now();
         let mut counts = Counts::default();
-        for told in &told {
+        for told in told.iter().filter(|_| self.has_looked) {
             counts.add(&new_of(told, self.before.get(&told.id), lasted + SLACK));
         }
+        self.has_looked = true;
         if fault.is_none() {
             self.before.clear();
         }
@@ -314,6 +318,7 @@ mod tests {
         Watcher {
             sale: sale(1),
             last: Instant::now(),
+            has_looked: false,
             before: HashMap::new(),
         }
     }
@@ -373,9 +378,12 @@ mod tests {
     fn what_instances_tell_is_added_up_once() {
         let mut watcher = watcher();
         let sold_out = |beat: &Beat| beat.counts.answers.get("sold_out").copied().unwrap_or_default();
-        // Both have only just begun, so all that they have is new.
+        // What they have counted before the first look is not of the moment since it was meant to be.
+        let beat = watcher.beat(vec![told(1, 0.5, 5)], None);
+        assert!(beat.counts.answers.is_empty() && beat.counts.latency.is_empty());
+        // The other one has only just begun, so all that it has is new.
         let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 1.0, 7)], None);
-        assert_eq!((sold_out(&beat), beat.counts.latency[&1023]), (12, 12));
+        assert_eq!((sold_out(&beat), beat.counts.latency[&1023]), (7, 7));
         // One tells the same once more, the other has 3 more.
         let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 2.0, 10)], None);
         assert_eq!(sold_out(&beat), 3);

@@ -258,7 +258,7 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Op
                 course: Mutex::default(),
             });
             feeds.insert(sale, Arc::clone(&feed));
-            // From now on, not only from the first sample on.
+            // It is counted from now on; the first sample only tells where the second one begins.
             let watcher = Watcher::begin(&api.app, sale);
             tokio::spawn(sample(Arc::clone(api), sale, watcher, Arc::clone(&feed)));
             feed

@@ -449,6 +449,19 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.sees(RESULT, "free").await;
     let all = window.text(RESULT).await.unwrap();
     assert!(all.is_ascii(), "{all}");
+    // A payment has a state, too: somebody else has said that it was paid back.
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
+    window.goto("/console/money").await;
+    window.click("#language").await;
+    window.sees("#view tbody", "pay_odd").await;
+    window.click("#view tbody button").await;
+    window.fill("#refund-reference", "re_2").await;
+    let request = app.request(Method::POST, Who::Operator, "/v1/admin/payments/settle");
+    let settled = json!({"payment_id": "pay_odd", "reference": "re_1"});
+    app.send(request.json(&settled)).await.ok(200);
+    window.click("dialog .strong").await;
+    window.sees(RESULT, "目前的状态不允许此操作。").await;
     window.close().await;
 }
 
@@ -518,6 +531,8 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.click("dialog .strong").await;
     window.sees(RESULT, "It is not known whether that worked").await;
     window.block(&[]).await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#view tbody", "pay_odd").await;
     window.click(settle).await;
     assert_eq!(window.value("refund-reference").await, "re_<b>1</b>");
     window.press(Key::Enter).await;
@@ -609,11 +624,15 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
         .await;
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
-    window.sees("#sign-in-why", "A name has at most 64 characters").await;
+    window.sees("#operator-wrong", "no characters that turn the line").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "operator");
+    let invalid = "return document.getElementById('operator').ariaInvalid";
+    assert_eq!(window.run(invalid, &[]).await, "true");
     window.fill("#operator", name).await;
     window.click("#by-key button").await;
     window.misses("#sign-in").await;
+    assert_eq!(window.run(invalid, &[]).await, "false");
+    window.sees("#acting", name).await;
     window.does("#do-pause").await;
     window.sees(STATE, "Paused").await;
     window.sees("[aria-labelledby=table-trail] tbody", name).await;
@@ -637,6 +656,7 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.misses("#sign-in").await;
+    window.misses("#acting").await;
     let last = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
     assert_eq!(last.body["data"][0]["operator"], Value::Null, "{last:?}");
     window.close().await;
@@ -684,6 +704,11 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     assert_eq!(stored().await["name"], "Second");
     // Whoever wants the other one gets all of it.
     window.click("#load-present").await;
+    window.sees("dialog #sure-text", "is thrown away").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(window.value("name").await, "First");
+    window.does("#load-present").await;
     window.misses(clash).await;
     assert_eq!(
         [window.value("name").await, window.value("item-0-stock").await],

@@ -146,3 +146,31 @@ async fn who_does_not_see_the_picture_buys_by_a_proof_where_the_sale_takes_one()
     }
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
+    let app = development().await;
+    // Far more than a browser does while this test looks.
+    let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 200_000});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    // Challenges are counted by account, in a Redis that tests share.
+    window.sign_in(&uuid::Uuid::new_v4().to_string()).await;
+    window.click(BUY).await;
+    window.sees(".captcha label", "Letters in the picture").await;
+    window.click(".captcha .actions button + button").await;
+    window.sees(NOTE, "solving a small task").await;
+    let focus = "return document.activeElement.className";
+    assert_eq!(
+        window.run(focus, &[]).await,
+        "item",
+        "the focus stays where the picture was"
+    );
+    window.click("#items .outcome button.quiet").await;
+    window.misses(NOTE).await;
+    window.click(BUY).await;
+    window.sees(".captcha label", "Letters in the picture").await;
+    assert_eq!(app.units(&id).await, [10, 0, 0]);
+    window.close().await;
+}

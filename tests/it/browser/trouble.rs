@@ -301,3 +301,84 @@ async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_p
     }
     window.close().await;
 }
+
+/// The page's clock goes on by this, as that of a telephone does that was locked.
+const SLEEP: &str = "const real = Date.now; Date.now = () => real.call(Date) + 3 * 3600_000";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_slept_buys_nothing_without_a_press() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    window.run(SLEEP, &[]).await;
+    // From now on, asking would buy it.
+    window.block(&[]).await;
+    window.sees(NOTE, "was never answered").await;
+    window.finds("#items .outcome button.quiet", "Forget it").await;
+    assert_eq!(app.units(&id).await, [10, 0, 0]);
+    window.click("#items .outcome .actions button:not(.quiet)").await;
+    window.sees(NOTE, "It is yours").await;
+    app.buy("ada", &id, &drawn, 1).await.ok(200);
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whose_turn_comes_while_the_page_slept_is_asked_before_it_buys() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
+    let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    window.run(SLEEP, &[]).await;
+    app.operate(&id, "open").await.ok(200);
+    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    // Not by looking once more, either.
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    assert_eq!(app.units(&id).await, [10, 0, 0]);
+    window.click("#items .outcome .actions button").await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shop_that_is_too_busy_is_asked_again_when_it_said() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let refuse = "const real = window.fetch; window.asked = [];
+        window.fetch = (path, options) => {
+            if (options.method !== 'POST' || !path.endsWith('/orders')) { return real(path, options); }
+            window.asked.push(performance.now());
+            const headers = { 'Retry-After': '2' };
+            const body = JSON.stringify({ status: 503, code: 'overloaded' });
+            return window.asked.length > 1 ? real(path, options)
+                : Promise.resolve(new Response(body, { status: 503, headers }));
+        }";
+    window.run(refuse, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "The shop is very busy").await;
+    window.sees("#items .outcome .timer", "Again in").await;
+    // It said that nothing was done.
+    assert_eq!(window.attempt().await.unwrap()["isOpen"], false);
+    window.sees(NOTE, "It is yours").await;
+    let waited = window.run("return window.asked[1] - window.asked[0]", &[]).await;
+    assert!(waited.as_f64().unwrap() >= 1990.0, "{waited}");
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}

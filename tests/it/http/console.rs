@@ -1057,6 +1057,8 @@ async fn counts_of_others_that_cannot_be_read_leave_the_own_ones() {
     let path = format!("/v1/admin/sales/{id}/live");
     let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
     let mut database = app.database().await;
+    // What comes after this one is new.
+    live.next("sample").await.unwrap();
     // As while Postgres does not answer, which would stop the rest as well.
     let mut transaction = sqlx::Connection::begin(&mut database).await.unwrap();
     sqlx::query("lock table told_counts")

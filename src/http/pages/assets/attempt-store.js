@@ -67,6 +67,16 @@ export function isRecent(attempt) {
     return Math.abs(Date.now() - sentAt(attempt)) <= GO_ON_MS;
 }
 
+// Tells whether this page has slept since it was last asked: then nobody waits for what it would do next.
+export function sleepWatch() {
+    let seen = Date.now();
+    return () => {
+        const before = seen;
+        seen = Date.now();
+        return Math.abs(seen - before) > GO_ON_MS;
+    };
+}
+
 // Calls `changed` when another tab has begun, gone on with or ended one.
 export function onOtherTab(sale, changed) {
     window.addEventListener('storage', (event) => {

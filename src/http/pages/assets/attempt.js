@@ -2,7 +2,7 @@
 // with the same key as long as nobody knows what became of it.
 
 import { ask, isBlind, isUnknown } from './api.js';
-import { keepRoom, loadRoom } from './attempt-store.js';
+import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
 
 // In a row, until the shopper decides: questions about an unknown outcome, waits, rounds through the guards.
@@ -24,11 +24,11 @@ const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
-// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`,
-// `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, how)` (what the shopper reads; null when it was
-// stopped).
+// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`, `signal` (of the
+// same), `hasSlept()` (since it was last asked), `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, how)`
+// (what the shopper reads; null when it was stopped).
 // Returns how it ended: `reserved` with the order as it is now, `refused` with the code, `slow` with `until`, `signed_out`,
-// `unknown`, `unsolvable` or `stopped`.
+// `unknown` (with `sentAt` when that is long ago), `begun` (never sent, and the page slept), `unsolvable` or `stopped`.
 export async function drive(attempt, world) {
     const end = await tryOn(attempt, world);
     // A request whose outcome nobody has heard may have come through, whatever was said since.
@@ -39,7 +39,7 @@ export async function drive(attempt, world) {
 async function tryOn(attempt, world) {
     const counted = { unknown: 0, slow: 0, guards: 0 };
     for (;;) {
-        const step = world.isStopped() ? { kind: 'stopped' } : await once(attempt, world);
+        const step = world.isStopped() ? { kind: 'stopped' } : (outlived(attempt, world) ?? (await once(attempt, world)));
         if (step.kind !== 'again') {
             return step;
         }
@@ -64,6 +64,14 @@ async function tryOn(attempt, world) {
             return { kind: 'stopped' };
         }
     }
+}
+
+// What ends an attempt of which nobody waits for the end any more, such as of a page that slept: it goes on only by a press.
+function outlived(attempt, world) {
+    if (attempt.isOpen) {
+        return isRecent(attempt) ? null : { kind: 'unknown', sentAt: sentAt(attempt) };
+    }
+    return world.hasSlept() ? { kind: 'begun' } : null;
 }
 
 function backOff(misses, asked) {
@@ -96,6 +104,10 @@ async function once(attempt, world) {
         }
         if (world.isStopped()) {
             return { kind: 'stopped' };
+        }
+        const end = outlived(attempt, world);
+        if (end) {
+            return end;
         }
     }
     world.show({ kind: 'sending' });
@@ -214,7 +226,9 @@ async function purchaseToken(attempt, world, kind) {
         return { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 };
     }
     attempt.solved = null;
-    attempt.wasWrong = answer.code === 'challenge_failed';
+    // A browser that is too slow for a proof shows the picture again.
+    attempt.wasWrong = answer.code === 'challenge_failed' && !attempt.isUnseen;
+    attempt.isUnseen = attempt.isUnseen && !GUARD_CODES.includes(answer.code);
     return refusal(answer, attempt, world);
 }
 
@@ -244,7 +258,10 @@ async function solution(attempt, world) {
         }
     } else {
         world.show({ kind: 'proving' });
-        answer = await solve(posed.body.altcha);
+        answer = await solve(posed.body.altcha, world.signal);
+        if (answer === null) {
+            attempt.isUnseen = false;
+        }
         if (world.isStopped()) {
             return { kind: 'stopped' };
         }

@@ -35,6 +35,10 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
         const others = element('div', { class: 'actions' }, words.other, words.unseen);
         const form = element('form', { class: 'captcha row' }, words.hint, picture, words.label, field, others);
         const end = (read) => {
+            // The focus would be gone with it.
+            if (form.contains(document.activeElement)) {
+                place.closest('.item').focus();
+            }
             form.remove();
             resolve(read);
         };

@@ -15,6 +15,7 @@ const OPEN_MAX = 20;
 const DECIDED_CODES = ['insufficient_stock', 'idempotency_key_reused'];
 
 let token = null;
+let operator = null;
 let changed = () => {};
 
 // Calls `listener` whenever somebody has been signed in or out.
@@ -24,9 +25,13 @@ export function onSession(listener) {
 
 export const isSignedIn = () => token !== null;
 
+// What the operator of this session calls himself; nothing if he does not say.
+export const operatorName = () => operator ?? '';
+
 function hear(answer) {
     const before = token;
     token = answer.isOk && answer.body.signed_in ? String(answer.body.request_token) : null;
+    operator = token === null ? null : answer.body.name;
     if (before !== token) {
         changed();
     }

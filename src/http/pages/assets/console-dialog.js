@@ -14,9 +14,9 @@ export function sure(question, text, yes, field = null) {
         const no = element('button', { type: 'button' }, say('no'));
         const dialog = element(
             'dialog',
-            { 'aria-labelledby': 'sure-title' },
+            { 'aria-labelledby': 'sure-title', 'aria-describedby': 'sure-text' },
             element('h2', { id: 'sure-title' }, question),
-            element('p', {}, text),
+            element('p', { id: 'sure-text' }, text),
             ...(field ? [field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );

@@ -3,7 +3,7 @@
 // somebody else was faster, one is asked.
 
 import { call, onceOnly } from './console-api.js';
-import { wordsOf } from './console-dialog.js';
+import { sure, wordsOf } from './console-dialog.js';
 import { fieldOf, localTime } from './console-fields.js';
 import { word } from './console-table.js';
 import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
@@ -31,7 +31,7 @@ const GUARDS = [
     { name: 'guards.purchase_token', label: 'guardToken', kind: 'check' },
     { name: 'guards.challenge', label: 'guardChallenge', kind: 'choice', prefix: 'challenge', options: ['none', 'captcha', 'proof_of_work'] },
     { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000 },
-    { name: 'guards.captcha_proof_cost', label: 'guardCaptchaProof', kind: 'whole', min: 0, max: 1_000_000 },
+    { name: 'guards.captcha_proof_cost', label: 'guardCaptchaProof', kind: 'whole', min: 0, max: 1_000_000, hint: 'proofHint' },
     { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000 },
     { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400 },
     { name: 'guards.waiting_room', label: 'guardRoom', kind: 'check' },
@@ -317,7 +317,11 @@ export function formView(view, id) {
         item.own.get('sku').control.focus();
     });
     onPress(anew, startOver);
-    onPress(loadOther, startOver);
+    onPress(loadOther, async () => {
+        if (await sure(say('sureLoad'), say('aboutLoad'), say('loadPresent'))) {
+            startOver();
+        }
+    });
     onPress(storeOver, () => {
         // Over the one that was told of, and none that is newer still.
         version = latest.tag;

@@ -8,6 +8,7 @@ import { byId, element, onPress, setAttribute, setPressable, show } from './dom.
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
 import { english } from './problem.js';
+import { ofTab } from './storage.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
@@ -15,6 +16,17 @@ const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
 const OWED = ['refund_due', 'unmatched'];
 const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const REFERENCE_MAX = 200;
+// References that were typed and are not stored, in this tab: so many at the most.
+const KEPT = 'flashsale.references';
+const KEPT_MAX = 20;
+
+function keptReferences() {
+    try {
+        return new Map(JSON.parse(ofTab.get(KEPT) ?? '[]'));
+    } catch {
+        return new Map();
+    }
+}
 
 function choiceOf({ id, label, prefix, options, value }) {
     const select = element('select', { id });
@@ -41,7 +53,8 @@ export function moneyView(view) {
     });
     const result = resultLine();
     // References that were typed and are not stored, by payment.
-    const typed = new Map();
+    const typed = keptReferences();
+    const keep = () => ofTab.set(KEPT, JSON.stringify([...typed].slice(-KEPT_MAX)));
     const table = listTable({
         caption: 'money',
         columns: ['when', 'amount', 'order', 'payment', 'why', 'paidBack', 'action'],
@@ -77,7 +90,10 @@ export function moneyView(view) {
         const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX });
         field.control.spellcheck = false;
         field.set(typed.get(payment_id) ?? '');
-        field.control.addEventListener('input', () => typed.set(payment_id, field.text()));
+        field.control.addEventListener('input', () => {
+            typed.set(payment_id, field.text());
+            keep();
+        });
         const question = say('sureSettle', { amount: money(amount_minor, currency) });
         const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), field);
         if (reference === false) {
@@ -89,6 +105,7 @@ export function moneyView(view) {
         setPressable(button, true);
         if (answer.isOk) {
             typed.delete(payment_id);
+            keep();
             result.good(say('didSettle', { payment: payment_id, reference: answer.body.settled_reference }));
         } else {
             result.bad(answer);

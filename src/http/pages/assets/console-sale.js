@@ -250,8 +250,8 @@ export function saleView(view, id) {
         render();
     }
 
-    // Of whom refusals and times are told.
-    function renderInstances({ instances: all, others_fault: fault }) {
+    // Of whom refusals and times are told. An instance of another version may not say.
+    function renderInstances({ instances: all = [], others_fault: fault }) {
         const silent = all.filter((one) => one.silent_seconds !== null);
         const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
         for (const one of silent) {

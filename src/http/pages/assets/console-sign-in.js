@@ -1,9 +1,9 @@
 // Operators sign in with their key, and say what they call themselves, which this browser remembers. What is on the page
 // stays there meanwhile, also what somebody has typed.
 
-import { findSession, isSignedIn, signIn, signOut } from './console-api.js';
+import { findSession, isSignedIn, operatorName, signIn, signOut } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
-import { byId, onPress, setBusy, setPressable, setText, show } from './dom.js';
+import { byId, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { write } from './problem.js';
 import { lasting } from './storage.js';
@@ -19,6 +19,8 @@ export function showSignIn() {
     for (const id of ['view', 'nav', 'sign-out']) {
         show(byId(id), isSignedIn());
     }
+    setText(byId('acting'), operatorName());
+    show(byId('acting'), operatorName() !== '');
     write(byId('sign-in-why'), why);
 }
 
@@ -65,14 +67,17 @@ export function startSignIn() {
         const answer = await signIn(key, name);
         setPressable(button, true);
         setBusy(byId('by-key'), false);
+        const isNameWrong = answer.code === 'invalid_request';
+        setText(byId('operator-wrong'), isNameWrong ? say('nameWrong') : '');
+        setAttribute(byId('operator'), 'aria-invalid', isNameWrong ? 'true' : 'false');
         if (answer.isOk) {
             why = '';
             byId('key').value = '';
             lasting.set(KEPT, name);
             byId('main').focus();
         } else {
-            why = reasons(answer);
-            byId(answer.code === 'invalid_request' ? 'operator' : 'key').focus();
+            why = isNameWrong ? '' : reasons(answer);
+            byId(isNameWrong ? 'operator' : 'key').focus();
         }
         showSignIn();
     });
@@ -93,8 +98,6 @@ function reasons(answer) {
             return say('keyWrong');
         case 'rate_limited':
             return say('keyTooOften', { n: answer.wait });
-        case 'invalid_request':
-            return say('nameWrong');
         default:
             return wordsOf(answer, 'lostConsole');
     }

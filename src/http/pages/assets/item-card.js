@@ -116,7 +116,7 @@ export function itemCard(item, act) {
     const outcome = element('div', { class: 'outcome' }, note, timer, place, element('div', { class: 'actions' }, again, stop));
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
-    const card = element('li', { class: 'item' }, head, price, limit, element('div', { class: 'buying' }, choice, buy), outcome);
+    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, element('div', { class: 'buying' }, choice, buy), outcome);
     onPress(buy, () => act.buy(item.sku, Number(quantity.value)));
     onPress(again, () => act.again());
     onPress(stop, () => act.stop());
@@ -162,7 +162,7 @@ export function itemCard(item, act) {
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : ({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop')));
-        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters'].includes(phase.kind)));
+        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase.kind)));
         return text;
     }
 

@@ -5,7 +5,14 @@ import { element } from './dom.js';
 import { locale, say } from './language.js';
 
 // Codes of which the API's own words say more than what they mean.
-const PARTICULAR_CODES = ['invalid_request', 'invalid_transition', 'insufficient_stock', 'not_found', 'idempotency_key_reused'];
+const PARTICULAR_CODES = [
+    'invalid_request',
+    'invalid_transition',
+    'insufficient_stock',
+    'not_found',
+    'idempotency_key_reused',
+    'console_token_required',
+];
 
 // What a code means; nothing of one that the API has learned since.
 export function meaning(code) {

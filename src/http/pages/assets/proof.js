@@ -7,10 +7,11 @@ const WORKER = '/assets/proof-worker.js';
 const named = window.trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
 const script = named ? named.createScriptURL(WORKER) : WORKER;
 
-// What ALTCHA's widget would submit; null when there is no solution here: only a page from a secure origin may digest.
-export async function solve(challenge) {
+// What ALTCHA's widget would submit; null when there is no solution here: only a page from a secure origin may digest. Also null
+// when `signal` ended it.
+export async function solve(challenge, signal) {
     const { parameters } = challenge;
-    if (!window.isSecureContext || parameters.algorithm !== 'SHA-256') {
+    if (signal.aborted || !window.isSecureContext || parameters.algorithm !== 'SHA-256') {
         return null;
     }
     const began = performance.now();
@@ -24,8 +25,12 @@ export async function solve(challenge) {
                 worker.postMessage({ parameters, from, step: count });
             }),
     );
+    const stopped = new Promise((resolve) => signal.addEventListener('abort', () => resolve(null)));
     try {
-        const solution = await Promise.any(found);
+        const solution = await Promise.race([Promise.any(found), stopped]);
+        if (solution === null) {
+            return null;
+        }
         const time = Math.round(performance.now() - began);
         return btoa(JSON.stringify({ challenge, solution: { ...solution, time } }));
     } catch {

@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
-import { begin, forget, isFromReload, isOurs, isRecent, keep, load, onOtherTab, sentAt } from './attempt-store.js';
+import { begin, forget, isFromReload, isOurs, isRecent, keep, load, onOtherTab, sentAt, sleepWatch } from './attempt-store.js';
 import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
@@ -237,7 +237,7 @@ function resumeIfOurs() {
         }
     } else if (!attempt.isParked && !isOurs(attempt)) {
         phase = { kind: 'elsewhere', sku: attempt.sku };
-    } else if (attempt.isOpen ? isRecent(attempt) && (isFresh || !attempt.isParked) : isFresh && isFromReload(attempt)) {
+    } else if (attempt.isOpen ? isRecent(attempt) && (isFresh || !attempt.isParked) : isFresh && !attempt.isParked && isFromReload(attempt)) {
         run(attempt, who);
     } else {
         const kind = attempt.isOpen ? 'unknown' : 'begun';
@@ -270,6 +270,8 @@ async function run(attempt, who) {
         now,
         keep: keepIt,
         isStopped: () => stopping.signal.aborted,
+        signal: stopping.signal,
+        hasSlept: sleepWatch(),
         show(next) {
             // Whoever has signed in since sees nothing of it.
             if (!stopping.signal.aborted) {
@@ -302,7 +304,7 @@ async function run(attempt, who) {
 // What became of it. The key is forgotten when that is known, and not before. `isCurrent` is not so when another shopper
 // has come since.
 function finish(end, attempt, who, isCurrent) {
-    const isKnown = end.kind === 'reserved' || (!attempt.isOpen && end.kind !== 'signed_out');
+    const isKnown = end.kind === 'reserved' || (!attempt.isOpen && !['signed_out', 'begun'].includes(end.kind));
     if (isKnown && (isCurrent || end.kind !== 'stopped')) {
         forget(id, who.user, attempt);
     }
@@ -311,7 +313,7 @@ function finish(end, attempt, who, isCurrent) {
         return;
     }
     const isHidden = end.kind === 'unknown' || (end.kind === 'stopped' && attempt.isOpen);
-    if (isHidden) {
+    if (isHidden || end.kind === 'begun') {
         attempt.isParked = true;
         keep(id, who.user, attempt);
     }
