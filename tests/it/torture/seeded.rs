@@ -98,8 +98,8 @@ const BUGS: &[Bug] = &[
         "there is no event",
         [
             "purchase",
-            "'NOMKSTREAM', shard:sub(43)",
-            "'NOMKSTREAM', 'MAXLEN', 0, shard:sub(43)",
+            "'NOMKSTREAM', next_id, 'reserved', event)",
+            "'NOMKSTREAM', 'MAXLEN', 0, next_id, 'reserved', event)",
         ],
         &[],
     ),
