@@ -8,6 +8,7 @@
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
+use crate::domain::sale::Durability;
 use crate::flow::alert_webhook::{Sender, Sent};
 use crate::flow::{self, App};
 use crate::metrics::{self, Metrics};
@@ -22,9 +23,12 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long the drain collects events after the first, so that many share a transaction.
-const DRAIN_GATHER: Duration = Duration::from_millis(10);
-/// The same while shoppers wait for the ledger.
+/// How long the drain collects events after the first, so that many share a transaction: what a batch costs besides
+/// its orders is most of its cost when they are few.
+const DRAIN_GATHER: Duration = Duration::from_millis(50);
+/// The same while a sale sells whose shoppers are answered once the ledger has their order, here or by another process.
+const DRAIN_GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
+/// The same while shoppers of this process wait for the ledger.
 const DRAIN_GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long it waits at the most when nobody wakes it, as events of other processes do not: twice as long after each
 /// round that found nothing.
@@ -239,25 +243,42 @@ impl Guard {
     }
 }
 
+/// How long the sales of now let the drain gather.
+async fn gather_for(app: &App) -> Duration {
+    let is_synchronous = app
+        .sales
+        .live()
+        .await
+        .is_ok_and(|sales| sales.iter().any(|sale| sale.durability == Durability::Postgres));
+    if is_synchronous {
+        DRAIN_GATHER_SYNCHRONOUS
+    } else {
+        DRAIN_GATHER
+    }
+}
+
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
 async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
     counted.drain_last_round.set(metrics::now());
-    let (mut failing, mut idle) = (false, DRAIN_GATHER);
+    let mut failing = false;
+    let mut gather = DRAIN_GATHER_SYNCHRONOUS;
+    let mut idle = gather;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             () = app.drain_wanted.notified() => {
                 let awaited = app.arrivals.are_awaited();
-                tokio::time::sleep(if awaited { DRAIN_GATHER_AWAITED } else { DRAIN_GATHER }).await;
+                tokio::time::sleep(if awaited { DRAIN_GATHER_AWAITED } else { gather }).await;
             }
             () = tokio::time::sleep(idle) => {}
         }
         let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_all(&app)).await;
         match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
             Ok(orders) => {
+                gather = gather_for(&app).await;
                 idle = if orders > 0 {
-                    DRAIN_GATHER
+                    gather
                 } else {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };

@@ -1,7 +1,7 @@
 //! What a run came to: goals, tables, plots and where the figures come from. A figure that was not measured is
 //! written as such, never as zero.
 
-use super::machine::{Machine, load_average};
+use super::machine::{Machine, build, load_average};
 use super::page::page;
 use super::plot::Plot;
 use anyhow::Context as _;
@@ -256,6 +256,8 @@ pub struct Report {
     pub is_quick: bool,
     /// The version of this program.
     pub version: String,
+    /// The first digits of the SHA-256 of its file: reports of one build have the same.
+    pub build: String,
     /// When it began.
     pub began: String,
     /// What the keys of requests begin with.
@@ -292,6 +294,7 @@ impl Report {
             intro: Vec::new(),
             is_quick,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: build(),
             began: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
             seed,
             machine: Machine::look(),
@@ -329,9 +332,10 @@ impl Report {
     pub fn origin(&self) -> Vec<String> {
         vec![
             format!(
-                "flashsale {} bench {}, {}; seed {}. {}; Redis {}, Postgres {}; the disk takes {} µs to have 4 KiB. \
+                "flashsale {} (build {}) bench {}, {}; seed {}. {}; Redis {}, Postgres {}; the disk takes {} µs to have 4 KiB. \
                  Load average before {}, after {}.",
                 self.version,
+                self.build,
                 self.command,
                 self.began,
                 self.seed,

@@ -134,6 +134,7 @@ impl<'a> Stage<'a> {
         let sales = self
             .world
             .sales(self.bench, self.all.address, &self.database, terms, sales)?;
+        self.world.calm(self.bench)?;
         let tally = self.purchases(&sales, terms.items, 0)?;
         self.world.close(self.bench, self.all.address, &sales)?;
         Ok(tally)
@@ -206,7 +207,7 @@ pub fn run(options: Options) -> Result<Report> {
     let peak = median(&costs.iter().filter_map(|it| it.a_second).collect::<Vec<_>>());
     let expiry = expire(&mut stage, peak)?;
     program.stop();
-    let many = measure_holds(&mut stage, rounds, &mut measured)?;
+    let many = measure_holds(&stage, rounds, &mut measured)?;
     bench.step("a cluster of three primaries")?;
     let on_cluster = cluster::measure(&mut stage);
     let on_cluster = match on_cluster {
@@ -261,16 +262,19 @@ fn measure_sizes(stage: &mut Stage<'_>, round: usize, measured: &mut Vec<Measure
     Ok(())
 }
 
-/// Fills a sale to one size after the other, in a world of its own; then takes turns between the fewest holds, in the
-/// world that is there, and the most.
-fn measure_holds<'a>(few: &mut Stage<'a>, rounds: usize, measured: &mut Vec<Measured>) -> Result<Many> {
-    let (bench, shoppers, window): (&'a Bench, &'a Shoppers, Window) = (few.bench, few.shoppers, few.window);
+/// Fills a sale to one size after the other, in a world of its own; then takes turns between the most holds, there, and
+/// the fewest, each time in a world that has had nothing else.
+fn measure_holds<'a>(of: &Stage<'a>, rounds: usize, measured: &mut Vec<Measured>) -> Result<Many> {
+    let (bench, shoppers, window): (&'a Bench, &'a Shoppers, Window) = (of.bench, of.shoppers, of.window);
     let sizes: &[usize] = if bench.options.quick { &FEW_HOLDS } else { &HOLDS };
     let (fewest, most) = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-    let mut world = World::start(&bench.options.data)?;
-    // One secret, so that the same tokens are good in both.
-    world.secrets = few.world.secrets.clone();
-    let mut many = Stage::start(bench, shoppers, window, world)?;
+    let another = || -> Result<Stage<'a>> {
+        let mut world = World::start(&bench.options.data)?;
+        // One secret, so that the same tokens are good in all.
+        world.secrets = of.world.secrets.clone();
+        Stage::start(bench, shoppers, window, world)
+    };
+    let mut many = another()?;
     let mut note = |round, size, tally: &Tally| {
         measured.push(Measured {
             round,
@@ -301,26 +305,28 @@ fn measure_holds<'a>(few: &mut Stage<'a>, rounds: usize, measured: &mut Vec<Meas
             // Those of the windows are there as well.
             let holds = real(filled + many.next);
             came_to.bytes_a_purchase = ratio(Some(redis.memory()? - empty), Some(holds));
-        } else {
+        } else if *size != fewest {
             let tally = many.again(&sale)?;
             // In one world after the other: for the picture, not for the goal.
             note(0, *size, &tally);
         }
     }
     program.stop();
-    let program = few.all.start()?;
-    let small = few.sale(&Terms::default())?;
-    few.next = 0;
-    few.world.fill(bench, &small, FILLERS..FILLERS + fewest, 0)?;
-    few.world.drained(bench, &small)?;
-    program.stop();
     for round in 1..=rounds {
         bench.step(&format!("round {round}: fewest and most holds"))?;
-        for (stage, sale, size) in [(&mut *few, &small, fewest), (&mut many, &sale, most)] {
-            let program = stage.all.start()?;
-            note(round, size, &stage.again(sale)?);
-            program.stop();
-        }
+        let mut few = another()?;
+        let program = few.all.start()?;
+        let small = few.sale(&Terms::default())?;
+        few.world.fill(bench, &small, FILLERS..FILLERS + fewest, 0)?;
+        few.world.drained(bench, &small)?;
+        few.world.calm(bench)?;
+        note(round, fewest, &few.again(&small)?);
+        program.stop();
+        drop(few);
+        many.world.calm(bench)?;
+        let program = many.all.start()?;
+        note(round, most, &many.again(&sale)?);
+        program.stop();
     }
     bench.step("the drain beside many orders")?;
     let url = many.world.redis.url()?;
@@ -349,6 +355,7 @@ fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry> {
     let held = stage.sale(&Terms::default())?;
     stage.world.fill(bench, &held, FILLERS..FILLERS + holds, 0)?;
     stage.world.drained(bench, &held)?;
+    stage.world.calm(bench)?;
     let bought = stage.sale(&Terms::default())?;
     let mut ask = |measured: Duration, stop: &tokio_util::sync::CancellationToken, from| {
         stage.salt += 1;

@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// How long the ledger may take to catch up.
 const DRAIN_MAX: Duration = Duration::from_secs(600);
+/// How long Redis may take to write its file anew.
+const CALM_MAX: Duration = Duration::from_secs(120);
 /// Calls that are written before they are sent.
 const FILL_AT_ONCE: usize = 20_000;
 /// So many events may wait for the ledger while a sale is filled: below what stops a shard of it.
@@ -351,6 +353,20 @@ impl World {
     /// When that takes too long.
     pub fn drained(&self, bench: &Bench, sale: &Sale) -> Result<()> {
         drained(bench, &self.redis, sale)
+    }
+
+    /// Has Postgres and Redis write down now what they would write in the middle of what is measured next, and waits
+    /// until they have.
+    ///
+    /// # Errors
+    /// When one of them does not answer, or takes too long.
+    pub fn calm(&self, bench: &Bench) -> Result<()> {
+        bench.wait_for(sql::checkpoint(&self.first_database()))?;
+        let mut redis = self.redis.connect()?;
+        bench.poll("Redis has written its file anew", CALM_MAX, || {
+            let is_writing = redis.info("persistence", "aof_rewrite_in_progress")? != "0";
+            Ok((!is_writing).then_some(()))
+        })
     }
 
     /// Has shoppers buy by the script itself, which is faster than by HTTP: from one number to before another.

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 Each starts servers of its own and takes some minutes, on a machine that does nothing else.
 
 Examples:
+  flashsale bench all
   flashsale bench ceiling
   flashsale bench compare --json > compare.json
   flashsale bench scale --quick --out /tmp")]
@@ -25,6 +26,9 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// All three, one after the other: a quarter of an hour.
+    #[command(after_help = "Example:\n  flashsale bench all --out loadtest/results")]
+    All(Measuring),
     /// What the parts could do at most, and what share of it the whole reaches.
     #[command(after_help = "Example:\n  flashsale bench ceiling --seconds 10 --rounds 5")]
     Ceiling(Measuring),
@@ -109,20 +113,27 @@ impl Measuring {
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Ceiling(measuring) => measuring.tell(&ceiling::run(measuring.options())?),
-        Command::Compare(measuring) => {
-            let (report, broken) = compare::run(measuring.options())?;
-            measuring.tell(&report)?;
-            if broken.is_empty() {
-                Ok(())
-            } else {
-                Err(Failure::No(format!("promises were broken: {}", broken.join("; "))))
-            }
+        Command::All(measuring) => {
+            measuring.tell(&ceiling::run(measuring.options())?)?;
+            measuring.tell(&scale::run(measuring.options())?)?;
+            compare_ways(measuring)
         }
+        Command::Compare(measuring) => compare_ways(measuring),
         Command::Scale(measuring) => measuring.tell(&scale::run(measuring.options())?),
         Command::Serve { way } => {
             let config = Config::load()?;
             let _telemetry = telemetry::init(&config.log, false, None)?;
             Ok(rivals::serve(&config, *way)?)
         }
+    }
+}
+
+fn compare_ways(measuring: &Measuring) -> Result<(), Failure> {
+    let (report, broken) = compare::run(measuring.options())?;
+    measuring.tell(&report)?;
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::No(format!("promises were broken: {}", broken.join("; "))))
     }
 }

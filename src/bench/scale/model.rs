@@ -34,51 +34,57 @@ pub(super) fn typical(costs: &[Cost]) -> Cost {
 
 /// The table, and what it assumes.
 pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>) -> (Table, Vec<String>) {
-    let cores = |part: usize| {
-        let micros = one.micros.get(part).copied().flatten()?;
-        Some((WANTED * micros / 1e6 / BUSY_MAX).ceil())
-    };
-    let nodes = cores(0);
+    let micros = |cost: Option<&Cost>, part: usize| cost.and_then(|it| it.micros.get(part).copied().flatten());
     let orders = WANTED * BURST_SECONDS;
     let drain_rate = orders / DRAIN_SECONDS;
-    let postgres_micros = one.micros.get(2).copied().flatten();
-    let writers = ratio(Some(drain_rate), many.drain_a_second).map(f64::ceil);
     let mut table = Table::new(
         "A million purchases a second",
-        "Sums from the figures above, not a measurement.",
-        &["what", "how many"],
+        "Sums from the figures above, not a measurement; once with what a purchase costs on one Redis, once with what it \
+         costs on the cluster.",
+        &["what", "from one Redis", "from three primaries"],
     );
-    let mut row = |what: &str, figure: String| table.row([what.to_owned(), figure]);
-    row("Redis primaries (one busy core each)", cell(nodes, 0));
-    row("shards", cell(nodes.map(|it| it * SHARDS_A_NODE), 0));
+    let costs = [Some(one), on_cluster.map(|it| &it.cost)];
+    let mut row = |what: &str, figure: &dyn Fn(Option<&Cost>) -> Option<f64>, digits: usize| {
+        let [first, second] = costs.map(|cost| cell(figure(cost), digits));
+        table.row([what.to_owned(), first, second]);
+    };
+    let cores =
+        |cost: Option<&Cost>, part: usize, rate: f64| Some((rate * micros(cost, part)? / 1e6 / BUSY_MAX).ceil());
+    let nodes = |cost: Option<&Cost>| cores(cost, 0, WANTED);
+    let workers = |rate: f64| ratio(Some(rate), many.drain_a_second).map(f64::ceil);
+    row("Redis primaries (one busy core each)", &nodes, 0);
+    row("shards", &|cost| Some(nodes(cost)? * SHARDS_A_NODE), 0);
     row(
         "sales of at most 256 shards for that",
-        cell(nodes.map(|it| (it * SHARDS_A_NODE / 256.0).ceil()), 0),
+        &|cost| Some((nodes(cost)? * SHARDS_A_NODE / 256.0).ceil()),
+        0,
     );
-    row("cores of the application", cell(cores(1), 0));
+    row("cores of the application", &|cost| cores(cost, 1, WANTED), 0);
     row(
         "Redis memory for the orders of ten seconds, GiB",
-        cell(many.bytes_a_purchase.map(|it| it * orders / f64::from(1 << 30)), 1),
+        &|cost| cost.and(many.bytes_a_purchase.map(|it| it * orders / f64::from(1 << 30))),
+        1,
     );
     row(
         "orders a second that the ledger takes in, in ten minutes",
-        cell(Some(drain_rate), 0),
+        &|cost| cost.map(|_| drain_rate),
+        0,
     );
     row(
         "drain workers for that, each with a Postgres as measured",
-        cell(writers, 0),
+        &|cost| cost.and(workers(drain_rate)),
+        0,
     );
-    row(
-        "cores of Postgres for that",
-        cell(postgres_micros.map(|it| (drain_rate * it / 1e6 / BUSY_MAX).ceil()), 0),
-    );
+    row("cores of Postgres for that", &|cost| cores(cost, 2, drain_rate), 0);
     row(
         "drain workers to keep up all the while",
-        cell(ratio(Some(WANTED), many.drain_a_second).map(f64::ceil), 0),
+        &|cost| cost.and(workers(WANTED)),
+        0,
     );
     row(
         "cores of Postgres to keep up all the while",
-        cell(postgres_micros.map(|it| (WANTED * it / 1e6 / BUSY_MAX).ceil()), 0),
+        &|cost| cores(cost, 2, WANTED),
+        0,
     );
     let mut notes = vec![format!(
         "The sums for a million a second assume: no core is busier than {:.0} %; costs do not depend on how many shards, nodes \
@@ -98,11 +104,12 @@ pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>) -> (
             };
             format!(
                 "Checked against {} primaries on this machine, as far as its cores go: a purchase there costs {} times the Redis \
-                 time and {} times the application time of one on a single Redis; {} times the purchases a second with the same \
+                 time, {} times the application time and {} times the Postgres time of one on a single Redis; {} times the purchases a second with the same \
                  processors. The busiest primary had {} of what an even spread gives it.",
                 it.primaries,
                 share(0),
                 share(1),
+                share(2),
                 cell(ratio(it.cost.a_second, one.a_second), 2),
                 cell(it.busiest.map(|share| share * real(it.primaries)), 2),
             )
