@@ -674,6 +674,7 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     window.misses("#sign-in").await;
     assert_eq!(window.run(invalid, &[]).await, "false");
     window.sees("#acting", name).await;
+    window.sees("#do-pause", "Pause").await;
     window.does("#do-pause").await;
     window.sees(STATE, "Paused").await;
     window.sees("[aria-labelledby=table-trail] tbody", name).await;
