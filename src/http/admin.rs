@@ -541,19 +541,26 @@ pub struct BansQuery {
     /// Only those after this account.
     #[schemars(with = "Option<UserId>")]
     starting_after: Option<String>,
+    /// Whether the newest come first, and not by account.
+    #[serde(default)]
+    newest_first: bool,
 }
 
-/// `GET /v1/admin/bans`, those that hold, by account
+/// `GET /v1/admin/bans`, those that hold, by account or the newest first
 ///
 /// # Errors
 /// The problem that is answered.
 pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
-    let limit = query.limit.get();
+    let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
     let bans = api
         .for_others(move |app| async move {
             let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-            app.ledger.banned(after.as_ref(), max).await
+            if newest_first {
+                app.ledger.banned_newest_first(after.as_ref(), max).await
+            } else {
+                app.ledger.banned(after.as_ref(), max).await
+            }
         })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))

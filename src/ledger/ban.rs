@@ -153,6 +153,26 @@ impl Ledger {
         rows.into_iter().map(Row::into_ban).collect()
     }
 
+    /// Up to `max` accounts that are banned now, those first of which it was decided last, after the one given.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn banned_newest_first(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where lifted_at is null and (banned_until is null or banned_until > now()) \
+                 and ($1::text is null or change < (select change from bans where user_id = $1)) \
+             order by change desc limit $2",
+            after.map(UserId::as_str),
+            max
+        )
+        .fetch_all(&self.reports)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_ban).collect()
+    }
+
     /// Up to `max` decisions after the one with this number, oldest first, of accounts that are banned or whose sessions
     /// were ended.
     ///

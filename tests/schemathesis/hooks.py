@@ -18,10 +18,13 @@ from schemathesis.core.parameters import ParameterLocation
 SALE, OTHER, GUARDED = os.environ["SALE_ID"], os.environ["OTHER_SALE_ID"], os.environ["GUARDED_SALE_ID"]
 # What is never loaded, so that it can be changed.
 DRAFT = os.environ["DRAFT_SALE_ID"]
+# What is paused, and paused again whenever it was resumed.
+PAUSED = os.environ["PAUSED_SALE_ID"]
 SKU = os.environ["SKU"]
 SHOPPER = os.environ["SHOPPER"]
 WEBHOOK_KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_"))
 OPERATOR = f"Bearer {os.environ['ADMIN_KEY']}"
+PAUSING = f"{os.environ['BASE_URL']}/v1/admin/sales/{PAUSED}/pause"
 # What stands in schemathesis.toml where a signature belongs.
 TO_BE_SIGNED = "to be signed"
 
@@ -183,6 +186,8 @@ def fit_path(case, name):
         parameters["id"] = OTHER
     elif name == "changeSale":
         parameters["id"] = drawn(case, [DRAFT, DRAFT, SALE, parameters["id"]])
+    elif name == "resumeSale":
+        parameters["id"] = drawn(case, [PAUSED, PAUSED, SALE, parameters["id"]])
     elif name in ASKING_FOR_GUARDS:
         parameters["id"] = drawn(case, [GUARDED, GUARDED, SALE, parameters["id"]])
     else:
@@ -226,9 +231,12 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
+    name = case.operation.definition.raw["operationId"]
+    if name == "resumeSale" and response.status_code == 200 and case.path_parameters.get("id") == PAUSED:
+        requests.post(PAUSING, headers={"Authorization": OPERATOR}, timeout=20).raise_for_status()
     kind = response.headers.get("content-type", [""])[0]
     if response.status_code not in (200, 201) or not kind.startswith("application/json"):
         return
     remember(response.json())
-    if case.operation.definition.raw["operationId"] == "buy" and response.status_code == 201:
+    if name == "buy" and response.status_code == 201:
         orders.append(response.json())

@@ -146,10 +146,13 @@ def main():
     sale_id, other_id = open_sale("For everybody", {}), open_sale("To be closed", {})
     guards = {"waiting_room": True, "purchase_token": True, "challenge": "captcha"}
     guarded_id = open_sale("Guarded", guards)
+    paused_id = open_sale("To be resumed", {})
+    ask("POST", f"/v1/admin/sales/{paused_id}/pause", [200])
     environment = os.environ | {
         "SALE_ID": sale_id,
         "OTHER_SALE_ID": other_id,
         "GUARDED_SALE_ID": guarded_id,
+        "PAUSED_SALE_ID": paused_id,
         "DRAFT_SALE_ID": create_sale("To be changed", {}),
         "SKU": SKU,
         "SHOPPER": "schemathesis",
@@ -168,7 +171,7 @@ def main():
             pay(order)
     stats = settled(sale_id)
     item = stats["items"][0]
-    for each in (sale_id, other_id, guarded_id):
+    for each in (sale_id, other_id, guarded_id, paused_id):
         audited(each)
     print(f"{item['total']} units: {item['total'] - in_the_end} sold by schemathesis, {in_the_end} after it; {json.dumps(item)}")
     if (item["sold"], item["available"], item["held"], item["in_transit"]) != (item["total"], 0, 0, 0):

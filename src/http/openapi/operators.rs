@@ -291,7 +291,10 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             .answers::<Ban>(schemas, 201, "The ban.", ban(None))
             .refuses(&[Code::Overloaded]),
         Operation::of_operators(["get", "/v1/admin/bans"], "listBans", "List bans that hold")
-            .says("By account.")
+            .says(
+                "By account, or with `newest_first` those first that were banned last. A page of these begins after the account's \
+                 last decision: one that was banned anew meanwhile is among the newest, and so is what follows it.",
+            )
             .query::<BansQuery>(&[("limit", 10.into())])
             .answers::<Page<Ban>>(
                 schemas,

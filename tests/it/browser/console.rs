@@ -30,20 +30,20 @@ impl Window {
     }
 
     /// Presses a button, and yes.
-    async fn does(&self, selector: &str) {
+    pub async fn does(&self, selector: &str) {
         self.click(selector).await;
         self.click("dialog .strong").await;
         self.misses("dialog").await;
     }
 
     /// Types into a field whatever was in it.
-    async fn types(&self, id: &str, text: &str) {
+    pub async fn types(&self, id: &str, text: &str) {
         let script = "const node = document.getElementById(arguments[0]);
             node.value = arguments[1]; node.dispatchEvent(new Event('input', { bubbles: true }))";
         self.run(script, &[id, text]).await;
     }
 
-    async fn value(&self, id: &str) -> String {
+    pub async fn value(&self, id: &str) -> String {
         let value = self
             .run("return document.getElementById(arguments[0]).value", &[id])
             .await;
@@ -153,6 +153,7 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
                 ("#do-pause", "Pause"),
                 (".unit .numbers", " held"),
                 ("[aria-labelledby=table-alerts] tbody", "bot-"),
+                ("[aria-labelledby=table-newestBans] tbody", "looks too often"),
                 ("[aria-labelledby=table-trail] tbody", "Preload"),
                 (".facts", "phone"),
             ],
@@ -394,6 +395,42 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_starts_over_is_asked_before_what_was_typed_is_thrown_away() {
+    let app = TestApp::start().await;
+    let draft = app.create_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let anew = "#view > .actions button";
+    for (path, stored) in [("new".to_owned(), ""), (format!("{draft}/edit"), "A sale")] {
+        let typed = format!("Typed over {stored}");
+        window.goto(&format!("/console/sales/{path}")).await;
+        poll::within(Duration::from_secs(10), "the form is filled in", async || {
+            window.text("#name").await.is_some() && window.value("name").await == stored
+        })
+        .await;
+        window.misses(anew).await;
+        window.types("name", &typed).await;
+        window.driver().refresh().await.unwrap();
+        window.sees(anew, "Start over").await;
+        for no in [Key::Escape, Key::Enter] {
+            window.click(anew).await;
+            window.sees("dialog #sure-text", "is thrown away").await;
+            window.press(no).await;
+            window.misses("dialog").await;
+            assert_eq!(window.value("name").await, typed);
+        }
+        // Nor is it gone after a reload.
+        window.driver().refresh().await.unwrap();
+        window.sees(anew, "Start over").await;
+        assert_eq!(window.value("name").await, typed);
+        window.does(anew).await;
+        window.misses(anew).await;
+        assert_eq!(window.value("name").await, stored);
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_live_page_outlives_its_server_and_says_so() {
     let address = format!("127.0.0.1:{}", servers::free_port());
     let mut app = TestApp::with("all", &[("FLASHSALE_LISTEN", &*address)]).await;
@@ -451,6 +488,39 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
         all.contains("free") && all.is_ascii()
     })
     .await;
+    // So is what only the server knows of a field of a sale.
+    window.goto("/console/sales/new").await;
+    window.click("#language").await;
+    window.sees("#view h1", "新建活动").await;
+    window.types_sale("双十一", TimeDelta::minutes(30)).await;
+    let starts_at = window.value("starts_at").await;
+    let ends_at = window.value("ends_at").await;
+    window.types("ends_at", &starts_at).await;
+    window.types("item-0-sku", "two words").await;
+    window.fill("#guards-challenge", "图片验证码").await;
+    for (field, right, said, own) in [
+        (
+            "ends_at",
+            &*ends_at,
+            "须晚于开始时间",
+            "ends_at must be after starts_at",
+        ),
+        ("item-0-sku", "phone", "须为 1 到 64 个字母", "items[0].sku: a sku is"),
+        (
+            "guards-challenge",
+            "none",
+            "验证用于发放购买令牌",
+            "challenge needs purchase_token",
+        ),
+    ] {
+        window.click("form .actions button").await;
+        window.sees(&format!("#{field}-wrong"), said).await;
+        window.sees(&format!("#{field}-wrong [lang=en]"), own).await;
+        window.types(field, right).await;
+    }
+    window.click("#language").await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees(STATE, "Open").await;
     // A payment has a state, too: somebody else has said that it was paid back.
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
@@ -464,37 +534,6 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     app.send(request.json(&settled)).await.ok(200);
     window.click("dialog .strong").await;
     window.sees(RESULT, "目前的状态不允许此操作。").await;
-    window.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_is_banned_from_its_alert_and_let_go_again() {
-    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
-    let id = app.load_sale(&sale()).await;
-    let bot = format!("bot-{}", uuid::Uuid::new_v4());
-    for _ in 0..3 {
-        app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
-    }
-    let window = Window::open(&app).await.expect(&["400"]);
-    window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees(".list td code", &bot).await;
-    window.click(".list td button").await;
-    window.sees("#view h1", "Accounts").await;
-    assert_eq!(window.value("ban-user").await, bot);
-    window.click("form.panel button").await;
-    window.sees("#ban-reason-wrong", "reason must have").await;
-    assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
-    window.fill("#ban-reason", "<b>looks</b> too often").await;
-    window.press(Key::Enter).await;
-    window.sees(RESULT, "is banned").await;
-    window
-        .sees("section:nth-of-type(2) tbody", "<b>looks</b> too often")
-        .await;
-    app.buy(&bot, &id, "k", 1).await.no(403, "banned");
-    window.does("section:nth-of-type(2) td button").await;
-    window.sees(RESULT, "is lifted").await;
-    window.sees("section:nth-of-type(2)", "Nobody is banned").await;
-    app.buy(&bot, &id, "k", 1).await.ok(201);
     window.close().await;
 }
 
@@ -635,6 +674,7 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     window.misses("#sign-in").await;
     assert_eq!(window.run(invalid, &[]).await, "false");
     window.sees("#acting", name).await;
+    window.sees("#do-pause", "Pause").await;
     window.does("#do-pause").await;
     window.sees(STATE, "Paused").await;
     window.sees("[aria-labelledby=table-trail] tbody", name).await;

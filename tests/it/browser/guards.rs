@@ -148,6 +148,43 @@ async fn who_does_not_see_the_picture_buys_by_a_proof_where_the_sale_takes_one()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whose_proof_is_refused_is_shown_the_picture_again() {
+    let app = development().await;
+    let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let window = Window::open(&app).await.expect(&["403"]);
+    window.goto_sale(&id).await;
+    // Challenges are counted by account, in a Redis that tests share.
+    let user = uuid::Uuid::new_v4().to_string();
+    window.sign_in(&user).await;
+    window.click(BUY).await;
+    window.sees(".captcha label", "Letters in the picture").await;
+    posed(&window).await;
+    // What the browser finds out gets spoilt on its way.
+    let spoil = "const real = window.fetch;
+        window.fetch = (path, options) => {
+            if (path.endsWith('/tokens')) {
+                const body = JSON.parse(options.body);
+                body.challenge.answer = 'AAAA';
+                options.body = JSON.stringify(body);
+                window.fetch = real;
+            }
+            return real(path, options);
+        }";
+    window.run(spoil, &[]).await;
+    window.click(".captcha .actions button + button").await;
+    window.sees(".captcha p", "Type what the picture shows").await;
+    let picture = posed(&window).await;
+    assert_eq!(picture["kind"], "captcha");
+    set_letters(&app, &id, &user, &picture, "AB3XY").await;
+    window.fill("#letters", "ab3xy").await;
+    window.click(".captcha button.strong").await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
     let app = development().await;
     // Far more than a browser does while this test looks.

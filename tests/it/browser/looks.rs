@@ -90,6 +90,46 @@ async fn the_pages_speak_chinese_where_the_browser_does_until_told_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_api_says_itself_stands_beside_a_code_that_says_less() {
+    let app = TestApp::start().await;
+    let own = "items[0].sku: wrong";
+    let told = |code: &str| {
+        format!(
+            "return import('/assets/problem.js').then(({{ explained, write }}) => {{
+                const node = document.createElement('p');
+                write(node, explained({{ code: '{code}', body: {{ detail: '{own}' }} }}));
+                return [node.textContent, node.querySelector('[lang=en]')?.textContent ?? ''];
+            }})"
+        )
+    };
+    for language in ["en-US", "zh-CN"] {
+        let look = Look {
+            language,
+            ..Look::default()
+        };
+        let window = Window::with(&app, look).await;
+        window.goto("/").await;
+        for (code, text, more) in [
+            ("invalid_request", "请求无效。 ", true),
+            ("invalid_transition", "目前的状态不允许此操作。 ", true),
+            ("sold_out", "已售罄。", false),
+            ("banned", "此账号已被封禁。", false),
+            // One that the API has learned since.
+            ("brand_new", "", true),
+        ] {
+            let said = window.run(&told(code), &[]).await;
+            let wanted = match (language, more) {
+                ("zh-CN", true) => json!([format!("{text}{own}"), own]),
+                ("zh-CN", false) => json!([text, ""]),
+                _ => json!([own, ""]),
+            };
+            assert_eq!(said, wanted, "{language}: {code}");
+        }
+        window.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_screen_reader_finds_landmarks_headings_and_names() {
     let app = development().await;
     let id = app.load_sale(&sale_with(&json!({}))).await;

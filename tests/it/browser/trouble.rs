@@ -2,9 +2,11 @@
 
 use super::window::{Window, development};
 use crate::support::app::{Instance, TestApp, rfc3339, sale, sale_with};
+use crate::support::raw::Raw;
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
-use serde_json::json;
+use flashsale::stock::keys::ShardKey;
+use serde_json::{Value, json};
 use std::time::Duration;
 use thirtyfour::Key;
 
@@ -354,31 +356,103 @@ async fn whose_turn_comes_while_the_page_slept_is_asked_before_it_buys() {
     window.close().await;
 }
 
+/// The brake of a sale, as it holds while too much waits for the ledger. Nobody permits the shards to sell meanwhile, so nobody
+/// finds that it need not hold; once that is let go, it is what the instance finds.
+struct Brake {
+    raw: Raw,
+    shards: Vec<ShardKey>,
+}
+
+impl Brake {
+    fn hold(app: &TestApp, sale: &str, shards: u16) -> Self {
+        let sale = sale.parse().unwrap();
+        let held = Self {
+            raw: Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]),
+            shards: (0..shards).map(|shard| ShardKey { sale, shard }).collect(),
+        };
+        let permit_until = u64::try_from(Utc::now().timestamp_millis()).unwrap() + 60_000;
+        // The brake and the end of the permit, as `stock::record` has them.
+        let braked = [&[1], &permit_until.to_be_bytes()[2..]].concat();
+        for shard in &held.shards {
+            let () = held.raw.call(redis::cmd("SET").arg(shard.halt()).arg(""));
+            let _length: i64 = held
+                .raw
+                .call(redis::cmd("SETRANGE").arg(shard.shard()).arg(1).arg(&braked));
+        }
+        held
+    }
+}
+
+impl Drop for Brake {
+    fn drop(&mut self) {
+        for shard in &self.shards {
+            let _gone: i64 = self.raw.call(redis::cmd("DEL").arg(shard.halt()));
+        }
+    }
+}
+
+/// One purchase that the page asked for: when, in seconds of its own clock, and how long it was told to wait.
+#[derive(Debug)]
+struct Asked {
+    sent: f64,
+    answered: f64,
+    wait: f64,
+}
+
+/// The purchases that the page has asked for and that were answered.
+async fn asked(window: &Window) -> Vec<Asked> {
+    let events = window.network().await;
+    window.asked_nobody_else(&events);
+    let of = |event: &Value| (event["method"].clone(), event["params"]["requestId"].clone());
+    let sent = events.iter().filter(|event| {
+        let request = &event["params"]["request"];
+        event["method"] == "Network.requestWillBeSent"
+            && request["method"] == "POST"
+            && request["url"].as_str().unwrap().ends_with("/orders")
+    });
+    let asked = sent.filter_map(|sent| {
+        let answer = (json!("Network.responseReceived"), sent["params"]["requestId"].clone());
+        let answer = events.iter().find(|event| of(event) == answer)?;
+        let headers = answer["params"]["response"]["headers"].as_object().unwrap();
+        let wait = headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("retry-after"));
+        Some(Asked {
+            sent: sent["params"]["timestamp"].as_f64().unwrap(),
+            answered: answer["params"]["timestamp"].as_f64().unwrap(),
+            wait: wait.map_or(0.0, |(_, seconds)| seconds.as_str().unwrap().parse().unwrap()),
+        })
+    });
+    asked.collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shop_that_is_too_busy_is_asked_again_when_it_said() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await;
+    let window = Window::open(&app).await.expect(&["503"]);
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
-    let refuse = "const real = window.fetch; window.asked = [];
-        window.fetch = (path, options) => {
-            if (options.method !== 'POST' || !path.endsWith('/orders')) { return real(path, options); }
-            window.asked.push(performance.now());
-            const headers = { 'Retry-After': '2' };
-            const body = JSON.stringify({ status: 503, code: 'overloaded' });
-            return window.asked.length > 1 ? real(path, options)
-                : Promise.resolve(new Response(body, { status: 503, headers }));
-        }";
-    window.run(refuse, &[]).await;
+    let brake = Brake::hold(&app, &id, 2);
     window.click(BUY).await;
     window.sees(NOTE, "The shop is very busy").await;
     window.sees("#items .outcome .timer", "Again in").await;
     // It said that nothing was done.
-    assert_eq!(window.attempt().await.unwrap()["isOpen"], false);
+    poll::within(Duration::from_secs(5), "nothing is open", async || {
+        window.attempt().await.unwrap()["isOpen"] == false
+    })
+    .await;
+    assert_eq!(app.units(&id).await, [10, 0, 0]);
+    drop(brake);
     window.sees(NOTE, "It is yours").await;
-    let waited = window.run("return window.asked[1] - window.asked[0]", &[]).await;
-    assert!(waited.as_f64().unwrap() >= 1990.0, "{waited}");
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    let asked = asked(&window).await;
+    assert!(asked.len() > 1 && asked[0].wait >= 1.0, "{asked:?}");
+    for two in asked.windows(2) {
+        let waited = two[1].sent - two[0].answered;
+        assert!(waited >= two[0].wait - 0.01, "{asked:?}");
+    }
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
     window.close().await;
 }

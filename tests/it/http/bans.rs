@@ -116,6 +116,41 @@ async fn bans_are_listed_end_by_themselves_and_are_lifted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_newest_bans_are_listed_first_where_that_is_asked_for() {
+    let app = TestApp::start().await;
+    for user in ["b", "d", "a", "c", "b"] {
+        ban(&app, &json!({"user": user, "reason": "a test"})).await.ok(201);
+    }
+    let list = async |query: &str| {
+        let listed = app
+            .get(Who::Operator, &format!("/v1/admin/bans?{query}"))
+            .await
+            .ok(200)
+            .body;
+        let users = listed["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|ban| ban["user"].as_str().unwrap());
+        (users.collect::<String>(), listed["has_more"].as_bool().unwrap())
+    };
+    let is = |users: &str, has_more: bool| (users.to_owned(), has_more);
+    assert_eq!(list("newest_first=true").await, is("bcad", false));
+    assert_eq!(list("newest_first=true&limit=2").await, is("bc", true));
+    assert_eq!(
+        list("newest_first=true&limit=2&starting_after=c").await,
+        is("ad", false)
+    );
+    assert_eq!(list("newest_first=true&starting_after=nobody").await, is("", false));
+    assert_eq!(list("newest_first=false").await, is("abcd", false));
+    lift(&app, "c").await.ok(200);
+    assert_eq!(list("newest_first=true").await, is("bad", false));
+    app.get(Who::Operator, "/v1/admin/bans?newest_first=2")
+        .await
+        .no(400, "invalid_request");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ban_that_cannot_be_is_refused() {
     let app = TestApp::start_api_only().await;
     for (body, named) in [

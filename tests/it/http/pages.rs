@@ -221,8 +221,8 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         &[],
     );
     let made = [
-        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "outcome_", "payment_",
-        "sale_", "span_", "sure_", "tile_",
+        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "must_", "outcome_",
+        "payment_", "sale_", "span_", "sure_", "tile_",
     ];
     let of_console = same_in_both(
         "console-words.js",

@@ -12,9 +12,14 @@ import { english, write } from './problem.js';
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
 const SPANS = { hour: HOUR_MS, day: 24 * HOUR_MS, week: 7 * 24 * HOUR_MS, ever: null };
+const REASON_MAX = 500;
+const BANS = '/v1/admin/bans';
+// How many alerts and bans stand beside a sale.
+const ALERTS_BESIDE = 5;
+const BANS_BESIDE = 10;
 
-// The latest alerts, each with the way to a ban. `ban(user)` is what its button does.
-export function alertsTable(limit, ban) {
+// The latest alerts, each with the way to a ban. `ban(alert, button)` is what its button does.
+function alertsTable(limit, ban) {
     return listTable({
         caption: 'alerts',
         columns: ['when', 'account', 'what', 'action'],
@@ -23,7 +28,7 @@ export function alertsTable(limit, ban) {
         row(entry) {
             const button = element('button', { type: 'button' }, say('banThis'));
             setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
-            onPress(button, () => ban(entry.user));
+            onPress(button, () => ban(entry, button));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
             return [momentExact(entry.raised_at), element('code', {}, entry.user), what, button];
         },
@@ -32,79 +37,12 @@ export function alertsTable(limit, ban) {
     });
 }
 
-function banForm(done) {
-    // An account's id is what it is, also with a blank at its end.
-    const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text' });
-    user.control.spellcheck = false;
-    const reason = fieldOf({ id: 'ban-reason', label: 'reason', kind: 'text' });
-    const span = element('select', { id: 'ban-span' });
-    for (const name of Object.keys(SPANS)) {
-        span.append(word('option', `span_${name}`, { value: name }));
-    }
-    span.value = 'day';
-    const sessions = element('input', { id: 'ban-sessions', type: 'checkbox' });
-    const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
-    const button = word('button', 'ban', { class: 'strong', type: 'submit' });
-    const labelled = (key, input) => element('div', { class: 'row' }, word('label', key, { for: input.id }), input);
-    const form = element(
-        'form',
-        { class: 'panel', novalidate: '' },
-        word('h2', 'banTitle'),
-        user.node,
-        reason.node,
-        labelled('howLong', span),
-        element('div', { class: 'check' }, sessions, word('label', 'endSessions', { for: sessions.id })),
-        wrong,
-        button,
-    );
-    // `detail` is what the API said itself: that names the field.
-    function complain(words, detail = '') {
-        const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
-        user.complain(field === user ? words : '');
-        reason.complain(field === reason ? words : '');
-        write(wrong, field ? '' : words);
-        field?.control.focus();
-    }
-    form.addEventListener('submit', async (event) => {
-        event.preventDefault();
-        if (button.getAttribute('aria-disabled') === 'true') {
-            return;
-        }
-        const length = SPANS[span.value];
-        const body = { user: user.text(), reason: reason.text(), end_sessions: sessions.checked };
-        if (length !== null) {
-            body.until = new Date(Date.now() + length).toISOString();
-        }
-        setPressable(button, false);
-        setBusy(form, true);
-        announce(say('working'));
-        const answer = await call('POST', '/v1/admin/bans', { body });
-        setPressable(button, true);
-        setBusy(form, false);
-        complain(answer.isOk ? '' : wordsOf(answer), answer.isOk ? '' : answer.body.detail);
-        if (answer.isOk) {
-            form.reset();
-            span.value = 'day';
-            done(say('banned', { user: body.user }));
-        }
-    });
-    return form;
-}
-
-// Begins to fill in a ban.
-function begin(user) {
-    byId('ban-user').value = user;
-    byId('ban-reason').focus();
-    byId('ban-user').scrollIntoView({ block: 'center' });
-}
-
-export function accountsView(view) {
-    const result = resultLine();
-    const alerts = alertsTable(50, begin);
-    const bans = listTable({
-        caption: 'bans',
+// Bans that hold, each with the way out of it. `lift(user, button)` is what its button does.
+function bansTable({ caption, path, mayGrow }, lift) {
+    return listTable({
+        caption,
         columns: ['account', 'reason', 'by', 'since', 'until', 'action'],
-        path: (last) => `/v1/admin/bans?limit=100${last ? `&starting_after=${encodeURIComponent(last.user)}` : ''}`,
+        path,
         idOf: (entry) => entry.user,
         row(entry) {
             const button = element('button', { type: 'button' }, say('lift'));
@@ -121,22 +59,174 @@ export function accountsView(view) {
         },
         empty: 'noBans',
         every: EVERY_MS,
+        mayGrow,
     });
-    async function lift(user, button) {
-        if (!(await sure(say('liftBan', { user }), say('liftHint'), say('lift')))) {
-            return;
-        }
+}
+
+// Why an account is banned, for how long, and whether its sessions end.
+function banFields(id) {
+    const reason = fieldOf({ id: `${id}-reason`, label: 'reason', kind: 'text', max: REASON_MAX });
+    const span = element('select', { id: `${id}-span` });
+    for (const name of Object.keys(SPANS)) {
+        span.append(word('option', `span_${name}`, { value: name }));
+    }
+    const sessions = element('input', { id: `${id}-sessions`, type: 'checkbox' });
+    const nodes = [
+        reason.node,
+        element('div', { class: 'row' }, word('label', 'howLong', { for: span.id }), span),
+        element('div', { class: 'check' }, sessions, word('label', 'endSessions', { for: sessions.id })),
+    ];
+    function set({ why = '', howLong = 'day', endsSessions = false }) {
+        reason.set(why);
+        span.value = howLong;
+        sessions.checked = endsSessions;
+    }
+    set({});
+    return {
+        reason,
+        nodes,
+        set,
+        typed: () => ({ why: reason.text(), howLong: span.value, endsSessions: sessions.checked }),
+        // As the API wants it.
+        body() {
+            const length = SPANS[span.value];
+            const until = length === null ? {} : { until: new Date(Date.now() + length).toISOString() };
+            return { reason: reason.text(), end_sessions: sessions.checked, ...until };
+        },
+    };
+}
+
+// What can be done about an account in a list, after a question. `result` says what came of it, and `after` looks again.
+function actionsOn(result, after) {
+    // What was typed and has banned nobody, by account.
+    const begun = new Map();
+
+    async function run(button, path, body, done) {
         result.busy();
         setPressable(button, false);
-        const answer = await call('POST', '/v1/admin/bans/lift', { body: { user } });
+        const answer = await call('POST', path, { body });
         setPressable(button, true);
         if (answer.isOk) {
-            result.good(say('lifted', { user }));
+            result.good(done);
         } else {
             result.bad(answer);
         }
-        bans.read();
+        result.node.scrollIntoView({ block: 'nearest' });
+        await after();
+        if (document.activeElement === document.body) {
+            byId('main').focus();
+        }
+        return answer.isOk;
     }
+
+    async function ban({ user, kind, detail }, button) {
+        const fields = banFields('alert-ban');
+        fields.set(begun.get(user) ?? { why: `${say(`alert_${kind}`)}: ${detail}` });
+        const node = element('div', { class: 'list' }, ...fields.nodes);
+        node.addEventListener('input', () => begun.set(user, fields.typed()));
+        const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {
+            node,
+            control: fields.reason.control,
+            read: () => (fields.reason.read() === undefined ? undefined : fields.body()),
+        });
+        if (body && (await run(button, BANS, { user, ...body }, say('banned', { user })))) {
+            begun.delete(user);
+        }
+    }
+
+    async function lift(user, button) {
+        if (await sure(say('liftBan', { user }), say('liftHint'), say('lift'))) {
+            await run(button, `${BANS}/lift`, { user }, say('lifted', { user }));
+        }
+    }
+
+    return { ban, lift };
+}
+
+// The latest alerts and the newest bans, as they stand beside a sale.
+export function accountsPart() {
+    const result = resultLine();
+    const act = actionsOn(result, () => bans.read());
+    const alerts = alertsTable(ALERTS_BESIDE, act.ban);
+    const path = () => `${BANS}?newest_first=true&limit=${BANS_BESIDE}`;
+    const bans = bansTable({ caption: 'newestBans', path, mayGrow: false }, act.lift);
+    const node = element(
+        'section',
+        { class: 'list', id: 'accounts' },
+        word('h2', 'alerts'),
+        alerts.node,
+        result.node,
+        word('h2', 'newestBans'),
+        word('p', 'newestBansHint', { class: 'muted small' }),
+        bans.node,
+        element('p', {}, word('a', 'allBans', { href: '/console/accounts' })),
+    );
+    return {
+        node,
+        read() {
+            alerts.read();
+            bans.read();
+        },
+        again() {
+            alerts.again();
+            bans.again();
+        },
+    };
+}
+
+function banForm(done) {
+    // An account's id is what it is, also with a blank at its end.
+    const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text' });
+    user.control.spellcheck = false;
+    const fields = banFields('ban');
+    const { reason } = fields;
+    const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
+    const button = word('button', 'ban', { class: 'strong', type: 'submit' });
+    const form = element(
+        'form',
+        { class: 'panel', novalidate: '' },
+        word('h2', 'banTitle'),
+        user.node,
+        ...fields.nodes,
+        wrong,
+        button,
+    );
+    // `detail` is what the API said itself: that names the field.
+    function complain(words, detail = '') {
+        const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
+        user.complain(field === user ? words : '');
+        reason.complain(field === reason ? words : '');
+        write(wrong, field ? '' : words);
+        field?.control.focus();
+    }
+    form.addEventListener('submit', async (event) => {
+        event.preventDefault();
+        if (button.getAttribute('aria-disabled') === 'true') {
+            return;
+        }
+        const body = { user: user.text(), ...fields.body() };
+        setPressable(button, false);
+        setBusy(form, true);
+        announce(say('working'));
+        const answer = await call('POST', BANS, { body });
+        setPressable(button, true);
+        setBusy(form, false);
+        complain(answer.isOk ? '' : wordsOf(answer), answer.isOk ? '' : answer.body.detail);
+        if (answer.isOk) {
+            user.set('');
+            fields.set({});
+            done(say('banned', { user: body.user }));
+        }
+    });
+    return form;
+}
+
+export function accountsView(view) {
+    const result = resultLine();
+    const act = actionsOn(result, () => bans.read());
+    const alerts = alertsTable(50, act.ban);
+    const path = (last) => `${BANS}?limit=100${last ? `&starting_after=${encodeURIComponent(last.user)}` : ''}`;
+    const bans = bansTable({ caption: 'bans', path, mayGrow: true }, act.lift);
     const form = banForm((words) => {
         result.good(words);
         bans.read();
@@ -150,10 +240,6 @@ export function accountsView(view) {
     );
     alerts.read();
     bans.read();
-    const wanted = new URLSearchParams(location.search).get('ban');
-    if (wanted) {
-        begin(wanted);
-    }
     return {
         resume() {
             alerts.read();

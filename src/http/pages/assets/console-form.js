@@ -14,6 +14,9 @@ import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
 const ITEMS_MAX = 1000;
+// Fields of which the API knows more than the form. Where the page does not speak its language, what they must be is said in
+// words of the page's own.
+const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency', 'challenge'];
 // When to look again for a draft that could not be read.
 const AGAIN_MS = 3000;
 
@@ -305,7 +308,8 @@ export function formView(view, id) {
         const place = placeOf(detail);
         const [number, name] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
-        field?.complain(words);
+        const last = place.split('.').at(-1);
+        field?.complain(words.more && JUDGED.includes(last) ? { ...words, text: say(`must_${last}`) } : words);
         write(wrong, field ? say('somethingWrong') : words);
         (field?.control ?? wrong).focus();
     }
@@ -316,7 +320,11 @@ export function formView(view, id) {
         keep();
         item.own.get('sku').control.focus();
     });
-    onPress(anew, startOver);
+    onPress(anew, async () => {
+        if (await sure(say('sureStartOver'), say('aboutLoad'), say('startOver'))) {
+            startOver();
+        }
+    });
     onPress(loadOther, async () => {
         if (await sure(say('sureLoad'), say('aboutLoad'), say('loadPresent'))) {
             startOver();

@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
-import { alertsTable } from './console-accounts.js';
+import { accountsPart } from './console-accounts.js';
 import { call, onceOnly } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
@@ -72,7 +72,7 @@ export function saleView(view, id) {
     const audit = auditPart(path);
     const restock = restockPart(id, path, result, () => refresh());
     const trail = trailTable(id);
-    const alerts = alertsTable(5, (user) => location.assign(`/console/accounts?ban=${encodeURIComponent(user)}`));
+    const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
     const rebuild = word('button', 'rebuild', { type: 'button' });
@@ -95,7 +95,7 @@ export function saleView(view, id) {
         element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsStopped'), word('p', 'guardsStoppedHint', { class: 'muted small' }), stopped),
-        element('section', { class: 'list' }, word('h2', 'alerts'), alerts.node),
+        accounts.node,
         element('section', { class: 'list' }, word('h2', 'trail'), trail.node),
         element('section', { class: 'list' }, word('h2', 'details'), details),
     );
@@ -250,8 +250,8 @@ export function saleView(view, id) {
         render();
     }
 
-    // Of whom refusals and times are told. An instance of another version may not say.
-    function renderInstances({ instances: all = [], others_fault: fault }) {
+    // Of whom refusals and times are told.
+    function renderInstances({ instances: all, others_fault: fault }) {
         const silent = all.filter((one) => one.silent_seconds !== null);
         const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
         for (const one of silent) {
@@ -346,17 +346,17 @@ export function saleView(view, id) {
     lookForShop();
     setInterval(refresh, SALE_EVERY_MS);
     trail.read();
-    alerts.read();
+    accounts.read();
     return {
         resume() {
             again();
             refresh();
             trail.read();
-            alerts.read();
+            accounts.read();
         },
         translate() {
             trail.again();
-            alerts.again();
+            accounts.again();
             if (sale) {
                 renderDetails();
             }

@@ -11,8 +11,8 @@ import { write } from './problem.js';
 export const word = (name, key, attributes = {}) => element(name, { ...attributes, 'data-word': key }, say(key));
 
 // `columns` are the words of the headings, `path(after)` where the page after a row is, `row(entry)` its cells, `idOf(entry)`
-// what makes it another row, `every` how often to look again, in milliseconds.
-export function listTable({ caption, columns, path, row, idOf, empty, every, onRows = () => {} }) {
+// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page.
+export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true }) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
     const table = element(
@@ -35,18 +35,33 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
     show(wide, false);
     let pages = 1;
     let timer = null;
-    let isReading = false;
+    let reading = null;
     let isStale = false;
     const rows = new Map();
 
-    async function read() {
+    // Whoever asks while it is looked up waits for a look that began after that.
+    function read() {
+        isStale = true;
+        reading ??= look();
+        return reading;
+    }
+
+    async function look() {
         clearTimeout(timer);
-        if (isReading) {
-            isStale = true;
-            return;
+        try {
+            while (isStale) {
+                isStale = false;
+                await lookOnce();
+            }
+        } finally {
+            reading = null;
         }
-        isReading = true;
-        isStale = false;
+        if (every && isSignedIn()) {
+            timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : read()), every);
+        }
+    }
+
+    async function lookOnce() {
         const found = [];
         let hasMore = true;
         let answer = { isOk: true };
@@ -57,15 +72,9 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
                 hasMore = answer.body.has_more;
             }
         }
-        isReading = false;
         write(trouble, answer.isOk ? '' : wordsOf(answer, 'lostConsole'));
         if (answer.isOk) {
             fill(found, hasMore);
-        }
-        if (isStale) {
-            read();
-        } else if (every && isSignedIn()) {
-            timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : read()), every);
         }
     }
 
@@ -91,8 +100,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, onR
         );
         show(nothing, found.length === 0);
         show(wide, found.length > 0);
-        show(more, hasMore);
-        onRows(found);
+        show(more, hasMore && mayGrow);
     }
 
     onPress(more, () => {

@@ -1,0 +1,194 @@
+//! Accounts that operators ban and let go, beside a sale and in the list of all.
+
+use super::window::Window;
+use crate::support::app::{TestApp, Who, sale};
+use crate::support::poll;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+use thirtyfour::Key;
+
+const ALERTS: &str = "[aria-labelledby=table-alerts] tbody";
+const NEWEST: &str = "[aria-labelledby=table-newestBans] tbody";
+const BANS: &str = "[aria-labelledby=table-bans] tbody";
+const REASON: &str = "alert-ban-reason";
+/// What came of an action on an account.
+const SAID: &str = "#accounts .result";
+
+/// An instance with a sale, and somebody of this name of whom an alert tells.
+async fn alerted(name: &str) -> (TestApp, String, String) {
+    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
+    let id = app.load_sale(&sale()).await;
+    // Looks are counted in a Redis that tests share.
+    let bot = format!("{name}-{}", uuid::Uuid::new_v4());
+    for _ in 0..3 {
+        app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
+    }
+    (app, id, bot)
+}
+
+async fn bans(app: &TestApp) -> Value {
+    app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body["data"].clone()
+}
+
+async fn act(app: &TestApp, path: &str, body: &Value) {
+    let request = app.request(Method::POST, Who::Operator, path);
+    let answer = app.send(request.json(body)).await;
+    assert!(answer.status < 300, "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers() {
+    let (app, id, bot) = alerted("<img src=x onerror='window.hurt = 1'>").await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(ALERTS, &bot).await;
+    window.sees("#accounts", "Nobody is banned").await;
+    let ban = format!("{ALERTS} button");
+    // No is no.
+    window.click(&ban).await;
+    window.sees("dialog h2", &format!("Ban {bot}?")).await;
+    window.sees("dialog #sure-text", "What it holds, it keeps").await;
+    assert_eq!(
+        window.value(REASON).await,
+        "looks very often: more than 1 looks within a minute"
+    );
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(bans(&app).await, json!([]));
+    // Nobody is banned without a reason, and one that was typed is kept: over a no, and over an answer that got lost.
+    window.click(&ban).await;
+    window.types(REASON, "").await;
+    window.click("dialog .strong").await;
+    window.sees("#alert-ban-reason-wrong", "Fill this in").await;
+    window.types(REASON, "<b>resells</b>").await;
+    window.fill("#alert-ban-span", "For ever").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    window.block(&["*/v1/admin/bans"]).await;
+    window.does(&ban).await;
+    window.sees(SAID, "It is not known whether that worked").await;
+    window.block(&[]).await;
+    window.click(&ban).await;
+    assert_eq!(
+        [window.value(REASON).await, window.value("alert-ban-span").await],
+        ["<b>resells</b>", "ever"]
+    );
+    window.click("dialog .strong").await;
+    window.sees(SAID, &format!("{bot} is banned")).await;
+    window.sees(NEWEST, &bot).await;
+    window.sees(NEWEST, "<b>resells</b>").await;
+    window.sees(NEWEST, "For ever").await;
+    app.buy(&bot, &id, "k", 1).await.no(403, "banned");
+
+    window.driver().refresh().await.unwrap();
+    window.sees(NEWEST, &bot).await;
+    let lift = format!("{NEWEST} button");
+    window.click(&lift).await;
+    window.sees("dialog h2", &bot).await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(bans(&app).await[0]["user"], bot);
+    window.does(&lift).await;
+    window.sees(SAID, &format!("The ban of {bot} is lifted")).await;
+    window.sees("#accounts", "Nobody is banned").await;
+    window.misses(NEWEST).await;
+    let focus = "return document.activeElement.id";
+    assert_eq!(window.run(focus, &[]).await, "main", "the button is gone");
+    app.buy(&bot, &id, "k", 1).await.ok(201);
+    let hurt = "return window.hurt ?? document.querySelectorAll('main img, td b').length";
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+
+    // Both are in the trail, as whatever operators do.
+    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=2").await.ok(200).body["data"].clone();
+    for (action, name) in trail.as_array().unwrap().iter().zip(["bans.lift", "bans.create"]) {
+        assert_eq!((&action["action"], &action["outcome"]), (&json!(name), &json!("done")));
+        assert_eq!(
+            (&action["actor"], &action["detail"]["user"]),
+            (&json!("console"), &json!(bot))
+        );
+    }
+    assert_eq!(trail[1]["detail"]["reason"], "<b>resells</b>");
+    window.goto("/console/trail").await;
+    window.sees("#view tbody tr:first-child", "Lift ban").await;
+    window.sees("#view tbody tr:nth-child(2)", "<b>resells</b>").await;
+    window.sees("#view tbody tr:nth-child(2)", &bot).await;
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_a_sale_stand_the_newest_bans_as_they_come_and_go_and_the_way_to_all() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#accounts", "Nobody is banned").await;
+    for number in 0..12 {
+        // Not in the order of their names.
+        let user = format!("bot-{}", (number * 5) % 12);
+        act(&app, "/v1/admin/bans", &json!({"user": user, "reason": "a test"})).await;
+    }
+    let listed = format!("return [...document.querySelectorAll('{NEWEST} code')].map((it) => it.textContent)");
+    let newest = |numbers: std::ops::RangeInclusive<i32>| -> Value {
+        numbers
+            .rev()
+            .map(|number| format!("bot-{}", (number * 5) % 12))
+            .collect()
+    };
+    let lists = async |what: &str, wanted: Value| {
+        poll::within(Duration::from_secs(20), what, async || {
+            window.run(&listed, &[]).await == wanted
+        })
+        .await;
+    };
+    lists("the newest ten are listed by themselves", newest(2..=11)).await;
+    let is_hidden = "return document.querySelector('[aria-labelledby=table-newestBans] + button').hidden";
+    assert_eq!(window.run(is_hidden, &[]).await, true, "there are no more of them here");
+    act(&app, "/v1/admin/bans/lift", &json!({"user": "bot-7"})).await;
+    lists("one is lifted elsewhere", newest(1..=10)).await;
+    window.click("#accounts > p a").await;
+    window.sees("#view h1", "Accounts").await;
+    window.sees(BANS, "bot-0").await;
+    let rows = format!("return document.querySelectorAll('{BANS} tr').length");
+    assert_eq!(window.run(&rows, &[]).await, 11);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all() {
+    let (app, id, bot) = alerted("bot").await;
+    let window = Window::open(&app).await.expect(&["400"]);
+    window.open_console("/console/accounts").await;
+    window.sees(ALERTS, &bot).await;
+    window.fill("#ban-user", "mallory").await;
+    window.click("form.panel button").await;
+    window.sees("#ban-reason-wrong", "reason must have").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
+    window.fill("#ban-reason", "<b>looks</b> too often").await;
+    window.press(Key::Enter).await;
+    window.sees(".result", "mallory is banned").await;
+    window.sees(BANS, "<b>looks</b> too often").await;
+    assert_eq!(
+        [window.value("ban-user").await, window.value("ban-reason").await],
+        ["", ""]
+    );
+    window.does(&format!("{ALERTS} button")).await;
+    window.sees(".result", &format!("{bot} is banned")).await;
+    window
+        .sees(BANS, "looks very often: more than 1 looks within a minute")
+        .await;
+    for user in ["mallory", &bot] {
+        app.buy(user, &id, "k", 1).await.no(403, "banned");
+    }
+    // By account: hers is the second.
+    window.does(&format!("{BANS} tr:nth-child(2) button")).await;
+    window.sees(".result", "The ban of mallory is lifted").await;
+    poll::within(Duration::from_secs(10), "it is gone from the list", async || {
+        !window.text(BANS).await.unwrap_or_default().contains("mallory")
+    })
+    .await;
+    app.buy("mallory", &id, "k", 1).await.ok(201);
+    app.buy(&bot, &id, "k", 1).await.no(403, "banned");
+    window.close().await;
+}
