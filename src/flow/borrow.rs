@@ -31,7 +31,8 @@ use uuid::Uuid;
 const LOOKS_MAX: u32 = 12;
 
 /// The oldest survey that a look may begin with: so old is also one whose look took its time. In so short a while no replica
-/// that has lost something begins to sell.
+/// takes over. A server that is restarted may be back; what it has lost of what was free, nobody could sell before it is
+/// reconciled.
 const SURVEY_AGE_MAX: Duration = Duration::from_millis(250);
 
 /// So long after the last shortage of an item what its looks found is kept: some kilobytes for each, with many shards.
