@@ -67,7 +67,8 @@ impl Tally {
     }
 }
 
-/// What every flow works on.
+/// What every flow works on; clones share all of it.
+#[derive(Clone)]
 pub struct App {
     /// Redis.
     pub stock: Stock,
@@ -133,21 +134,7 @@ impl App {
     pub fn over(&self, stock: Stock) -> Self {
         Self {
             stock: stock.counted(&self.metrics.stock),
-            metrics: Arc::clone(&self.metrics),
-            ledger: self.ledger.clone(),
-            sales: Arc::clone(&self.sales),
-            shortages: Arc::clone(&self.shortages),
-            glances: Arc::clone(&self.glances),
-            drains: Arc::clone(&self.drains),
-            permits: Arc::clone(&self.permits),
-            arrivals: Arc::clone(&self.arrivals),
-            drain_wanted: Arc::clone(&self.drain_wanted),
-            settings_changed: Arc::clone(&self.settings_changed),
-            bans: Arc::clone(&self.bans),
-            stopped: Arc::clone(&self.stopped),
-            pulse: Arc::clone(&self.pulse),
-            looks: Arc::clone(&self.looks),
-            alert_feed: Arc::clone(&self.alert_feed),
+            ..self.clone()
         }
     }
 }

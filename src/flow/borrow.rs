@@ -31,8 +31,12 @@ use uuid::Uuid;
 const LOOKS_MAX: u32 = 12;
 
 /// The oldest survey that a look may begin with: so old is also one whose look took its time. In so short a while no replica
-/// that has lost something begins to sell.
+/// takes over. A server that is restarted may be back; what it has lost of what was free, nobody could sell before it is
+/// reconciled.
 const SURVEY_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// So long after the last shortage of an item what its looks found is kept: some kilobytes for each, with many shards.
+const DESK_IDLE: Duration = Duration::from_secs(10);
 
 /// What came of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +58,7 @@ pub struct Shortages {
 impl Default for Shortages {
     fn default() -> Self {
         Self {
-            desks: Cache::new(10_000),
+            desks: Cache::builder().max_capacity(10_000).time_to_idle(DESK_IDLE).build(),
             begun: AtomicU64::new(0),
         }
     }
@@ -81,6 +85,16 @@ struct Last {
     brought: HashMap<u16, u64>,
     /// The survey that the newest proof ended with, and when that survey began.
     survey: Option<(Instant, Vec<Surveyed>)>,
+    /// The newest look that failed, and why.
+    failed: Option<(Look, Fault)>,
+}
+
+/// A look that has begun.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    number: u64,
+    /// What it has found to be free at least; it says nothing to those who want no more than that.
+    free: i64,
 }
 
 /// Whether nothing became free, arrived or left between two surveys of all shards, and nothing was on its way but
@@ -148,16 +162,41 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
     {
         return Ok(Cover::SoldOut);
     }
+    // It failed for all whom it would have answered. Were each to look again for himself, one after the other, all would wait
+    // for a node that hangs as often as there are shoppers.
+    if let Some((look, fault)) = &last.failed
+        && look.number > shortage.came.0
+        && look.free < quantity
+    {
+        return Err(fault.clone());
+    }
+    let mut look = Look {
+        number: 0,
+        free: i64::MAX,
+    };
+    let covered = look_around(app, shortage, &mut last, &mut look).await;
+    if let Err(fault) = &covered {
+        last.failed = Some((look, fault.clone()));
+    }
+    covered
+}
+
+/// Looks at all shards until that tells something. Says of the last look which it was and what it has seen.
+async fn look_around(app: &App, shortage: &Shortage<'_>, last: &mut Last, at: &mut Look) -> Result<Cover, Fault> {
+    let Shortage { sale, sku, home, .. } = *shortage;
+    let quantity = i64::from(shortage.quantity);
     for round in 0..LOOKS_MAX {
-        let look = shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let look = app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        at.number = look;
         let began = Instant::now();
-        let first = app.stock.survey(sale.id, sale.shards, sku).await;
+        let first = app.stock.survey_soon(sale.id, sale.shards, sku, quantity).await;
         // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.
         let seen: Vec<i64> = first
             .iter()
             .map(|it| it.as_ref().map_or(0, |it| it.counters.available))
             .collect();
-        if seen.iter().sum::<i64>() >= quantity {
+        at.free = seen.iter().sum();
+        if at.free >= quantity {
             bring(app, sale, sku, home, quantity, &seen).await?;
             last.brought.insert(home, look);
             return Ok(Cover::Brought);
@@ -175,7 +214,7 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
             continue;
         }
         let began = Instant::now();
-        let second = app.stock.survey(sale.id, sale.shards, sku).await;
+        let second = app.stock.survey_soon(sale.id, sale.shards, sku, i64::MAX).await;
         let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
         let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
         let leaving = leaving(app, sale, sku, in_transit).await?;
@@ -189,6 +228,8 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
         // Units are moving: let them arrive. Others who look at the same item are not waited for in step.
         tokio::time::sleep(Duration::from_millis(rand::random_range(1..=4 << round.min(4)))).await;
     }
+    // Others may have more luck.
+    at.free = i64::MAX;
     Err(Fault::Unavailable(
         "units of this item are on the move; try again".to_owned(),
     ))

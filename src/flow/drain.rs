@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use moka::future::Cache;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
@@ -29,6 +29,8 @@ pub const BATCH_MAX: usize = 1000;
 const BATCHES_MAX: usize = 10;
 /// Shards drained at once by one process.
 const SHARDS_AT_ONCE: usize = 4;
+/// How long a batch may take that somebody waits for: as long as a round of those that nobody waits for.
+const AWAITED_MAX: Duration = Duration::from_secs(25);
 /// Traced purchases of a batch that are told of it.
 const TRACED_MAX: usize = 32;
 
@@ -43,7 +45,7 @@ pub enum DrainOutcome {
     Drained {
         /// What it came to.
         drained: Drained,
-        /// Whether the stream had more than fits a batch.
+        /// Whether the stream had more than was taken in.
         more: bool,
     },
 }
@@ -168,18 +170,22 @@ async fn drain_within(
     drop(orders);
     let drained = drained?;
     crash::point("drain.after_commit");
+    let whole = drained.events == events.len();
+    let events = events.get(..drained.events).unwrap_or_default();
     if sale.durability == Durability::Postgres {
         app.arrivals.committed(events.len(), &drained.orders);
     }
-    let more = events.len() == BATCH_MAX;
+    let more = !whole || events.len() == BATCH_MAX;
     if !more {
         *complete = Some(began);
     }
-    app.stock
-        .trim_events(key, last)
-        .instrument(tracing::debug_span!(parent: batch.span(), "trim", otel.kind = "client"))
-        .await?;
-    count(app, &events, &drained, began);
+    if let Some(last) = events.last() {
+        app.stock
+            .trim_events(key, last.position)
+            .instrument(tracing::debug_span!(parent: batch.span(), "trim", otel.kind = "client"))
+            .await?;
+    }
+    count(app, events, &drained, began);
     Ok(DrainOutcome::Drained { drained, more })
 }
 
@@ -335,14 +341,33 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
 async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Result<(), Fault> {
     let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
     loop {
-        let mut complete = complete.lock().await;
+        let complete = Arc::clone(&complete).lock_owned().await;
         if complete.is_some_and(|began| began > asked) {
             return Ok(());
         }
-        if drain_claimed(app, sale, shard, &mut complete).await? == DrainOutcome::Busy {
+        if drain_awaited(app, sale, shard, complete).await? == DrainOutcome::Busy {
             // Another process is at it; look again when it may have committed.
-            drop(complete);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// Takes in a batch in a task of its own, which does not end with whoever waits for it: were the transaction given up with
+/// the wait, a batch that takes longer than anybody waits would never come in as long as somebody else waits.
+async fn drain_awaited(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    mut complete: OwnedMutexGuard<Option<Instant>>,
+) -> Result<DrainOutcome, Fault> {
+    let (app, sale) = (app.clone(), sale.clone());
+    let batch = async move {
+        let drain = drain_claimed(&app, &sale, shard, &mut complete);
+        tokio::time::timeout(AWAITED_MAX, drain).await
+    };
+    match tokio::spawn(batch.in_current_span()).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err(Fault::Unavailable("the drain got no answer in time".to_owned())),
+        Err(error) => Err(Fault::Unavailable(format!("a drain ended in the middle: {error}"))),
     }
 }

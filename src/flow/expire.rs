@@ -7,6 +7,7 @@ use super::{App, Tally};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::time::Millis;
 use crate::telemetry;
 use chrono::{DateTime, Utc};
 use std::collections::HashSet;
@@ -16,10 +17,10 @@ use tracing::field::Empty;
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
-/// Batches of one shard in one run.
-const BATCHES_MAX: usize = 100;
-/// Orders that are extended in one transaction, for which the shard's drain waits.
-const PAGE: i64 = 10_000;
+/// How long one run begins another batch. What is left, the next one finds; it begins elsewhere.
+const RUN_MAX: Duration = Duration::from_secs(45);
+/// Orders that are extended in one transaction, for which the shard's drain waits, and whoever pays for one of them.
+const PAGE: i64 = 2_000;
 /// How long one run goes on extending: those of other shards expire meanwhile, too.
 const EXTEND_MAX: Duration = Duration::from_secs(10);
 
@@ -71,39 +72,53 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         return tally.finish();
     }
     let now = now?;
-    for (sale, shard) in shards {
-        for _ in 0..BATCHES_MAX {
-            let early = if bugs::has("orders expire too early") { 700 } else { 0 };
-            let began = Instant::now();
-            // Also of a batch that finds nothing due: only looking says so.
-            let span = tracing::debug_span!(
-                "expire",
-                %sale,
-                shard,
-                orders = Empty,
-                otel.status_code = Empty
-            );
-            let expire = app.ledger.expire_due(sale, shard, now + early, BATCH_MAX);
-            let batch = expire.instrument(span.clone()).await;
-            let took = began.elapsed();
-            match &batch {
-                Ok(orders) => {
-                    span.record("orders", orders);
-                }
-                Err(_) => telemetry::failed(&span),
+    // A batch each, round and round: a shard on which much is due keeps no other from its turn. Nor do those that come first
+    // in a run that has no time for all.
+    let first = rand::random_range(0..shards.len());
+    shards.rotate_left(first);
+    while !shards.is_empty() {
+        let mut unfinished = Vec::new();
+        for (sale, shard) in shards {
+            if began.elapsed() >= RUN_MAX {
+                return tally.finish();
             }
+            let begun = Instant::now();
+            let batch = expire_batch(app, sale, shard, now).await;
+            let took = begun.elapsed();
             let full = batch
                 .as_ref()
                 .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
             tally.note(batch);
-            if !full {
-                break;
+            if full {
+                unfinished.push((sale, shard));
+                // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
+                tokio::time::sleep(took).await;
             }
-            // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
-            tokio::time::sleep(took).await;
         }
+        shards = unfinished;
     }
     tally.finish()
+}
+
+async fn expire_batch(app: &App, sale: SaleId, shard: u16, now: Millis) -> Result<usize, Fault> {
+    let early = if bugs::has("orders expire too early") { 700 } else { 0 };
+    // Also of a batch that finds nothing due: only looking says so.
+    let span = tracing::debug_span!(
+        "expire",
+        %sale,
+        shard,
+        orders = Empty,
+        otel.status_code = Empty
+    );
+    let expire = app.ledger.expire_due(sale, shard, now + early, BATCH_MAX);
+    let batch = expire.instrument(span.clone()).await;
+    match &batch {
+        Ok(orders) => {
+            span.record("orders", orders);
+        }
+        Err(_) => telemetry::failed(&span),
+    }
+    batch
 }
 
 /// How long ago the oldest hold ended that has not expired, of one sale or of all; `now` is Redis's clock, which set the

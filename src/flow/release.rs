@@ -25,8 +25,8 @@ use tracing::field::Empty;
 
 /// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
-/// Batches in one run.
-const BATCHES_MAX: usize = 400;
+/// How long one run begins another batch.
+const RUN_MAX: Duration = Duration::from_secs(45);
 /// How often a shard may say that it does not know an order before a message about it counts as refused.
 const UNKNOWN_MAX: i32 = 5;
 /// Messages told at once.
@@ -40,7 +40,8 @@ const TELL_MAX: Duration = Duration::from_secs(4);
 /// A fault leaves the rest for the next run; the messages that it did not concern have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let (mut delivered, mut trouble) = (0, None);
-    for _ in 0..BATCHES_MAX {
+    let run = Instant::now();
+    while run.elapsed() < RUN_MAX {
         let began = Instant::now();
         let batch = release_batch(app, None).await?;
         let took = began.elapsed();

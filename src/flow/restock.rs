@@ -3,7 +3,7 @@
 //! Units come onto the ledger's books first and reach the shards by the outbox. Units that leave go out of the
 //! shards first, as transfers that are bound for the ledger, and then off its books, or back if there were too few.
 //! What was asked for is written down before anything moves: a crash anywhere leaves it pending, and the scheduler,
-//! or the same request again, finishes it.
+//! or the same request again, finishes it. Units that were added are said to be there once every shard has its part.
 
 use super::borrow::{finish, finish_left};
 use super::release::release_of;
@@ -18,6 +18,7 @@ use crate::stock::keys::ShardKey;
 use crate::stock::transfer::{Destination, Sent, Transfer};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 /// How often a withdrawal looks for units that were on the move.
@@ -25,6 +26,8 @@ const LOOKS_MAX: u16 = 3;
 /// How long, and how often, a restock waits for the same request that came just before.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS_MAX: u32 = 100;
+/// How long a restock waits for its units to reach their shards: a message that came too early is told again a second later.
+const TELL_MAX: Duration = Duration::from_secs(3);
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
 
@@ -78,10 +81,7 @@ pub async fn restock(
         RestockState::Refused => false,
         RestockState::Pending => decide(app, &sale, restock).await?,
     };
-    // At once, as far as it goes; the relay does the rest.
-    if let Err(fault) = release_of(app, id).await {
-        tracing::warn!(%fault, "a restock reaches its shards later");
-    }
+    tell(app, id, restock).await?;
     if !applied {
         return Ok(RestockOutcome::Insufficient);
     }
@@ -92,6 +92,27 @@ pub async fn restock(
             Ok(RestockOutcome::Applied(sale))
         }
         None => Ok(RestockOutcome::SaleNotFound),
+    }
+}
+
+/// Tells the shards at once, and waits until they have their parts of what was added: until then, shoppers are told that
+/// there is none. Whoever else delivers may have their messages in hand, and they go on trying.
+async fn tell(app: &App, sale: SaleId, restock: Uuid) -> Result<(), Fault> {
+    let until = Instant::now() + TELL_MAX;
+    loop {
+        let told = timeout_at(until, release_of(app, sale)).await;
+        if let Ok(Err(fault)) = &told {
+            tracing::debug!(%fault, "a restock reaches its shards later");
+        }
+        if !app.ledger.is_restock_on_its_way(sale, restock).await? {
+            return Ok(());
+        }
+        if told.is_err() || Instant::now() >= until {
+            return Err(Fault::Unavailable(
+                "the units are on their way to their shards; the same request says when they are there".to_owned(),
+            ));
+        }
+        tokio::time::sleep(WAIT).await;
     }
 }
 

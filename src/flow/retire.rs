@@ -36,6 +36,7 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.note(app.ledger.forget_alerts().await.map(|()| 0));
     tally.note(app.ledger.forget_actions().await.map(|()| 0));
     tally.note(app.ledger.forget_sessions().await.map(|()| 0));
+    tally.note(app.ledger.forget_outages().await.map(|()| 0));
     for id in app.ledger.retirable(Utc::now() - KEPT).await? {
         tally.note(retire(app, id).await);
     }

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+/// Tries to store a part of a batch of which some cannot be stored; what is not reached is left to the next transaction.
+const TRIES_MAX: usize = 64;
+
 /// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
 /// queue in one.
 pub struct Claim {
@@ -31,6 +34,8 @@ pub struct Claim {
 /// What a batch came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drained {
+    /// Events that have been looked at, from the first on: all, unless too many of them could not be taken in.
+    pub events: usize,
     /// Orders that are new in the ledger.
     pub inserted: usize,
     /// Of them, those that the ledger refused.
@@ -43,6 +48,8 @@ pub struct Drained {
 
 /// An order of a batch that fits the sale.
 struct Row<'a> {
+    /// Its event's place in the batch.
+    at: usize,
     position: Position,
     raw: &'a [u8],
     reserved: &'a Reserved,
@@ -51,8 +58,16 @@ struct Row<'a> {
     currency: &'a str,
 }
 
-/// An event that cannot be taken in, why, and its order if it says one.
-type Dead<'a> = (Position, &'a [u8], String, Option<&'a Row<'a>>);
+/// An event that cannot be taken in.
+struct Dead<'a> {
+    /// Its place in the batch.
+    at: usize,
+    position: Position,
+    raw: &'a [u8],
+    reason: String,
+    /// Its order, if it says one.
+    row: Option<&'a Row<'a>>,
+}
 
 /// An order that was inserted.
 struct Inserted {
@@ -101,35 +116,64 @@ impl Claim {
     /// Takes in events that follow the claim's position, in their order, and commits.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then none of them is in, or all are.
+    /// `Unavailable` when Postgres does not answer: then nothing of this is done, or all of it.
     pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
-        let Some(last) = events.last().map(|event| event.position) else {
-            return Ok(Drained::default());
-        };
         let mut rows = Vec::with_capacity(events.len());
         let mut dead: Vec<Dead<'_>> = Vec::new();
-        for event in events {
-            match row(sale, event) {
+        for (at, event) in events.iter().enumerate() {
+            match row(sale, at, event) {
                 Ok(row) => rows.push(row),
-                Err(reason) => dead.push((event.position, &event.raw, reason, None)),
+                Err(reason) => dead.push(Dead {
+                    at,
+                    position: event.position,
+                    raw: &event.raw,
+                    reason,
+                    row: None,
+                }),
             }
         }
-        let mut drained = Drained::default();
-        if self.insert_new(&rows, sale.durability).await? {
+        let mut drained = Drained {
+            events: events.len(),
+            ..Drained::default()
+        };
+        let quick = self.insert_new(&rows, sale.durability).await?;
+        if quick == Quick::Stored {
             drained.inserted = rows.len();
-        } else if let Err(error) = self.insert(&rows, sale.durability, now, &mut drained).await? {
-            // One row spoils a batch: find it by taking them one by one.
-            tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; taking it one by one");
-            for row in &rows {
-                if let Err(error) = self
-                    .insert(std::slice::from_ref(row), sale.durability, now, &mut drained)
-                    .await?
-                {
-                    dead.push((row.position, row.raw, error, Some(row)));
+        } else {
+            let units = match quick {
+                Quick::Short => Units::Gathered,
+                Quick::Stored | Quick::Refused => Units::Own,
+            };
+            let inserted = self.insert(&rows, units, now).await?;
+            let (new, looked_at) = match inserted {
+                Ok(new) => (new, rows.len()),
+                Err(error) => {
+                    tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; looking for what spoils it");
+                    self.insert_by_halves(&rows, error, now, &mut dead).await?
                 }
+            };
+            if let Some(left) = rows.get(looked_at) {
+                drained.events = left.at;
+                dead.retain(|it| it.at < left.at);
+            }
+            drained.inserted = new.held.len() + new.revoked;
+            drained.revoked = new.revoked;
+            if sale.durability == Durability::Postgres {
+                drained.orders = orders(self.sale, &rows, &new.held);
             }
         }
-        for (position, raw, reason, row) in &dead {
+        let Some(last) = events.get(..drained.events).and_then(|them| them.last()) else {
+            return Ok(drained);
+        };
+        let last = last.position;
+        for Dead {
+            position,
+            raw,
+            reason,
+            row,
+            ..
+        } in &dead
+        {
             tracing::error!(
                 sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
                 revoked = row.is_some(), "an event could not be taken in (table dead_letters)"
@@ -177,54 +221,48 @@ impl Claim {
 
     /// Stores rows as nearly every batch has them, none of which is in the ledger and all of which its shard's own grants
     /// suffice for. That is much cheaper than [`Claim::insert`], as nothing is looked for before it is inserted, and nothing
-    /// is told of what was. `false` when they are not like that: then nothing of them has been stored.
-    async fn insert_new(&mut self, rows: &[Row<'_>], durability: Durability) -> Result<bool, Fault> {
+    /// is told of what was. When they are not like that, nothing of them has been stored.
+    async fn insert_new(&mut self, rows: &[Row<'_>], durability: Durability) -> Result<Quick, Fault> {
         // Whoever waits for the ledger is told what it says of his order.
         if rows.is_empty() || durability == Durability::Postgres || rows.iter().any(|row| row.position <= self.position)
         {
-            return Ok(false);
+            return Ok(Quick::Refused);
         }
         let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
             .await
             .map_err(|error| fault(&error))?;
-        match insert_all(&mut savepoint, self.sale, self.shard, rows).await {
-            Ok(true) => {
-                savepoint.commit().await.map_err(|error| fault(&error))?;
-                Ok(true)
-            }
-            Err(error) if !is_about_data(&error) => Err(fault(&error)),
-            Ok(false) | Err(_) => {
-                savepoint.rollback().await.map_err(|error| fault(&error))?;
-                Ok(false)
-            }
-        }
+        let quick = match insert_all(&mut savepoint, self.sale, self.shard, rows).await {
+            Ok(true) => Quick::Stored,
+            Ok(false) => Quick::Short,
+            Err(error) if is_about_data(&error) => Quick::Refused,
+            Err(error) => return Err(fault(&error)),
+        };
+        let ended = match quick {
+            Quick::Stored => savepoint.commit().await,
+            Quick::Short | Quick::Refused => savepoint.rollback().await,
+        };
+        ended.map_err(|error| fault(&error))?;
+        Ok(quick)
     }
 
     /// Stores rows and counts their units as held, behind a savepoint. The inner error says that the data cannot be
     /// stored; then nothing of it has been.
-    async fn insert(
-        &mut self,
-        rows: &[Row<'_>],
-        durability: Durability,
-        now: Millis,
-        drained: &mut Drained,
-    ) -> Result<Result<(), String>, Fault> {
+    async fn insert(&mut self, rows: &[Row<'_>], units: Units, now: Millis) -> Result<Result<New, String>, Fault> {
         if rows.is_empty() {
-            return Ok(Ok(()));
+            return Ok(Ok(New::default()));
         }
-        for units in [Units::Own, Units::Gathered] {
+        for units in units.to_try() {
             let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
                 .await
                 .map_err(|error| fault(&error))?;
-            match insert_rows(&mut savepoint, self.sale, self.shard, rows, now, units).await {
+            let outcome = match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
+                Ok(inserted) => hold_units(&mut savepoint, self.sale, self.shard, &inserted, now, *units).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
                 Ok(Some(new)) => {
                     savepoint.commit().await.map_err(|error| fault(&error))?;
-                    drained.inserted += new.held.len() + new.revoked;
-                    drained.revoked += new.revoked;
-                    if durability == Durability::Postgres {
-                        drained.orders.extend(orders(self.sale, rows, &new.held));
-                    }
-                    return Ok(Ok(()));
+                    return Ok(Ok(new));
                 }
                 Ok(None) => savepoint.rollback().await.map_err(|error| fault(&error))?,
                 Err(error) if is_about_data(&error) => {
@@ -236,6 +274,97 @@ impl Claim {
         }
         Err(Fault::Bug("gathered units were not taken".to_owned()))
     }
+
+    /// Stores rows of which some cannot be stored, which it finds by halves; `error` is why all together cannot be. Returns
+    /// what is new, and how many rows have been looked at, from the first on.
+    ///
+    /// Only the orders are stored piece by piece. Their units are counted in the end, all together: grants are locked in
+    /// the order of the SKUs by everybody, and what a savepoint has locked stays locked.
+    async fn insert_by_halves<'a>(
+        &mut self,
+        rows: &'a [Row<'a>],
+        error: String,
+        now: Millis,
+        dead: &mut Vec<Dead<'a>>,
+    ) -> Result<(New, usize), Fault> {
+        let (mut inserted, mut looked_at, mut tries) = (Vec::new(), 0, 0);
+        // The next one is the last of them.
+        let mut pieces = vec![rows];
+        let mut refused = Some(error);
+        while tries < TRIES_MAX
+            && let Some(piece) = pieces.pop()
+        {
+            let refusal = match refused.take() {
+                Some(error) => Err(error),
+                None => {
+                    tries += 1;
+                    self.insert_piece(piece).await?
+                }
+            };
+            match (refusal, piece) {
+                (Ok(new), _) => {
+                    inserted.extend(new);
+                    looked_at += piece.len();
+                }
+                (Err(reason), [row]) => {
+                    let (at, position, raw) = (row.at, row.position, row.raw);
+                    dead.push(Dead {
+                        at,
+                        position,
+                        raw,
+                        reason,
+                        row: Some(row),
+                    });
+                    looked_at += 1;
+                }
+                (Err(_), _) => {
+                    let (first, second) = piece.split_at(piece.len() / 2);
+                    pieces.extend([second, first]);
+                }
+            }
+        }
+        for units in Units::Own.to_try() {
+            let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
+                .await
+                .map_err(|error| fault(&error))?;
+            let held = hold_units(&mut savepoint, self.sale, self.shard, &inserted, now, *units).await;
+            if let Some(new) = held.map_err(|error| fault(&error))? {
+                savepoint.commit().await.map_err(|error| fault(&error))?;
+                return Ok((new, looked_at));
+            }
+            savepoint.rollback().await.map_err(|error| fault(&error))?;
+        }
+        Err(Fault::Bug("gathered units were not taken".to_owned()))
+    }
+
+    /// Stores the orders of some rows, behind a savepoint; not their units. The inner error is as for [`Claim::insert`].
+    async fn insert_piece(&mut self, rows: &[Row<'_>]) -> Result<Result<Vec<Inserted>, String>, Fault> {
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
+            Ok(inserted) => {
+                savepoint.commit().await.map_err(|error| fault(&error))?;
+                Ok(Ok(inserted))
+            }
+            Err(error) if is_about_data(&error) => {
+                savepoint.rollback().await.map_err(|error| fault(&error))?;
+                Ok(Err(error.to_string()))
+            }
+            Err(error) => Err(fault(&error)),
+        }
+    }
+}
+
+/// What came of storing a batch the quick way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quick {
+    /// It is stored.
+    Stored,
+    /// The shard's own grants do not suffice.
+    Short,
+    /// Some of it is there, or cannot be stored; or it was not tried.
+    Refused,
 }
 
 /// Where the units of a batch come from. An update that finds too few units on a shard's own grant may keep that
@@ -249,7 +378,17 @@ enum Units {
     Gathered,
 }
 
-fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
+impl Units {
+    /// What is tried one after the other.
+    const fn to_try(self) -> &'static [Self] {
+        match self {
+            Self::Own => &[Self::Own, Self::Gathered],
+            Self::Gathered => &[Self::Gathered],
+        }
+    }
+}
+
+fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<Row<'a>, String> {
     let reserved = event.reserved.as_ref().map_err(Clone::clone)?;
     let item = sale
         .items
@@ -259,6 +398,7 @@ fn row<'a>(sale: &'a Sale, event: &'a Event) -> Result<Row<'a>, String> {
         return Err("the order is of another sale".to_owned());
     }
     Ok(Row {
+        at,
         position: event.position,
         raw: &event.raw,
         reserved,
@@ -376,16 +516,13 @@ async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Ro
     hold_own(tx, sale, shard, &wanted).await
 }
 
-/// Inserts the orders that are not there yet and counts their units as held. `None` when the shard's own units were
-/// asked for and do not suffice.
-async fn insert_rows(
+/// Inserts the orders that are not there yet; returns them in their order.
+async fn insert_orders(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
     rows: &[Row<'_>],
-    now: Millis,
-    units: Units,
-) -> Result<Option<New>, sqlx::Error> {
+) -> Result<Vec<Inserted>, sqlx::Error> {
     let columns = Columns::of(rows);
     let mut inserted = sqlx::query_as!(
         Inserted,
@@ -422,20 +559,32 @@ async fn insert_rows(
     refuse_strangers(tx, &columns.ids, &inserted).await?;
 
     inserted.sort_by_key(|order| order.seq);
+    Ok(inserted)
+}
+
+/// Counts the units of new orders as held. `None` when the shard's own units were asked for and do not suffice.
+async fn hold_units(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    inserted: &[Inserted],
+    now: Millis,
+    units: Units,
+) -> Result<Option<New>, sqlx::Error> {
     let mut new = New::default();
     new.held.extend(inserted.iter().map(|it| (it.order, it.expires_at)));
-    let mut by_sku: BTreeMap<String, Vec<Inserted>> = BTreeMap::new();
+    let mut by_sku: BTreeMap<&str, Vec<&Inserted>> = BTreeMap::new();
     for order in inserted {
-        by_sku.entry(order.sku.clone()).or_default().push(order);
+        by_sku.entry(order.sku.as_str()).or_default().push(order);
     }
     if units == Units::Own {
-        let sum = |orders: &[Inserted]| orders.iter().map(|order| order.quantity).sum();
-        let wanted = by_sku.iter().map(|(sku, orders)| (sku.as_str(), sum(orders))).collect();
+        let sum = |orders: &[&Inserted]| orders.iter().map(|order| order.quantity).sum();
+        let wanted = by_sku.iter().map(|(sku, orders)| (*sku, sum(orders))).collect();
         return Ok(hold_own(tx, sale, shard, &wanted).await?.then_some(new));
     }
     // In the order of the SKUs, so that two drains never wait for each other.
     for (sku, orders) in by_sku {
-        for refused in hold(tx, sale, shard, &sku, orders, now).await? {
+        for refused in hold(tx, sale, shard, sku, orders, now).await? {
             new.held.remove(&refused.order);
             new.revoked += 1;
         }
@@ -463,7 +612,8 @@ async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inse
 }
 
 /// Counts units of new orders as held, by SKU, if the shard has been granted that many of each. The grants are locked in the
-/// order of the SKUs, so that two drains never wait for each other.
+/// order of the SKUs, so that two drains never wait for each other: by their bytes, as everywhere else, whatever the database
+/// sorts by.
 ///
 /// Postgres plans the statement without knowing how many SKUs come. A join with them would be one of all with all, which a
 /// thousand items take longer for than for everything else; an index and a document are looked up in.
@@ -477,7 +627,7 @@ async fn hold_own(
     let held = sqlx::query!(
         "with locked as materialized ( \
              select g.sku from grants g where g.sale_id = $1 and g.sku = any($3) and g.shard = $2 \
-             order by g.sku for no key update) \
+             order by g.sku collate \"C\" for no key update) \
          update grants g set held = g.held + ($4::jsonb ->> g.sku)::int8 \
          where g.sale_id = $1 and g.sku = any(array(select l.sku from locked l)) and g.shard = $2 \
              and g.granted - g.held - g.sold >= ($4::jsonb ->> g.sku)::int8",
@@ -494,14 +644,14 @@ async fn hold_own(
 
 /// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first, and returns
 /// them.
-async fn hold(
+async fn hold<'a>(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
     sku: &str,
-    orders: Vec<Inserted>,
+    orders: Vec<&'a Inserted>,
     now: Millis,
-) -> Result<Vec<Inserted>, sqlx::Error> {
+) -> Result<Vec<&'a Inserted>, sqlx::Error> {
     let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
     let mut free = gather(tx, sale, shard, sku, wanted).await?;
     let mut held = 0;
@@ -528,7 +678,8 @@ async fn hold(
 }
 
 /// Moves grants of the item from the shards that have most to spare to this one, until it has `wanted` free or
-/// nobody has any; returns what it has free then.
+/// nobody has any; returns what it has free then. Of each it takes half of what that can spare if less is missing: a shard
+/// that sells what it has borrowed is short again with the next batch, and each time costs everybody's locks.
 async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wanted: i64) -> Result<i64, sqlx::Error> {
     let rows = sqlx::query!(
         "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
@@ -542,10 +693,10 @@ async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wan
     let mut free = own.first().map_or(0, |row| row.free);
     others.sort_by_key(|row| std::cmp::Reverse(row.free));
     for other in others {
-        let moved = (wanted - free).min(other.free);
-        if moved <= 0 {
+        if free >= wanted || other.free <= 0 {
             break;
         }
+        let moved = (wanted - free).max(other.free / 2).min(other.free);
         free += moved;
         sqlx::query!(
             "update grants set granted = granted + case shard when $3 then $5::int8 else -($5::int8) end \
@@ -567,7 +718,7 @@ async fn revoke(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
-    orders: &[Inserted],
+    orders: &[&Inserted],
     now: Millis,
 ) -> Result<(), sqlx::Error> {
     if orders.is_empty() {

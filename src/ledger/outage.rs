@@ -136,4 +136,21 @@ impl Ledger {
         commit(tx).await?;
         Ok(is_over && at.last.is_none_or(|last| last <= until))
     }
+
+    /// Forgets outages that ended a month ago, unless the holds of a shard have still to be extended by them: nothing that was
+    /// held then is held today.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn forget_outages(&self) -> Result<(), Fault> {
+        sqlx::query!(
+            "delete from outages o where o.until < now() - interval '30 days' and not exists \
+                 (select from shards s join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
+                  where s.extending_since is not null or s.extended_until < o.until)"
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(())
+    }
 }

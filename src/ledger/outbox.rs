@@ -119,7 +119,7 @@ pub enum Delivery {
 /// Messages that nobody else can take until they are settled.
 pub struct Batch {
     tx: Tx,
-    /// The messages, oldest first.
+    /// The messages: what operators have done, then what was decided about orders, each oldest first.
     pub messages: Vec<Outgoing>,
 }
 
@@ -165,7 +165,8 @@ pub(super) async fn send_all(
 }
 
 impl Ledger {
-    /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`.
+    /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
+    /// done goes ahead, however many orders were decided before: no two messages hang on which comes first.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -179,10 +180,21 @@ impl Ledger {
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
         let rows = sqlx::query!(
-            "select outbox_id, sale_id, shard, message, attempts from outbox \
-             where failure is null and not_before <= now() and ($2::uuid is null or sale_id = $2) \
-             and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
-             order by not_before, outbox_id limit $1 for update skip locked",
+            "with ahead as materialized \
+                 (select outbox_id, sale_id, shard, message, attempts from outbox \
+                  where failure is null and message ->> 'kind' <> 'resolve' and not_before <= now() \
+                      and ($2::uuid is null or sale_id = $2) \
+                      and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
+                  order by not_before, outbox_id limit $1 for update skip locked), \
+             others as materialized \
+                 (select outbox_id, sale_id, shard, message, attempts from outbox \
+                  where failure is null and message ->> 'kind' = 'resolve' and not_before <= now() \
+                      and ($2::uuid is null or sale_id = $2) \
+                      and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
+                  order by not_before, outbox_id limit $1 - (select count(*) from ahead) for update skip locked) \
+             select outbox_id as \"outbox_id!\", sale_id as \"sale_id!\", shard as \"shard!\", \
+                 message as \"message!\", attempts as \"attempts!\" \
+             from (select * from ahead union all select * from others) as due",
             max,
             sale.map(|sale| sale.0),
             &sales,
@@ -202,6 +214,22 @@ impl Ledger {
             });
         }
         Ok(Batch { tx, messages })
+    }
+
+    /// Whether shards have still to be told of their part of a restock. What one of them has refused is no longer told.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn is_restock_on_its_way(&self, sale: SaleId, restock: Uuid) -> Result<bool, Fault> {
+        sqlx::query_scalar!(
+            "select exists (select from outbox where failure is null and message ->> 'kind' <> 'resolve' \
+                 and sale_id = $1 and message ->> 'id' = $2) as \"it!\"",
+            sale.0,
+            restock.to_string()
+        )
+        .fetch_one(&self.api)
+        .await
+        .map_err(|error| fault(&error))
     }
 
     /// Deletes a message that the server `told` has just applied, unless a relay has taken it, or the shard is another

@@ -316,7 +316,8 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         sqlx::query!(
-            "select shard from grants where sale_id = $1 and shard = any($2) order by sku, shard for no key update",
+            "select shard from grants where sale_id = $1 and shard = any($2) \
+             order by sku collate \"C\", shard for no key update",
             sale.0,
             &numbers
         )

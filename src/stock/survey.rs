@@ -8,8 +8,16 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
 use crate::domain::time::Millis;
+use futures_util::StreamExt;
 use futures_util::future::{join_all, try_join_all};
-use redis::Value;
+use futures_util::stream::FuturesUnordered;
+use redis::{Cmd, Value};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long those who wait for a shopper's survey wait for a node, and if the others have enough.
+const SOON_MAX: Duration = Duration::from_millis(300);
+const SPARE_MAX: Duration = Duration::from_millis(20);
 
 /// One item on one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,28 +37,57 @@ impl Stock {
     /// held when they were read.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
         let keys = (0..shards).map(|shard| ShardKey { sale, shard });
-        let read = |key: ShardKey| {
-            let mut command = redis::cmd("MGET");
-            command.arg(key.shard()).arg(key.item(sku));
-            command
-        };
         if self.link.is_cluster() {
-            return join_all(keys.map(|key| async move {
-                let records: Records = self.command(&read(key)).await?;
-                decode(key, records, self.clock_of(key).await?)
-            }))
-            .await;
+            return join_all(keys.map(|key| self.survey_one(key, sku))).await;
         }
         // One server is asked for all of its shards at once.
         let mut pipeline = redis::pipe();
         for key in keys.clone() {
-            pipeline.add_command(read(key));
+            pipeline.add_command(read(key, sku));
         }
         pipeline.cmd("TIME");
         match self.pipeline::<Vec<Value>>(&pipeline).await.and_then(split) {
             Ok((records, now)) => keys.zip(records).map(|(key, it)| decode(key, it, now)).collect(),
             Err(fault) => keys.map(|_| Err(fault.clone())).collect(),
         }
+    }
+
+    /// The same for a shopper who waits, and others behind him: a node of a cluster that does not answer soon is left out, and
+    /// sooner once others have `enough` units. One server is waited for, as nothing is to be had without it.
+    pub async fn survey_soon(&self, sale: SaleId, shards: u16, sku: &Sku, enough: i64) -> Vec<Result<Surveyed, Fault>> {
+        if !self.link.is_cluster() {
+            return self.survey(sale, shards, sku).await;
+        }
+        let began = Instant::now();
+        let mut reads: FuturesUnordered<_> = (0..shards)
+            .map(|shard| {
+                let (stock, sku) = (self.clone(), sku.clone());
+                // A call that is dropped counts as one without an answer; these go on by themselves.
+                let read = tokio::spawn(async move { stock.survey_one(ShardKey { sale, shard }, &sku).await });
+                async move { (shard, read.await) }
+            })
+            .collect();
+        let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
+        let mut seen: Vec<_> = (0..shards).map(|_| silent()).collect();
+        let mut free = 0;
+        loop {
+            let patience = if free >= enough { SPARE_MAX } else { SOON_MAX };
+            match timeout_at(began + patience, reads.next()).await {
+                Ok(Some((shard, Ok(answer)))) => {
+                    free += answer.as_ref().map_or(0, |it| it.counters.available);
+                    if let Some(place) = seen.get_mut(usize::from(shard)) {
+                        *place = answer;
+                    }
+                }
+                Ok(Some((_, Err(_)))) => {}
+                Ok(None) | Err(_) => return seen,
+            }
+        }
+    }
+
+    async fn survey_one(&self, key: ShardKey, sku: &Sku) -> Result<Surveyed, Fault> {
+        let records: Records = self.command(&read(key, sku)).await?;
+        decode(key, records, self.clock_of(key).await?)
     }
 
     /// The units that each shard has sent and not struck, with the shard that sent them.
@@ -92,6 +129,12 @@ impl Stock {
         }
         Ok(transfers)
     }
+}
+
+fn read(key: ShardKey, sku: &Sku) -> Cmd {
+    let mut command = redis::cmd("MGET");
+    command.arg(key.shard()).arg(key.item(sku));
+    command
 }
 
 /// The answers to a survey's pipeline: what stands in each shard's places, and the time after that.

@@ -1,12 +1,14 @@
 //! On a Redis Cluster the promises are the same, while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
+use crate::support::crowd::{Terms, World, shopper_at, try_buy};
 use crate::support::poll::{self, Patience};
 use crate::support::servers::{self, Cluster};
+use flashsale::domain::purchase::PurchaseOutcome;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// One shopper's purchase, repeated with the same key until it is no longer unknown; `None` when all is sold.
@@ -108,6 +110,44 @@ async fn a_primary_that_hangs_does_not_keep_those_who_wait_for_it() {
         cluster.hang_primary_of(slot);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_keeps_nobody_from_borrowing_of_the_others_nor_one_after_the_other_waiting() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 24)).await;
+    let slots: Vec<u16> = (0..24)
+        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
+        .collect();
+    // Three primaries have a third of the slots each.
+    let healthy: Vec<u16> = (0..24u16)
+        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
+        .collect();
+    assert!(healthy.len() > 4, "{slots:?}");
+    let [lucky, others @ ..] = healthy.as_slice() else {
+        unreachable!()
+    };
+    cluster.hang_primary_of(slots[0]);
+    let began = Instant::now();
+    // As many as there are, which only a shard that does not answer could have; and more than the own shard has.
+    let unknown = others.iter().map(|shard| {
+        let user = shopper_at(&sale, *shard);
+        let (world, sale) = (&world, &sale);
+        async move { try_buy(&world.app, sale, &user, "k", 48).await }
+    });
+    let user = shopper_at(&sale, *lucky);
+    let (unknown, borrowed) = tokio::join!(join_all(unknown), try_buy(&world.app, &sale, &user, "k", 3));
+    let took = began.elapsed();
+    for outcome in unknown {
+        println!("{outcome:?}");
+        assert!(matches!(&outcome, Err(fault) if fault.is_passing()), "{outcome:?}");
+    }
+    assert!(
+        matches!(borrowed, Ok(PurchaseOutcome::Reserved(_))),
+        "{borrowed:?} after {took:?}"
+    );
+    assert!(took < Duration::from_millis(1_200), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,3 +14,4 @@ mod sharding;
 mod split;
 mod suspension;
 mod throng;
+mod turns;

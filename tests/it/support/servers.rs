@@ -665,11 +665,20 @@ pub async fn database() -> String {
     database_url(&server, &create_database(&server, template).await)
 }
 
+/// The same on a database that sorts text as people do, not by its bytes.
+pub async fn database_of_people() -> String {
+    let server = POSTGRES.url();
+    let template = "template0 locale_provider icu icu_locale 'en-US'";
+    let url = database_url(&server, &create_database(&server, template).await);
+    flashsale::ledger::migrate(&url).await.unwrap();
+    url
+}
+
 async fn create_database(server: &str, template: &str) -> String {
     let name = format!("it_{}", uuid::Uuid::new_v4().simple());
     let connected = <sqlx::PgConnection as sqlx::Connection>::connect(server).await;
     let mut connection = connected.unwrap();
-    // Both names are ours: letters, digits and underscores.
+    // Both are ours.
     let statement = sqlx::AssertSqlSafe(format!("create database {name} template {template}"));
     sqlx::query(statement).execute(&mut connection).await.unwrap();
     name

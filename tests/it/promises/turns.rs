@@ -1,0 +1,268 @@
+//! Everybody has his turn: whoever works on the ledger neither waits for another for ever, nor has his work undone by those
+//! who wait for him, nor keeps others waiting for as long as he has something to do.
+
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought};
+use crate::support::poll::{pass, within};
+use crate::support::servers;
+use chrono::{TimeDelta, Utc};
+use flashsale::domain::event::{Event, Position, Reserved};
+use flashsale::domain::ids::OrderId;
+use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
+use flashsale::domain::sale_guards::SaleGuards;
+use flashsale::flow;
+use flashsale::flow::drain::drain_to_now;
+use flashsale::flow::restock::RestockOutcome;
+use flashsale::ledger::drain::Drained;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Two items whose order by bytes is not that of people.
+const SKUS: [&str; 2] = ["B", "a"];
+
+async fn sale_of_two_items(world: &World) -> Arc<Sale> {
+    let now = Utc::now();
+    let item = |sku: &str| Item {
+        sku: sku.parse().unwrap(),
+        name: sku.to_owned(),
+        price_minor: 1,
+        currency: "EUR".to_owned(),
+        stock: 10,
+        per_user_limit: 10,
+    };
+    let new = NewSale {
+        name: "two items".to_owned(),
+        starts_at: now - TimeDelta::minutes(1),
+        ends_at: now + TimeDelta::hours(1),
+        shards: 1,
+        payment_window_seconds: 900,
+        purchase_rate: PurchaseRate {
+            limit: 1_000,
+            window_ms: 1_000,
+        },
+        durability: Durability::Redis,
+        guards: SaleGuards::default(),
+        items: SKUS.map(item).to_vec(),
+    };
+    let id = flow::sale_book::create(&world.app, &new).await.unwrap().id;
+    flow::preload::preload(&world.app, id).await.unwrap().unwrap().0
+}
+
+/// The event of one unit of an item.
+fn event(sale: &Sale, seq: i64, item: u16) -> Event {
+    let mut order = *Uuid::new_v4().as_bytes();
+    order[..4].copy_from_slice(&sale.number.to_be_bytes());
+    Event {
+        position: Position { epoch: 1, seq },
+        raw: Vec::new(),
+        reserved: Ok(Reserved {
+            order: OrderId(Uuid::from_bytes(order)),
+            user: format!("u{seq}").parse().unwrap(),
+            key: "k".parse().unwrap(),
+            item,
+            quantity: 1,
+            created_at: Utc::now().timestamp_millis(),
+        }),
+        origin: None,
+    }
+}
+
+/// Has another order in the place of these events.
+async fn take_places(world: &World, sale: &Sale, seqs: &[i64]) {
+    let order = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, state, created_at, expires_at, resolved_at, epoch, seq) \
+         select gen_random_uuid(), $1, 0, $2, 'another' || seq, 'k', 1, 0, 'EUR', 'cancelled', now(), \
+         now() + interval '1 hour', now(), 1, seq from unnest($3::int8[]) as seq";
+    let order = sqlx::query(order).bind(sale.id.0).bind(sale.items[0].sku.as_str());
+    order.bind(seqs).execute(&world.pool).await.unwrap();
+}
+
+async fn apply(world: &World, sale: &Sale, events: &[Event]) -> Drained {
+    let claim = world.app.ledger.claim_shard(sale.id, 0).await.unwrap().unwrap();
+    claim.apply(sale, events, 0).await.unwrap()
+}
+
+/// Takes in a batch beside somebody who takes the grants of both items, in the order of their bytes: he has the first one
+/// before, and must have the second one at once.
+async fn are_taken_in_order(world: &World, sale: &Arc<Sale>, events: Vec<Event>) -> Drained {
+    let grant = "select from grants where sale_id = $1 and sku = $2 for no key update nowait";
+    let mut other = world.pool.begin().await.unwrap();
+    let first = sqlx::query(grant).bind(sale.id.0).bind(SKUS[0]);
+    first.execute(&mut *other).await.unwrap();
+    let drain: JoinHandle<Drained> = {
+        let (app, sale) = (Arc::clone(&world.app), Arc::clone(sale));
+        tokio::spawn(async move {
+            let claim = app.ledger.claim_shard(sale.id, 0).await.unwrap().unwrap();
+            claim.apply(&sale, &events, 0).await.unwrap()
+        })
+    };
+    within(PATIENCE, "the batch waits for a grant", async || {
+        let waiting = "select count(*) from pg_stat_activity \
+                       where datname = current_database() and wait_event_type = 'Lock' and $1 is not null";
+        world.number(waiting, sale.id).await == 1
+    })
+    .await;
+    let second = sqlx::query(grant).bind(sale.id.0).bind(SKUS[1]);
+    second.execute(&mut *other).await.unwrap();
+    other.commit().await.unwrap();
+    drain.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_bad_events_takes_grants_in_the_same_order_as_everybody() {
+    let world = World::new().await;
+    let sale = sale_of_two_items(&world).await;
+    take_places(&world, &sale, &[2]).await;
+    let events = vec![event(&sale, 1, 1), event(&sale, 2, 1), event(&sale, 3, 0)];
+    let drained = are_taken_in_order(&world, &sale, events).await;
+    assert_eq!((drained.events, drained.inserted, drained.dead), (3, 2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_are_taken_by_their_bytes_also_where_the_database_sorts_as_people_do() {
+    let world = World::with(servers::redis(), servers::database_of_people().await).await;
+    let sale = sale_of_two_items(&world).await;
+    let events = vec![event(&sale, 1, 0), event(&sale, 2, 1)];
+    let drained = are_taken_in_order(&world, &sale, events).await;
+    assert_eq!((drained.events, drained.inserted, drained.dead), (2, 2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_bad_events_are_put_aside_in_several_transactions_and_hold_nothing_up() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 1)).await;
+    let bad: Vec<i64> = (1..=100).filter(|seq| seq % 5 == 0 || (41..60).contains(seq)).collect();
+    take_places(&world, &sale, &bad).await;
+    let events: Vec<Event> = (1..=100).map(|seq| event(&sale, seq, 0)).collect();
+    let (mut left, mut whole) = (events.as_slice(), Drained::default());
+    let mut turns = 0;
+    while !left.is_empty() {
+        let drained = apply(&world, &sale, left).await;
+        assert!(drained.events > 0);
+        left = &left[drained.events..];
+        whole.inserted += drained.inserted;
+        whole.dead += drained.dead;
+        turns += 1;
+        let position = "select drained_seq from shards where sale_id = $1";
+        assert_eq!(world.number(position, sale.id).await, 100 - left.len() as i64);
+    }
+    assert_eq!((whole.inserted, whole.dead), (100 - bad.len(), bad.len()));
+    assert!((2..=5).contains(&turns), "{turns}");
+    let held = "select held from grants where sale_id = $1";
+    assert_eq!(world.number(held, sale.id).await, 100 - bad.len() as i64);
+    let letters = "select count(*) from dead_letters where sale_id = $1";
+    assert_eq!(world.number(letters, sale.id).await, bad.len() as i64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_sells_what_it_has_borrowed_is_granted_some_to_spare() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 2)).await;
+    let events: Vec<Event> = (1..=60).map(|seq| event(&sale, seq, 0)).collect();
+    let drained = apply(&world, &sale, &events).await;
+    assert_eq!((drained.inserted, drained.revoked), (60, 0));
+    // Ten were missing; the other shard could spare fifty.
+    let granted = "select granted from grants where sale_id = $1 and shard = 0";
+    assert_eq!(world.number(granted, sale.id).await, 75);
+    // The last units are found all the same, and no more than there are.
+    let events: Vec<Event> = (61..=103).map(|seq| event(&sale, seq, 0)).collect();
+    let drained = apply(&world, &sale, &events).await;
+    assert_eq!((drained.inserted, drained.revoked), (43, 3));
+    assert_eq!(world.number(granted, sale.id).await, 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_that_outlasts_whoever_waits_for_it_comes_in_all_the_same() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    bought(&world.app, &sale, "u", "k", 1).await;
+    let mut lock = world.pool.begin().await.unwrap();
+    let grants = "select from grants where sale_id = $1 for no key update";
+    sqlx::query(grants).bind(sale.id.0).execute(&mut *lock).await.unwrap();
+    let deadline = Instant::now() + Duration::from_millis(300);
+    assert!(!drain_to_now(&world.app, &sale, &[0], deadline).await.unwrap());
+    lock.rollback().await.unwrap();
+    // Nobody else drains.
+    within(PATIENCE, "the order is in the ledger", async || {
+        let orders = "select count(*) from orders where sale_id = $1";
+        world.number(orders, sale.id).await == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_on_which_much_is_due_keeps_no_other_from_its_turn() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(4_000, 2)).await;
+    let due = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, created_at, expires_at, epoch, seq) \
+         select gen_random_uuid(), $1, shard, 'mug', 'u' || shard, n::text, 1, 0, 'EUR', now() - interval '1 hour', \
+         now() - interval '1 minute', 1, n from generate_series(0, 1) as shard, generate_series(1, 1200) as n";
+    assert_eq!(world.execute(due, sale.id).await.unwrap(), 2_400);
+    world
+        .execute("update grants set held = 1200 where sale_id = $1", sale.id)
+        .await
+        .unwrap();
+    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 2_400);
+    let apart = "with turns as (select shard, min(resolved_at) as first, max(resolved_at) as last from orders \
+         where sale_id = $1 group by shard) \
+         select count(*) from turns a join turns b on a.shard < b.shard and (a.last < b.first or b.last < a.first)";
+    assert_eq!(world.number(apart, sale.id).await, 0);
+}
+
+/// What the shards have free.
+async fn free(world: &World, sale: &Sale) -> i64 {
+    let survey = world
+        .app
+        .stock
+        .survey(sale.id, sale.shards, &SKU.parse().unwrap())
+        .await;
+    survey.into_iter().map(|it| it.unwrap().counters.available).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restock_does_not_queue_up_behind_a_wave_of_orders_that_ended() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    let order = bought(&world.app, &sale, "u", "k", 1).await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let now = Utc::now().timestamp_millis();
+    let user = "u".parse().unwrap();
+    world.app.ledger.cancel(order.id, &user, now).await.unwrap();
+    let wave = "insert into outbox (sale_id, shard, message) \
+         select sale_id, shard, message from outbox, generate_series(1, 1500) where sale_id = $1";
+    assert_eq!(world.execute(wave, sale.id).await.unwrap(), 1_500);
+    let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
+    let outcome = flow::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
+    assert!(matches!(outcome, Ok(RestockOutcome::Applied(_))), "{outcome:?}");
+    assert!(free(&world, &sale).await >= 13, "the four are not there");
+    let left = "select count(*) from outbox where sale_id = $1";
+    assert!(world.number(left, sale.id).await > 0, "there was no wave");
+    assert_eq!(world.settled(&sale).await.stock.available, 14);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restock_is_answered_once_its_units_are_there() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
+    // Another instance that keeps no permits cannot tell which life of the shards to add them to.
+    let other = world.another().await;
+    let unknown = flow::restock::restock(&other, sale.id, &key, &sku, 4).await;
+    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    assert_eq!(free(&world, &sale).await, 10);
+    within(PATIENCE, "the same request finds them there", async || {
+        let outcome = flow::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
+        if let Err(fault) = &outcome {
+            assert!(fault.is_passing(), "{fault}");
+            pass(Duration::from_millis(100)).await;
+            return false;
+        }
+        true
+    })
+    .await;
+    assert_eq!(free(&world, &sale).await, 14);
+    world.settled(&sale).await;
+}
