@@ -2,9 +2,9 @@
 
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf } from './console-fields.js';
-import { listTable, word } from './console-table.js';
-import { announce, byId, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
+import { fieldOf, typedIn } from './console-fields.js';
+import { code, listTable, word } from './console-table.js';
+import { announce, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
@@ -25,7 +25,7 @@ export function alertsTable(limit, ban) {
             setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
             onPress(button, () => ban(entry.user));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
-            return [momentExact(entry.raised_at), element('code', {}, entry.user), what, button];
+            return [momentExact(entry.raised_at), code(entry.user), what, button];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -57,6 +57,25 @@ function banForm(done) {
         wrong,
         button,
     );
+    const select = { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') };
+    const check = { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') };
+    const typed = typedIn(form, 'flashsale.typed.ban', { user, reason, span: select, sessions: check });
+    typed.takeUp();
+    function clear() {
+        form.reset();
+        span.value = 'day';
+        typed.forget();
+    }
+    // Begins to fill it in for somebody: what was typed for another account is not said of this one.
+    function begin(whom) {
+        if (user.text() !== whom) {
+            clear();
+            user.set(whom);
+            typed.keep();
+        }
+        reason.control.focus();
+        user.control.scrollIntoView({ block: 'center' });
+    }
     // `detail` is what the API said itself: that names the field.
     function complain(words, detail = '') {
         const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
@@ -83,24 +102,16 @@ function banForm(done) {
         setBusy(form, false);
         complain(answer.isOk ? '' : wordsOf(answer), answer.isOk ? '' : answer.body.detail);
         if (answer.isOk) {
-            form.reset();
-            span.value = 'day';
+            clear();
             done(say('banned', { user: body.user }));
         }
     });
-    return form;
-}
-
-// Begins to fill in a ban.
-function begin(user) {
-    byId('ban-user').value = user;
-    byId('ban-reason').focus();
-    byId('ban-user').scrollIntoView({ block: 'center' });
+    return { node: form, begin };
 }
 
 export function accountsView(view) {
     const result = resultLine();
-    const alerts = alertsTable(50, begin);
+    const alerts = alertsTable(50, (user) => form.begin(user));
     const bans = listTable({
         caption: 'bans',
         columns: ['account', 'reason', 'by', 'since', 'until', 'action'],
@@ -111,7 +122,7 @@ export function accountsView(view) {
             setAttribute(button, 'aria-label', say('liftBan', { user: entry.user }));
             onPress(button, () => lift(entry.user, button));
             return [
-                element('code', {}, entry.user),
+                code(entry.user),
                 entry.reason,
                 say(`by_${entry.banned_by}`),
                 momentExact(entry.banned_at),
@@ -146,13 +157,15 @@ export function accountsView(view) {
         result.node,
         element('section', {}, word('h2', 'alerts'), alerts.node),
         element('section', {}, word('h2', 'bans'), bans.node),
-        form,
+        form.node,
     );
     alerts.read();
     bans.read();
     const wanted = new URLSearchParams(location.search).get('ban');
     if (wanted) {
-        begin(wanted);
+        form.begin(wanted);
+        // Loaded anew, the page shows what has been typed since.
+        history.replaceState(null, '', location.pathname);
     }
     return {
         resume() {
