@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod alerts;
+pub mod audits;
 pub mod challenges;
 pub mod development;
 pub mod docs;
@@ -35,10 +36,10 @@ use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
-use actix_web::Route;
-use actix_web::http::header::CACHE_CONTROL;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpResponse, HttpResponseBuilder, Route};
 use extract::Tokens;
 use ipnet::IpNet;
 use problem::Problem;
@@ -91,6 +92,8 @@ pub struct Shared {
     pub sign_ins: SignIns,
     /// Sales that operators watch.
     pub live: live::Live,
+    /// Counts of all units that operators wait for.
+    pub audits: audits::Audits,
     /// What operators call this instance by.
     pub instance: String,
     /// Ends with the server; whatever would go on for long looks at it.
@@ -110,6 +113,15 @@ const OTHERS_WAIT: Duration = Duration::from_secs(15);
 const AUDIT_WAIT: Duration = Duration::from_secs(120);
 /// The longest that an operator waits until all of a sale has been written anew.
 const REBUILD_WAIT: Duration = Duration::from_secs(1800);
+
+/// The head of a stream of events: nobody stores it, and proxies that collect answers do not keep events back.
+fn event_stream() -> HttpResponseBuilder {
+    let mut head = HttpResponse::Ok();
+    head.insert_header((CONTENT_TYPE, "text/event-stream"))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .insert_header(("X-Accel-Buffering", "no"));
+    head
+}
 
 /// How much longer a flow may go on when nobody waits for it any more.
 const FLOW_EXTRA: Duration = Duration::from_secs(5);
@@ -388,7 +400,10 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             operators(config);
         }
         if part == Part::Operators {
-            config.default_service(nowhere());
+            // Whoever types no more than the address means the console.
+            config
+                .service(web::redirect("/", "/console"))
+                .default_service(nowhere());
             return;
         }
         if is_development {

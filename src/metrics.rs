@@ -39,6 +39,10 @@ const PURCHASE_OUTCOMES: &[&str] = &[
     "not_found",
     "overloaded",
     "unavailable",
+    "unauthenticated",
+    "invalid_request",
+    "idempotency_key_missing",
+    "payload_too_large",
 ];
 /// What came of a payment that was recorded; of a delivery that was not believed; and of one that was not recorded.
 const PAYMENT_OUTCOMES: &[&str] = &[

@@ -9,6 +9,7 @@ use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
+use crate::http::audits::Audits;
 use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::live::Live;
@@ -299,6 +300,7 @@ async fn serve_http(
         followers: Arc::default(),
         sign_ins: SignIns::default(),
         live: Live::default(),
+        audits: Audits::default(),
         instance,
         ending: stop.clone(),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),

@@ -86,8 +86,17 @@ fn report(body: &Value) -> String {
     for difference in list("differences") {
         text.push_str(&format!("difference: {}\n", sentence(&difference)));
     }
-    if body.get("balanced") == Some(&Value::Bool(true)) {
-        text.push_str("balanced: every unit is accounted for on both sides\n");
+    let is = |name: &str| body.get(name) == Some(&Value::Bool(true));
+    if is("ledger_only") {
+        text.push_str("only Postgres was counted: Redis has nothing of a sale that is not loaded, or was put away after its end\n");
+    }
+    if is("balanced") {
+        let what = if is("ledger_only") {
+            "the units and orders in Postgres fit each other"
+        } else {
+            "every unit is accounted for on both sides"
+        };
+        text.push_str(&format!("balanced: {what}\n"));
     }
     text
 }
@@ -161,6 +170,16 @@ mod tests {
              balanced: every unit is accounted for on both sides\n"
         );
         assert!(verdict(&body).is_ok());
+    }
+
+    #[test]
+    fn where_one_side_was_counted_nothing_is_said_of_both() {
+        let body = json!({"balanced": true, "ledger_only": true, "differences": [], "items": []});
+        let text = report(&body);
+        assert!(
+            text.contains("only Postgres was counted") && !text.contains("both sides"),
+            "{text}"
+        );
     }
 
     #[test]

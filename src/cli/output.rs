@@ -1,6 +1,7 @@
 //! What a command prints on standard output: text, aligned tables, JSON.
 
 use super::Failure;
+use crate::domain::plain::breaks_or_turns;
 use anyhow::Context as _;
 use serde_json::Value;
 use std::io::Write as _;
@@ -46,10 +47,19 @@ pub fn print_json(answer: &Value) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Takes out what could move a terminal's cursor or forge a line: names come from outside.
+/// Takes out what could move a terminal's cursor, forge a line or turn what stands behind it: names come from outside. What
+/// cannot be seen otherwise is shown by its number, so that two names do not look like one.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => line.push(' '),
+            c if breaks_or_turns(c) => line.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            c => line.push(c),
+        }
+    }
+    line
 }
 
 /// A part of a query, so that it cannot be taken for anything else.
@@ -111,6 +121,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_moves_no_cursor_and_turns_no_line() {
+        assert_eq!(one_line("a\nb\u{1b}[2J"), "a b [2J");
+        assert_eq!(one_line("ada\u{202e}nimda\u{2066}"), "ada<U+202E>nimda<U+2066>");
+        assert_eq!(one_line("王伟 אדה"), "王伟 אדה");
+    }
 
     #[test]
     fn whatever_an_account_is_called_a_query_stays_one() {

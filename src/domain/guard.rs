@@ -7,6 +7,9 @@ use std::fmt;
 /// The highest rate that a limit may have, in requests a second.
 pub const RATE_MAX: u32 = 1_000_000;
 
+/// The highest number of looks within a minute from which something may follow; nobody looks more often.
+pub const LOOKS_MAX: u32 = 1_000_000;
+
 /// The longest ban that a guard gives by itself, in seconds: a year.
 const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
 
@@ -101,11 +104,11 @@ settings! {
     /// With more purchases than this being answered at once, too.
     adaptive_in_flight up to u32::MAX;
     /// An account that looks at sales more often than this within a minute is told to the operators.
-    browsing_alert_above up to u32::MAX;
+    browsing_alert_above up to LOOKS_MAX;
     /// One that looks more often than this is banned, and its tokens are no longer taken.
-    browsing_ban_above up to u32::MAX;
+    browsing_ban_above up to LOOKS_MAX;
     /// For so long, in seconds.
-    browsing_ban_seconds up to u32::MAX;
+    browsing_ban_seconds up to BAN_SECONDS_MAX;
 }
 
 /// A setting that cannot be.
@@ -134,6 +137,15 @@ impl GuardSettings {
         if let Some((name, _)) = rates.iter().find(|(_, rate)| *rate > RATE_MAX) {
             return Err(WrongSetting(format!(
                 "{name} must be 0 to {RATE_MAX} requests a second; 0 is off"
+            )));
+        }
+        let looks = [
+            ("browsing_alert_above", self.browsing_alert_above),
+            ("browsing_ban_above", self.browsing_ban_above),
+        ];
+        if let Some((name, _)) = looks.iter().find(|(_, looks)| *looks > LOOKS_MAX) {
+            return Err(WrongSetting(format!(
+                "{name} must be 0 to {LOOKS_MAX} looks a minute; 0 is off"
             )));
         }
         if self.browsing_ban_above > 0 && !(1..=BAN_SECONDS_MAX).contains(&self.browsing_ban_seconds) {
@@ -185,7 +197,10 @@ mod tests {
         assert_eq!(names(|it| it.adaptive_min_rate = 100), None);
         // Off, so nothing of it matters.
         assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
-        let wrong: [(Change, &str); 9] = [
+        assert_eq!(names(|it| it.browsing_alert_above = LOOKS_MAX), None);
+        let wrong: [(Change, &str); 11] = [
+            (|it| it.browsing_alert_above = LOOKS_MAX + 1, "browsing_alert_above"),
+            (|it| it.browsing_ban_above = LOOKS_MAX + 1, "browsing_ban_above"),
             (
                 |it| (it.browsing_ban_above, it.browsing_ban_seconds) = (1, 0),
                 "browsing_ban_seconds",

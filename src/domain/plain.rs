@@ -21,12 +21,18 @@ pub struct NotPlain {
     max: usize,
 }
 
+/// Whether a character breaks a line or turns the order of those behind it, and is no control character.
+#[must_use]
+pub fn breaks_or_turns(it: char) -> bool {
+    BREAKS.contains(&it) || ISOLATES.contains(&it)
+}
+
 /// The text without white space around it, if it is plain and has at most `max` characters.
 ///
 /// # Errors
 /// What it has to be.
 pub fn plain(text: &str, max: usize) -> Result<&str, NotPlain> {
-    let is_plain = |it: char| !it.is_control() && !BREAKS.contains(&it) && !ISOLATES.contains(&it);
+    let is_plain = |it: char| !it.is_control() && !breaks_or_turns(it);
     let trimmed = text.trim();
     if trimmed.is_empty() || text.chars().count() > max || !text.chars().all(is_plain) {
         return Err(NotPlain { max });

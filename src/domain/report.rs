@@ -245,6 +245,9 @@ pub struct Audit {
     pub sale_id: SaleId,
     /// Whether every unit is accounted for.
     pub balanced: bool,
+    /// Whether only the ledger was counted, because Redis has nothing of the sale: it is not loaded, or was put away after its
+    /// end.
+    pub ledger_only: bool,
     /// Each item.
     pub items: Vec<ItemAudit>,
     /// What does not add up, in sentences.

@@ -387,7 +387,8 @@ pub struct SaleRequest {
     #[serde(default)]
     #[schemars(with = "SaleGuards")]
     guards: Map<String, Value>,
-    /// What is sold. Each SKU is there once.
+    /// What is sold. Each SKU is there once. As many as fit into a body of 16 KiB, mostly 100 to 180 by the length of their
+    /// names.
     #[schemars(length(min = 1, max = ITEMS_MAX))]
     items: Vec<ItemRequest>,
 }

@@ -28,6 +28,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 async fn view(api: &Api, sale: Sale) -> AdminSale {
     AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
@@ -287,9 +288,11 @@ pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
 /// # Errors
 /// The problem that is answered.
 pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let audit = api
-        .for_long(AUDIT_WAIT, move |app| async move { flow::audit::audit(&app, id).await })
-        .await?;
+    let app = Arc::clone(&api.app);
+    let next = api
+        .audits
+        .next(id, move || async move { flow::audit::audit(&app, id).await });
+    let audit = api.for_long(AUDIT_WAIT, |_| next).await?;
     Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 

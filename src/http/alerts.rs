@@ -1,15 +1,14 @@
 //! The feed of alerts as server-sent events.
 
-use super::Api;
 use super::extract::{LastEvent, Operator};
 use super::problem::{Code, Problem};
 use super::session::{LOOK_EVERY, has_ended};
+use super::{Api, event_stream};
 use crate::domain::alert::Alert;
 use crate::domain::console::SessionSecret;
 use crate::flow;
 use crate::flow::alert_feed::{FOLLOWERS_MAX, Follower};
 use actix_web::HttpResponse;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
 use futures_util::stream::{StreamExt as _, once, unfold};
 use std::convert::Infallible;
@@ -55,12 +54,7 @@ pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEv
         session: operator.session,
         look_at: Instant::now() + LOOK_EVERY,
     };
-    Ok(HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/event-stream"))
-        .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that collect answers would keep alerts back.
-        .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(first.chain(unfold(reader, next))))
+    Ok(event_stream().streaming(first.chain(unfold(reader, next))))
 }
 
 /// What is sent next; the end of the stream when the session or the instance ends.

@@ -37,7 +37,7 @@ pub async fn gateway<B: MessageBody + 'static>(
         count(&api, sale_of(&request), refusal.layer);
         let problem = problem(refusal);
         if let Some(sale) = bought(&request) {
-            api.app.pulse.count(sale, problem.code().as_str(), None);
+            api.app.pulse.count(sale, limit(refusal.layer), None);
         }
         let response = problem.error_response();
         return Ok(request.into_response(response).map_into_right_body());
@@ -84,6 +84,16 @@ pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
     api.metrics.guard_refusals.of([layer.as_str()]).inc();
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
         api.app.stopped.count(sale, layer);
+    }
+}
+
+/// What operators are told that refused a purchase: the code alone does not tell a limit from the shopper's window or the
+/// brake. Instances of a version that does not know these names show them as they are.
+const fn limit(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Address => "address_limit",
+        Layer::Instance => "instance_limit",
+        _ => "shared_limit",
     }
 }
 

@@ -7,7 +7,7 @@
 use super::extract::{Operator, SalePath};
 use super::problem::{Code, Problem};
 use super::session::{LOOK_EVERY, has_ended};
-use super::{Api, OTHERS_WAIT};
+use super::{Api, OTHERS_WAIT, event_stream};
 use crate::domain::console::SessionSecret;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
@@ -17,9 +17,8 @@ use crate::domain::waiting_room::RoomCount;
 use crate::flow;
 use crate::flow::pulse::{Beat, Watcher, quantiles};
 use actix_web::HttpResponse;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::stream::{StreamExt as _, once, unfold};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -74,7 +73,7 @@ struct Feed {
 /// What the plots show of one sample.
 #[derive(Clone, Serialize)]
 struct Point {
-    /// Milliseconds since the epoch, by this host's clock.
+    /// Milliseconds since the epoch, by the clock of Redis, which is the same for whoever tells.
     at: Millis,
     /// How long it stands for, in seconds.
     seconds: f64,
@@ -236,12 +235,7 @@ pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) 
     // What came before, so that plots do not begin anew with each connection.
     let first = format!("retry: {RETRY_MS}\n\n{}", event("course", &course));
     let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
-    Ok(HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/event-stream"))
-        .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that collect answers would keep samples back.
-        .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(first.chain(unfold(viewer, next))))
+    Ok(event_stream().streaming(first.chain(unfold(viewer, next))))
 }
 
 /// A place to watch from, and what was seen before; none when there is no more room.
@@ -316,7 +310,8 @@ impl Viewer {
 /// Takes samples of a sale for as long as somebody watches it.
 async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) {
     let mut sampler = Sampler {
-        accepted: None,
+        accepted: Accepted::default(),
+        clock: Clock::default(),
         watcher,
     };
     let mut unwatched_since = None;
@@ -348,10 +343,62 @@ fn until_half(millis: u32, least: Duration) -> Duration {
 
 /// What the next sample is compared with.
 struct Sampler {
-    /// Orders that had been accepted. The two servers are read one after the other, so one that moves in between is seen
-    /// twice; it never goes down.
-    accepted: Option<i64>,
+    accepted: Accepted,
+    clock: Clock,
     watcher: Watcher,
+}
+
+/// Orders that had been accepted.
+#[derive(Default)]
+struct Accepted {
+    /// The most that were counted. The two servers are read one after the other, so an order that moves in between is seen
+    /// twice, and the next count may be lower.
+    highest: Option<i64>,
+    /// The epochs of all shards, added up.
+    epochs: i64,
+    /// How many counts in a row have been lower.
+    lower: u32,
+}
+
+/// After so many lower counts in a row, orders were not seen twice but have been lost.
+const LOWER_MAX: u32 = 3;
+
+impl Accepted {
+    /// How many are new; none where that cannot be told, because there was no count before, or because orders have been
+    /// lost since.
+    fn since_last(&mut self, count: i64, epochs: i64) -> Option<i64> {
+        let before = self.highest;
+        self.lower = if before.is_some_and(|before| count < before) {
+            self.lower + 1
+        } else {
+            0
+        };
+        let is_anew = epochs > self.epochs || self.lower >= LOWER_MAX;
+        self.epochs = self.epochs.max(epochs);
+        if is_anew {
+            (self.highest, self.lower) = (Some(count), 0);
+            return None;
+        }
+        self.highest = Some(before.unwrap_or(count).max(count));
+        before.map(|before| (count - before).max(0))
+    }
+}
+
+/// The clock of Redis, as far as it has been heard.
+#[derive(Default)]
+struct Clock {
+    /// How far it was ahead of this host's the last time.
+    ahead: TimeDelta,
+}
+
+impl Clock {
+    /// What it shows: what was `told`, or else by this host's, which shows `here`.
+    fn at(&mut self, told: Option<DateTime<Utc>>, here: DateTime<Utc>) -> Millis {
+        if let Some(told) = told {
+            self.ahead = told - here;
+        }
+        (here + self.ahead).timestamp_millis()
+    }
 }
 
 impl Sampler {
@@ -397,12 +444,12 @@ impl Sampler {
                 revoked,
             } = sale.orders;
             let now = reserved + paid + cancelled + expired + revoked + sale.undrained_events;
-            let before = self.accepted.replace(now.max(self.accepted.unwrap_or(now)));
-            before.map(|before| (now - before).max(0))
+            self.accepted
+                .since_last(now, sale.shards.iter().map(|shard| shard.epoch).sum())
         });
         let [p50, p95, p99] = quantiles(&beat.counts, [0.5, 0.95, 0.99]);
         Point {
-            at: Utc::now().timestamp_millis(),
+            at: self.clock.at(sale.map(|sale| sale.server_time), Utc::now()),
             seconds: beat.lasted.as_secs_f64(),
             accepted,
             answers: beat.counts.answers.clone(),
@@ -463,6 +510,39 @@ mod tests {
             let items = live.items.map(|items| items.into_values().collect::<Vec<_>>());
             assert_eq!(items, is_whole.then(|| vec![units[0].1, units[1].1]));
         }
+    }
+
+    #[test]
+    fn after_a_loss_accepted_orders_are_counted_anew() {
+        let counted = |counts: &[(i64, i64)]| {
+            let mut accepted = Accepted::default();
+            let each = counts
+                .iter()
+                .map(|(count, epochs)| accepted.since_last(*count, *epochs));
+            each.collect::<Vec<_>>()
+        };
+        // One that moves from one server to the other is seen twice, and is one all the same.
+        let usual = counted(&[(100, 4), (111, 4), (110, 4), (115, 4)]);
+        assert_eq!(usual[1..], [Some(11), Some(0), Some(4)]);
+        // A shard was written anew without 50 of them.
+        let rebuilt = counted(&[(100, 4), (110, 4), (60, 5), (70, 5)]);
+        assert_eq!(rebuilt[1..], [Some(10), None, Some(10)]);
+        // They are gone, and no epoch tells of it yet.
+        let lost = counted(&[(100, 4), (60, 4), (62, 4), (64, 4), (70, 4), (71, 5), (80, 5)]);
+        assert_eq!(lost[1..], [Some(0), Some(0), None, Some(6), None, Some(9)]);
+    }
+
+    #[test]
+    fn samples_of_all_hosts_go_by_one_clock() {
+        let noon = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let (slow, fast) = (noon - TimeDelta::minutes(10), noon + TimeDelta::minutes(3));
+        let second = TimeDelta::seconds(1);
+        let (mut here, mut there) = (Clock::default(), Clock::default());
+        assert_eq!(here.at(Some(noon), slow), noon.timestamp_millis());
+        assert_eq!(there.at(Some(noon + second), fast), (noon + second).timestamp_millis());
+        // Also while it is not heard.
+        let later = noon + second + second;
+        assert_eq!(here.at(None, slow + second + second), later.timestamp_millis());
     }
 
     #[test]

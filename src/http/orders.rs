@@ -16,9 +16,9 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::guard::challenge;
-use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
+use actix_web::{Error, HttpResponse};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,20 +60,30 @@ impl PurchaseBody {
     }
 }
 
+/// What a purchase carries, in the order in which it is looked at.
+type Asked = (Shopper, SalePath, Key, Shown, Json<PurchaseBody>);
+
 /// `POST /v1/sales/{id}/orders`
 ///
 /// # Errors
 /// The problem that is answered.
 pub async fn purchase(
     api: Data<Api>,
-    shopper: Shopper,
-    SalePath(sale): SalePath,
-    key: Key,
-    shown: Shown,
-    Json(body): Json<PurchaseBody>,
-) -> Result<HttpResponse, Problem> {
+    named: Option<SalePath>,
+    asked: Result<Asked, Error>,
+) -> Result<HttpResponse, Error> {
     let began = Instant::now();
-    let request = body.check(shopper, key)?;
+    let asked = asked.and_then(|(shopper, SalePath(sale), key, shown, Json(body))| {
+        let request = body.check(shopper, key)?;
+        Ok((sale, request, shown))
+    });
+    let (sale, request, shown) = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            unread(&api, named, &error);
+            return Err(error);
+        }
+    };
     let _inside = api.gate.enter();
     let shared = Arc::clone(&api.shared);
     let outcome = api
@@ -95,7 +105,19 @@ pub async fn purchase(
     api.metrics.purchases.of([code]).inc();
     api.metrics.purchase_duration.observe(took);
     api.app.pulse.count(sale, code, Some(took));
-    answer
+    Ok(answer?)
+}
+
+/// Counts a purchase that was refused before anything was asked of its sale: its token, key or body is not as it must be.
+/// Many of them tell of a mistake of ours as well, such as an instance with another secret than the others.
+fn unread(api: &Api, named: Option<SalePath>, error: &Error) {
+    let Some(code) = error.as_error::<Problem>().map(|problem| problem.code().as_str()) else {
+        return;
+    };
+    api.metrics.purchases.of([code]).inc();
+    if let Some(SalePath(sale)) = named {
+        api.app.pulse.count(sale, code, None);
+    }
 }
 
 impl Shown {

@@ -39,8 +39,8 @@ pub async fn show(api: Data<Api>, looks: Browser, SalePath(id): SalePath) -> Res
 /// Counts a look of somebody who says who he is. Nobody waits for that: it says nothing about this request.
 fn counted(api: &Data<Api>, Browser(shopper): Browser) {
     let settings = api.gate.settings();
-    let Some(Shopper(user)) = shopper.filter(|_| settings.browsing_alert_above + settings.browsing_ban_above > 0)
-    else {
+    let is_counted = settings.browsing_alert_above > 0 || settings.browsing_ban_above > 0;
+    let Some(Shopper(user)) = shopper.filter(|_| is_counted) else {
         return;
     };
     let app = Arc::clone(&api.app);

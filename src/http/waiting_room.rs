@@ -1,9 +1,9 @@
 //! The waiting room: a shopper asks how he stands, or is told whenever that changes.
 
-use super::Api;
 use super::extract::{Json, Query, SalePath, Shopper};
 use super::gateway;
 use super::problem::{Code, Problem};
+use super::{Api, event_stream};
 use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::SaleState;
@@ -163,10 +163,7 @@ pub async fn follow(
         follower.told = Some(standing);
         Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
     });
-    Ok(HttpResponse::Ok()
-        .content_type("text/event-stream")
-        .insert_header(CacheControl(vec![CacheDirective::NoStore]))
-        .streaming(events))
+    Ok(event_stream().streaming(events))
 }
 
 /// Seats for shoppers who are told: so many in all, and few for each account and sale.

@@ -182,7 +182,7 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
         "stopped": {"window": 12},
     });
     let audit = json!({
-        "sale_id": SALE_ID, "balanced": true, "differences": [],
+        "sale_id": SALE_ID, "balanced": true, "ledger_only": false, "differences": [],
         "items": [{
             "sku": "TSHIRT-M", "total": 100,
             "stock": {"available": 69, "held": 30, "sold": 1, "revoked": 0, "in_transit": 0, "undrained": 0},
@@ -202,7 +202,10 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
             "auditSale",
             "Count every unit on both sides",
         )
-        .says("In Redis and in Postgres, while the sale goes on. `differences` says what does not add up.")
+        .says(
+            "In Redis and in Postgres, while the sale goes on. `differences` says what does not add up. One count of a sale runs \
+             at a time: who asks meanwhile gets the next one, so it may take twice as long.",
+        )
         .answers::<Audit>(schemas, 200, "The count.", audit),
     ]
 }

@@ -625,6 +625,125 @@ async fn names_from_outside_are_text_in_the_console_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_name_turns_what_stands_around_it() {
+    let app = TestApp::start().await;
+    let (turning, from_right) = ("ada\u{202e}nimda", "\u{5d0}\u{5d3}\u{5d4}");
+    for user in [turning, from_right] {
+        let ban = json!({"user": user, "reason": "too often"});
+        app.send(app.request(Method::POST, Who::Operator, "/v1/admin/bans").json(&ban))
+            .await
+            .ok(201);
+    }
+    let window = Window::open(&app).await;
+    window.open_console("/console/accounts").await;
+    window.sees("section:nth-of-type(2) tbody", "ada⟨U+202E⟩nimda").await;
+    let isolated = "return [...document.querySelectorAll('td code')].every((it) =>
+        getComputedStyle(it.firstElementChild).unicodeBidi === 'isolate' && !/[\\u202a-\\u202e]/.test(it.textContent))";
+    assert_eq!(window.run(isolated, &[]).await, true);
+    for (user, told) in [
+        (turning, "ada⟨U+202E⟩nimda"),
+        (from_right, "\u{2068}\u{5d0}\u{5d3}\u{5d4}\u{2069}"),
+    ] {
+        let lift = "const row = [...document.querySelectorAll('section:nth-of-type(2) tr')]
+            .find((it) => it.textContent.includes(arguments[0]));
+            row.querySelector('button').click()";
+        window
+            .run(lift, &[if user == turning { "nimda" } else { from_right }])
+            .await;
+        window.sees("dialog h2", &format!("Lift the ban of {told}?")).await;
+        window.click("dialog .strong").await;
+        window.sees(RESULT, told).await;
+    }
+    window.sees("section:nth-of-type(2)", "Nobody is banned").await;
+    window.goto("/console/trail").await;
+    window.sees("#view tbody", "ada⟨U+202E⟩nimda").await;
+    window
+        .sees("#view tbody", "\u{2068}\u{5d0}\u{5d3}\u{5d4}\u{2069}")
+        .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"items": [
+            {"sku": "phone", "name": "A", "price_minor": 1, "currency": "EUR", "stock": 10, "per_user_limit": 1},
+            {"sku": "tablet", "name": "B", "price_minor": 1, "currency": "EUR", "stock": 10, "per_user_limit": 1},
+        ]})))
+        .await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/accounts").await;
+    window.sees("#view h1", "Accounts").await;
+    window.fill("#ban-user", "bot-1").await;
+    window.fill("#ban-reason", "half a reas").await;
+    window.fill("#ban-span", "A week").await;
+    window.click("#ban-sessions").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#view h1", "Accounts").await;
+    let kept = ["ban-user", "ban-reason", "ban-span"];
+    for (field, value) in kept.iter().zip(["bot-1", "half a reas", "week"]) {
+        assert_eq!(window.value(field).await, value);
+    }
+    let is_checked = "return document.getElementById('ban-sessions').checked";
+    assert_eq!(window.run(is_checked, &[]).await, true);
+    window.fill("#ban-reason", "a whole reason").await;
+    window.press(Key::Enter).await;
+    window.sees(RESULT, "bot-1 is banned").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("section:nth-of-type(2) tbody", "bot-1").await;
+    assert_eq!(window.value("ban-user").await, "");
+
+    let page = format!("/console/sales/{id}");
+    window.goto(&page).await;
+    window.sees(STATE, "").await;
+    window.fill("#restock-sku", "tablet").await;
+    window.fill("#restock-quantity", "30").await;
+    window.driver().refresh().await.unwrap();
+    poll::within(Duration::from_secs(10), "it is there again", async || {
+        window.value("restock-sku").await == "tablet"
+    })
+    .await;
+    assert_eq!(window.value("restock-quantity").await, "30");
+    window.does(RESTOCK).await;
+    window.sees(RESULT, "30 units of tablet were added").await;
+    window.driver().refresh().await.unwrap();
+    window.sees(STATE, "Open").await;
+    assert_eq!(window.value("restock-quantity").await, "");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_no_body_has_room_for_is_told_before_it_is_sent() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/sales/new").await;
+    window.sees("#view h1", "New sale").await;
+    window.fill("#name", "Too many").await;
+    // As if they had been typed: a hundred and fifty items whose names have some length.
+    let many = "const kept = JSON.parse(sessionStorage.getItem('flashsale.form.new'));
+        kept.texts.items = Array.from({ length: 150 }, (_, at) => ({ sku: `S-${at}`, name: arguments[0],
+            price_minor: '1', currency: 'EUR', stock: '1', per_user_limit: '1' }));
+        sessionStorage.setItem('flashsale.form.new', JSON.stringify(kept))";
+    window.run(many, &["A name of thirty letters, or so"]).await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#view h1", "New sale").await;
+    window.click("form.form .strong").await;
+    window.sees("#items-wrong", "the API takes 16384 at once").await;
+    assert_eq!(window.run("return document.activeElement.id", &[]).await, "items-wrong");
+    let all = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body;
+    assert_eq!(all["data"], json!([]));
+    window.run(many, &["B"]).await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#view h1", "New sale").await;
+    window.click("form.form .strong").await;
+    window.sees("#sale-name", "Too many").await;
+    let all = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body;
+    assert_eq!(all["data"][0]["items"].as_array().unwrap().len(), 150);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await.expect(&["401"]);

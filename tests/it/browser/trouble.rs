@@ -154,6 +154,83 @@ async fn a_page_outlives_its_server_and_says_so() {
     window.close().await;
 }
 
+/// Answers purchases by a refusal, for as long as `window.refusal` has one.
+const REFUSING: &str = "const real = window.fetch;
+    window.fetch = (path, options) => {
+        if (window.refusal && options.method === 'POST' && path.endsWith('/orders')) {
+            const [status, code] = window.refusal;
+            return Promise.resolve(new Response(JSON.stringify({ status, code }), { status }));
+        }
+        return real(path, options);
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_that_does_not_look_at_the_key_does_not_make_the_page_forget_it() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.run(REFUSING, &[]).await;
+    window.block(PURCHASES).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "We do not know yet").await;
+    let drawn = key(&window).await;
+    for refusal in [
+        "[404, 'not_found']",
+        "[400, 'invalid_request']",
+        "[413, 'payload_too_large']",
+        "[418, 'a_code_of_tomorrow']",
+    ] {
+        // The next time that the page asks by itself.
+        window.run(&format!("window.refusal = {refusal}"), &[]).await;
+        window.sees(NOTE, "We still do not know").await;
+        assert_eq!(key(&window).await, drawn, "{refusal}");
+        window.run("window.refusal = null", &[]).await;
+        window.click("#items .outcome .actions button").await;
+        window.sees(NOTE, "We do not know yet").await;
+    }
+    window.block(&[]).await;
+    window.sees(NOTE, "It is yours").await;
+    app.buy("ada", &id, &drawn, 1).await.ok(200);
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_asks_no_more_often_of_a_shop_that_is_busy_and_says_what_it_is() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    let refuse = format!(
+        "const real = window.fetch; window.asked = [];
+        const waits = [1, 1, 5];
+        window.fetch = (path, options) => {{
+            if (path !== '/v1/sales/{id}') {{ return real(path, options); }}
+            window.asked.push(performance.now());
+            const wait = waits.shift();
+            const body = JSON.stringify({{ status: 503, code: 'overloaded' }});
+            return wait === undefined ? real(path, options)
+                : Promise.resolve(new Response(body, {{ status: 503, headers: {{ 'Retry-After': String(wait) }} }}));
+        }}"
+    );
+    window.run(&refuse, &[]).await;
+    window.sees("#connection", "The shop is very busy").await;
+    poll::within(Duration::from_secs(25), "it was asked four times", async || {
+        window.run("return window.asked.length", &[]).await == 4
+    })
+    .await;
+    window.sees("#connection", "Connected again").await;
+    let asked = window.run("return window.asked", &[]).await;
+    let asked: Vec<f64> = serde_json::from_value(asked).unwrap();
+    let waited: Vec<f64> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+    // A sale that sells is asked for every three seconds, a quarter more or less.
+    assert!(waited[0] > 2200.0 && waited[1] > 2200.0, "{waited:?}");
+    assert!(waited[2] > 4990.0, "{waited:?}");
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_signed_out_in_between_goes_on_after_signing_in() {
     let app = development().await;

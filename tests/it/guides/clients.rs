@@ -6,7 +6,7 @@ use crate::support::app::{TestApp, sale_with, token};
 use crate::support::document::operations;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
@@ -163,14 +163,9 @@ async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
     let (_, _, buy) = operations()
         .find(|(_, _, operation)| operation["operationId"] == "buy")
         .unwrap();
-    let mut codes = Vec::new();
-    for (status, answer) in buy["responses"].as_object().unwrap() {
-        let listed = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
-        let listed = listed.into_iter().flat_map(|it| it.as_array().unwrap());
-        codes.extend(listed.map(|it| (status.parse::<u16>().unwrap(), it.as_str().unwrap())));
-    }
+    let mut codes = codes_of(buy);
     // These ask to be repeated, which other tests look at.
-    codes.retain(|(status, code)| *status < 500 && *code != "rate_limited");
+    codes.retain(|(status, code)| *status < 500 && code != "rate_limited");
     assert!(codes.len() > 10, "{codes:?}");
     let each = CLIENTS.into_iter().flat_map(|client| {
         let guide = &guide;
@@ -185,7 +180,7 @@ async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
             // After a request whose outcome is not known, those alone that look at the key; and not while that request
             // may still be under way.
             let front = Front::of(app, &[Turn::Proxy(502), problem]).await;
-            let is_known = guide[*code];
+            let is_known = guide[code];
             ended(
                 &at,
                 &run(client, &front.url, "s", 30, None).await,
@@ -201,6 +196,34 @@ async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
         .buffer_unordered(8)
         .collect::<Vec<()>>()
         .await;
+}
+
+#[test]
+fn what_the_pages_know_of_a_key_is_what_the_guide_says_of_each_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages/assets/api.js");
+    let script = std::fs::read_to_string(path).unwrap();
+    let list = script.split("const KNOWN_CODES = [").nth(1).unwrap();
+    let list = list.split("];").next().unwrap();
+    let told: BTreeSet<&str> = list.split('\'').skip(1).step_by(2).collect();
+    let guide = known_by_code();
+    let (_, _, buy) = operations()
+        .find(|(_, _, operation)| operation["operationId"] == "buy")
+        .unwrap();
+    let codes = codes_of(buy);
+    assert!(codes.len() > 10, "{codes:?}");
+    let known = codes.iter().map(|(_, code)| code.as_str()).filter(|code| guide[*code]);
+    assert_eq!(told, known.collect::<BTreeSet<_>>());
+}
+
+/// Each status and code that an operation answers when it refuses.
+fn codes_of(operation: &Value) -> Vec<(u16, String)> {
+    let mut codes = Vec::new();
+    for (status, answer) in operation["responses"].as_object().unwrap() {
+        let listed = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
+        let listed = listed.into_iter().flat_map(|it| it.as_array().unwrap());
+        codes.extend(listed.map(|it| (status.parse().unwrap(), it.as_str().unwrap().to_owned())));
+    }
+    codes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,12 +1,16 @@
 //! The console's back door: sessions, what keeps other sites out, the trail, the live feed, and addresses of its own.
 
-use crate::support::app::{ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with};
+use crate::support::app::{
+    ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with, token_of,
+};
 use crate::support::{poll, servers};
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::ledger::Ledger;
+use jsonwebtoken::Header;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SESSION: &str = "/v1/admin/session";
@@ -934,14 +938,66 @@ async fn purchases_that_the_gateway_refuses_are_seen_live() {
     }
     let refused = answers.iter().filter(|answer| answer.status == 503).count();
     assert!(refused > 0);
+    // By which limit, and not by a code that says less.
     let (mut seen, mut all) = (0, 0);
     while all < answers.len() as u64 {
         let point = live.next("sample").await.unwrap()["point"].clone();
         let counts = point["answers"].as_object().unwrap();
-        seen += counts.get("overloaded").map_or(0, |count| count.as_u64().unwrap());
+        seen += counts.get("instance_limit").map_or(0, |count| count.as_u64().unwrap());
         all += counts.values().map(|count| count.as_u64().unwrap()).sum::<u64>();
     }
     assert_eq!((seen, all), (refused as u64, answers.len() as u64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn purchases_that_are_not_even_looked_at_are_counted_and_seen_live() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
+    live.next("sample").await.unwrap();
+    let body = json!({"sku": "phone", "quantity": 1});
+    let orders = format!("/v1/sales/{id}/orders");
+    let claims = json!({"sub": "ada", "exp": Utc::now().timestamp() + 100});
+    let foreign = token_of(&Header::default(), "of another instance, and long enough", &claims);
+    let foreign = app.request(Method::POST, Who::Bearer(&foreign), &orders);
+    app.send(foreign.header("Idempotency-Key", "k").json(&body))
+        .await
+        .no(401, "unauthenticated");
+    let keyless = app.request(Method::POST, Who::Shopper("ada"), &orders);
+    app.send(keyless.json(&body)).await.no(400, "idempotency_key_missing");
+    app.send(app.buying("ada", &id, "k").body("nonsense"))
+        .await
+        .no(400, "invalid_request");
+    app.buy("ada", &id, "k", 0).await.no(400, "invalid_request");
+    app.send(app.buying("ada", &id, "k").body("x".repeat(17_000)))
+        .await
+        .no(413, "payload_too_large");
+    // It names no sale, so only the instance counts it.
+    app.buy("ada", "no-uuid", "k", 1).await.no(404, "not_found");
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    // They are told within a second or two.
+    for _ in 0..10 {
+        let point = live.next("sample").await.unwrap()["point"].clone();
+        assert_eq!(point["p99"], Value::Null, "nothing was looked at");
+        for (code, count) in point["answers"].as_object().unwrap() {
+            *seen.entry(code.clone()).or_default() += count.as_u64().unwrap();
+        }
+        if seen.values().sum::<u64>() >= 5 {
+            break;
+        }
+    }
+    let metrics = app.get(Who::Nobody, "/metrics").await.text;
+    for (code, count) in [
+        ("unauthenticated", 1),
+        ("idempotency_key_missing", 1),
+        ("invalid_request", 2),
+        ("payload_too_large", 1),
+    ] {
+        assert_eq!(seen.get(code), Some(&count), "{seen:?}");
+        let line = format!("flashsale_purchases_total{{outcome=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 /// How many instances a sample tells of that are not silent.
@@ -1150,9 +1206,19 @@ async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
         operators.get(Who::Nobody, path).await.ok(200);
     }
     let (shop, console) = (format!("/sales/{id}"), format!("/console/sales/{id}"));
-    for path in ["/", &shop, "/v1/sales"] {
+    for path in [&*shop, "/v1/sales"] {
         app.get(Who::Nobody, path).await.ok(200);
         operators.get(Who::Nobody, path).await.no(404, "not_found");
+    }
+    // The bare address is that of what is there.
+    let both: [(&Client, &str); 2] = [(&app, "<title>Sales"), (&operators, "<title>Console")];
+    for (client, page) in both {
+        let response = client.request(Method::GET, Who::Nobody, "/").send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let path = response.url().path().to_owned();
+        let text = response.text().await.unwrap();
+        assert!(text.contains(page), "{path}: {text}");
+        assert_eq!(path, if page.ends_with("Console") { "/console" } else { "/" });
     }
     for path in ["/console", &console, "/metrics", "/v1/admin/session"] {
         operators.get(Who::Nobody, path).await.ok(200);

@@ -14,6 +14,7 @@ use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::challenge::Easel;
 use flashsale::guard::gate::Gate;
 use flashsale::guard::sign_ins::SignIns;
+use flashsale::http::audits::Audits;
 use flashsale::http::extract::Tokens;
 use flashsale::http::live::Live;
 use flashsale::http::problem::Problem;
@@ -42,6 +43,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         followers: std::sync::Arc::default(),
         sign_ins: SignIns::default(),
         live: Live::default(),
+        audits: Audits::default(),
         instance: "shop".to_owned(),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),

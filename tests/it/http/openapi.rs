@@ -71,19 +71,24 @@ async fn what_the_document_leaves_out_is_for_browsers_for_the_console_or_for_dev
     }
 }
 
+const NO_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
+
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_read() {
     let app = TestApp::start_api_only().await;
     let changing = operations().filter(|(method, path, _)| *method != "get" && path.starts_with("/v1/admin/"));
     let mut count = 0;
     for (method, path, _) in changing {
-        let path = path.replace("{id}", "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10");
+        let path = path.replace("{id}", NO_ID);
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
         let request = app
             .request(method, Who::Operator, &path)
             .body(vec![b' '; 16 * 1024 + 1]);
         // The client holds the answer against the document.
-        app.send(request).await.no(413, "payload_too_large");
+        let refused = app.send(request).await.no(413, "payload_too_large");
+        // Whoever has a sale that is too large is told what he can do.
+        let is_sale = path == "/v1/admin/sales" || path == format!("/v1/admin/sales/{NO_ID}");
+        assert_eq!(refused.text("detail").contains("two sales"), is_sale, "{path}");
         count += 1;
     }
     assert!(count > 10, "{count}");
@@ -346,5 +351,37 @@ async fn a_copy_that_is_still_good_is_not_sent_again() {
         let again = app.send(ask(tag)).await.ok(304);
         assert_eq!((again.header("etag"), again.text.as_str()), (Some(tag), ""));
         app.send(ask("\"another\"")).await.ok(200);
+    }
+}
+
+#[tokio::test]
+async fn no_stream_of_events_is_kept_back_by_a_proxy() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    let described = operations()
+        .filter(|(_, _, operation)| operation["responses"]["200"]["content"]["text/event-stream"].is_object())
+        .map(|(_, path, _)| path);
+    // The console's own is in no document.
+    let streams: Vec<&str> = described.chain(["/v1/admin/sales/{id}/live"]).collect();
+    assert_eq!(streams.len(), 3, "{streams:?}");
+    for path in streams {
+        let is_operators = path.starts_with("/v1/admin/");
+        let who = if is_operators {
+            Who::Operator
+        } else {
+            Who::Shopper("ada")
+        };
+        let request = app.request(Method::GET, who, &path.replace("{id}", &id));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        for (name, value) in [
+            ("content-type", "text/event-stream"),
+            ("cache-control", "no-store"),
+            ("x-accel-buffering", "no"),
+        ] {
+            assert_eq!(response.headers()[name], value, "{path}");
+        }
     }
 }

@@ -189,6 +189,29 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
     }
 }
 
+/// The number that a line of a file ends with.
+fn number(text: &str, line: &str) -> u64 {
+    let rest = text.split(line).nth(1).unwrap_or_else(|| panic!("no {line}"));
+    let digits: String = rest
+        .chars()
+        .take_while(|it| it.is_ascii_digit() || *it == '_')
+        .filter(char::is_ascii_digit)
+        .collect();
+    digits.parse().unwrap()
+}
+
+#[test]
+fn what_the_console_takes_for_the_limits_of_the_server_is_so() {
+    let assets = assets();
+    let source = |path: &str| fs::read_to_string(folder().join("../..").join(path)).unwrap();
+    // Whoever gave up sooner would have the server count on for nobody.
+    let waits = number(&assets["console-sale.js"], "const AUDIT_MS = ");
+    let counts = number(&source("http.rs"), "const AUDIT_WAIT: Duration = Duration::from_secs(");
+    assert!(waits > 1000 * counts, "{waits} ms for {counts} s");
+    let takes = number(&source("http/extract.rs"), "const BODY_MAX: usize = ") * 1024;
+    assert_eq!(number(&assets["console-form.js"], "const BODY_MAX = "), takes);
+}
+
 /// The words of each language in a file, in their order.
 fn words(file: &str) -> Vec<(String, Vec<(String, String)>)> {
     let mut languages: Vec<(String, Vec<(String, String)>)> = Vec::new();

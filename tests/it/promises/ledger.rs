@@ -590,6 +590,18 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     flow::retire::retire_ended(&app).await.unwrap();
     assert_eq!(keys_of(&world, sale.id), 0);
 
+    let audit = flow::audit::audit(&app, sale.id).await.unwrap().unwrap();
+    let [item] = &audit.items[..] else { panic!("{audit:?}") };
+    assert!(audit.balanced && audit.ledger_only, "{audit:?}");
+    assert_eq!((item.ledger.held, item.ledger.sold), (0, 2), "{audit:?}");
+    assert_eq!(item.ledger.free, item.total - 2);
+    let more = "update grants set sold = sold + 1 where sale_id = $1 and sold > 0";
+    world.execute(more, sale.id).await.unwrap();
+    let audit = flow::audit::audit(&app, sale.id).await.unwrap().unwrap();
+    assert!(!audit.balanced && audit.differences[0].contains("grant"), "{audit:?}");
+    let less = "update grants set sold = sold - 1 where sale_id = $1 and sold > 0";
+    world.execute(less, sale.id).await.unwrap();
+
     for (user, order, state) in [
         ("holds", &open, OrderState::Cancelled),
         ("pays", &pays, OrderState::Paid),

@@ -48,11 +48,21 @@ export async function ask(method, path, { token, headers = {}, body, credentials
 export const draw = () =>
     Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-// Refusals that may come from in front of where an idempotency key is looked up: they say nothing of an earlier request
-// with it.
-const BLIND_CODES = ['unauthenticated', 'console_token_required', 'rate_limited', 'overloaded'];
+// Whoever is told one of these knows that his key has no order: they are said behind the look at it. All others, also
+// those that are not known yet, say nothing of an earlier request with it.
+const KNOWN_CODES = [
+    'admission_required',
+    'banned',
+    'cooling_down',
+    'idempotency_key_reused',
+    'purchase_limit_reached',
+    'purchase_token_required',
+    'sale_not_open',
+    'sold_out',
+    'too_many_holds',
+];
 
-export const isBlind = (answer) => BLIND_CODES.includes(answer.code);
+export const tellsOfKey = (answer) => KNOWN_CODES.includes(answer.code);
 
 // Whether it is unknown what became of what was asked. `overloaded` says that nothing did.
 export function isUnknown(answer) {

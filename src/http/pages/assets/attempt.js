@@ -1,7 +1,7 @@
 // One attempt to buy, from the click until its outcome is known: what the sale's guards ask for, then the purchase, again
 // with the same key as long as nobody knows what became of it.
 
-import { ask, isBlind, isUnknown } from './api.js';
+import { ask, isUnknown, tellsOfKey } from './api.js';
 import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
 
@@ -129,7 +129,7 @@ async function once(attempt, world) {
     if (isUnknown(answer)) {
         return unknown(answer);
     }
-    attempt.isOpen = wasOpen && isBlind(answer);
+    attempt.isOpen = wasOpen && !tellsOfKey(answer);
     world.keep();
     return refusal(answer, attempt, world);
 }

@@ -2,8 +2,8 @@
 
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf } from './console-fields.js';
-import { listTable, word } from './console-table.js';
+import { fieldOf, typedIn } from './console-fields.js';
+import { code, listTable, word } from './console-table.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
@@ -30,7 +30,7 @@ function alertsTable(limit, ban) {
             setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
             onPress(button, () => ban(entry, button));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
-            return [momentExact(entry.raised_at), element('code', {}, entry.user), what, button];
+            return [momentExact(entry.raised_at), code(entry.user), what, button];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -49,7 +49,7 @@ function bansTable({ caption, path, mayGrow }, lift) {
             setAttribute(button, 'aria-label', say('liftBan', { user: entry.user }));
             onPress(button, () => lift(entry.user, button));
             return [
-                element('code', {}, entry.user),
+                code(entry.user),
                 entry.reason,
                 say(`by_${entry.banned_by}`),
                 momentExact(entry.banned_at),
@@ -86,6 +86,12 @@ function banFields(id) {
         reason,
         nodes,
         set,
+        // To be kept as they are typed.
+        each: {
+            reason,
+            span: { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') },
+            sessions: { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') },
+        },
         typed: () => ({ why: reason.text(), howLong: span.value, endsSessions: sessions.checked }),
         // As the API wants it.
         body() {
@@ -191,6 +197,8 @@ function banForm(done) {
         wrong,
         button,
     );
+    const typed = typedIn(form, 'flashsale.typed.ban', { user, ...fields.each });
+    typed.takeUp();
     // `detail` is what the API said itself: that names the field.
     function complain(words, detail = '') {
         const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
@@ -215,6 +223,7 @@ function banForm(done) {
         if (answer.isOk) {
             user.set('');
             fields.set({});
+            typed.forget();
             done(say('banned', { user: body.user }));
         }
     });

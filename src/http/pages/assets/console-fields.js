@@ -4,6 +4,7 @@ import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
 import { write } from './problem.js';
+import { ofTab } from './storage.js';
 
 const WHOLE = /^-?\d{1,15}$/;
 const two = (number) => String(number).padStart(2, '0');
@@ -53,6 +54,28 @@ function input({ id, kind, options = [], prefix }) {
         made.step = '1';
     }
     return made;
+}
+
+// Keeps what is typed in a form's fields in this tab, also over a reload, until it is forgotten. `fields` have `text()` and
+// `set(text)`; `takeUp` fills in what was kept.
+export function typedIn(form, name, fields) {
+    const all = Object.entries(fields);
+    const keep = () => ofTab.set(name, JSON.stringify(Object.fromEntries(all.map(([key, field]) => [key, field.text()]))));
+    form.addEventListener('input', keep);
+    return {
+        keep,
+        takeUp() {
+            try {
+                const kept = JSON.parse(ofTab.get(name) ?? 'null');
+                for (const [key, field] of all.filter(([one]) => typeof kept?.[one] === 'string')) {
+                    field.set(kept[key]);
+                }
+            } catch {
+                ofTab.remove(name);
+            }
+        },
+        forget: () => ofTab.remove(name),
+    };
 }
 
 // `field` has `id`, `label`, `kind`, and what its kind needs: `min` and `max`, or `options` and the `prefix` of their words.

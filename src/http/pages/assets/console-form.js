@@ -13,7 +13,9 @@ import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
-const ITEMS_MAX = 1000;
+// The largest body that the API takes, and as many items as fit into one however short their names are.
+const BODY_MAX = 16_384;
+const ITEMS_MAX = 190;
 // Fields of which the API knows more than the form. Where the page does not speak its language, what they must be is said in
 // words of the page's own.
 const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency', 'challenge'];
@@ -111,6 +113,7 @@ export function formView(view, id) {
     const anew = word('button', 'startOver', { class: 'quiet', type: 'button' });
     const list = element('div', { class: 'items' });
     const add = word('button', 'addItem', { type: 'button' });
+    const tooLarge = element('p', { class: 'warning', role: 'alert', tabindex: '-1', id: 'items-wrong' });
     const wrong = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const other = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const loadOther = word('button', 'loadPresent', { type: 'button', id: 'load-present' });
@@ -130,7 +133,7 @@ export function formView(view, id) {
         'form',
         { class: 'form', novalidate: '' },
         group('theSale', grid(...made(SALE))),
-        group('theItems', list, add),
+        group('theItems', list, add, tooLarge),
         group('theGuards', grid(...made(GUARDS))),
         wrong,
         clash,
@@ -202,6 +205,7 @@ export function formView(view, id) {
         nextItem = 0;
         texts.items.forEach(addItem);
         setText(wrong, '');
+        setText(tooLarge, '');
         arrange();
     }
 
@@ -353,6 +357,13 @@ export function formView(view, id) {
         if (!body) {
             setText(wrong, say('somethingWrong'));
             form.querySelector('[aria-invalid="true"]').focus();
+            return;
+        }
+        const size = new Blob([JSON.stringify(body)]).size;
+        setText(tooLarge, size > BODY_MAX ? say('wrongLarge', { size, max: BODY_MAX }) : '');
+        if (size > BODY_MAX) {
+            setText(wrong, '');
+            tooLarge.focus();
             return;
         }
         setPressable(store, false);

@@ -3,7 +3,7 @@
 import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
-import { listTable, word } from './console-table.js';
+import { code, listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
@@ -67,11 +67,11 @@ export function moneyView(view) {
         row: (entry) => [
             momentExact(entry.received_at),
             money(entry.amount_minor, entry.currency),
-            element('code', {}, entry.order_id),
-            element('code', {}, entry.payment_id),
+            code(entry.order_id),
+            code(entry.payment_id),
             entry.reason ? english(entry.reason) : say(`payment_${entry.outcome}`),
             entry.settled_at
-                ? element('span', {}, `${momentExact(entry.settled_at)} `, element('code', {}, entry.settled_reference))
+                ? element('span', {}, `${momentExact(entry.settled_at)} `, code(entry.settled_reference))
                 : '',
             OWED.includes(entry.outcome) && !entry.settled_at ? settleButton(entry) : '',
         ],

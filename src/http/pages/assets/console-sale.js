@@ -5,7 +5,7 @@ import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf } from './console-fields.js';
+import { fieldOf, typedIn } from './console-fields.js';
 import { followSale } from './console-live.js';
 import { plotOf } from './console-plot.js';
 import { word } from './console-table.js';
@@ -13,14 +13,14 @@ import { trailTable } from './console-trail.js';
 import { unitsOf } from './console-units.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, money, secondsLeft } from './format.js';
-import { say } from './language.js';
+import { apart, plainly, say } from './language.js';
 import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
 
 const POINTS_MAX = 400;
 const SALE_EVERY_MS = 20_000;
-// The audit goes over every order; rebuilding writes them all.
-const AUDIT_MS = 60_000;
+// The audit goes over every order, for which the server takes two minutes at the most; rebuilding writes them all.
+const AUDIT_MS = 130_000;
 const REBUILD_MS = 1_800_000;
 
 // What may be done in which state, in the order of the buttons.
@@ -123,13 +123,13 @@ export function saleView(view, id) {
     const stateNow = () => (sale === null ? null : stateAt({ ...sale, state: live?.state ?? sale.state }, now()));
 
     function render() {
-        setTitle(sale ? `${sale.name} · ${say('console')}` : say('console'));
+        setTitle(sale ? `${apart(sale.name)} · ${say('console')}` : say('console'));
         renderStream();
         if (!sale) {
             return;
         }
         const at = stateNow();
-        setText(name, sale.name);
+        setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
         if (toldState !== null && toldState !== at) {
@@ -227,7 +227,7 @@ export function saleView(view, id) {
             ['theGuards', guards.join(', ')],
             ...sale.items.slice(0, 50).map((item) => [
                 null,
-                `${item.sku}: ${item.name}, ${money(item.price_minor, item.currency)}, ${say('limitNote', { n: item.per_user_limit })}`,
+                `${item.sku}: ${apart(item.name)}, ${money(item.price_minor, item.currency)}, ${say('limitNote', { n: item.per_user_limit })}`,
             ]),
         ];
         const rows = facts.map(([key, text]) =>
@@ -384,9 +384,13 @@ function auditPart(path) {
             setAttribute(result, 'class', 'note warning');
             return;
         }
-        const { balanced, items, differences: found } = answer.body;
+        const { balanced, ledger_only: isLedgerOnly, items, differences: found } = answer.body;
         const total = items.reduce((sum, item) => sum + item.total, 0);
-        setText(result, say(balanced ? 'auditGood' : 'auditBad', { total, n: found.length, time: momentExact(new Date()) }));
+        const words = [say(!balanced ? 'auditBad' : isLedgerOnly ? 'auditLedger' : 'auditGood', { total, n: found.length, time: momentExact(new Date()) })];
+        if (isLedgerOnly) {
+            words.push(say('auditOneSide'));
+        }
+        setText(result, words.join(' '));
         setAttribute(result, 'class', balanced ? 'note is-good' : 'note warning');
         differences.replaceChildren(...found.slice(0, 50).map((text) => element('li', {}, english(text))));
     });
@@ -407,6 +411,10 @@ function restockPart(id, path, result, done) {
         quantity.node,
         button,
     );
+    const typed = typedIn(form, `flashsale.typed.restock.${id}`, {
+        quantity,
+        sku: { text: () => sku.value, set: (value) => [...sku.options].some((it) => it.value === value) && (sku.value = value) },
+    });
     form.addEventListener('submit', async (event) => {
         event.preventDefault();
         const units = quantity.read();
@@ -435,6 +443,7 @@ function restockPart(id, path, result, done) {
         if (answer.isOk) {
             result.good(say(units > 0 ? 'did_add' : 'did_take', words));
             quantity.set('');
+            typed.forget();
         } else {
             result.bad(answer);
             if (answer.code === 'invalid_request') {
@@ -448,6 +457,7 @@ function restockPart(id, path, result, done) {
         learn(sale) {
             if (sku.options.length !== sale.items.length) {
                 sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));
+                typed.takeUp();
             }
         },
     };

@@ -3,7 +3,7 @@
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
-import { say } from './language.js';
+import { plainly, say } from './language.js';
 
 const EVERY_MS = 5000;
 
@@ -16,7 +16,7 @@ export function salesView(view) {
         path: (last) => `/v1/admin/sales?limit=50${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (sale) => sale.id,
         row: (sale) => [
-            element('a', { href: `/console/sales/${sale.id}` }, sale.name),
+            element('a', { href: `/console/sales/${sale.id}` }, element('bdi', {}, plainly(sale.name))),
             statePill(sale.state),
             momentExact(sale.starts_at),
             momentExact(sale.ends_at),

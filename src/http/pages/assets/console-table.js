@@ -4,8 +4,11 @@
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
 import { element, onPress, setChildren, show } from './dom.js';
-import { say } from './language.js';
+import { plainly, say } from './language.js';
 import { write } from './problem.js';
+
+// A name or number from outside, as a cell or a part of one: whatever is in it, it turns nothing around it.
+export const code = (text) => element('code', {}, element('bdi', {}, plainly(text)));
 
 // A cell or a heading whose text follows the language.
 export const word = (name, key, attributes = {}) => element(name, { ...attributes, 'data-word': key }, say(key));
@@ -90,7 +93,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             const text = JSON.stringify({ ...entry, server_time: null });
             // A row that is as it was keeps its buttons, and the focus that may be on one.
             if (rows.get(ids[at])?.text !== text) {
-                const cells = row(entry).map((cell) => element('td', {}, cell ?? ''));
+                const shown = (cell) => (typeof cell === 'string' ? plainly(cell) : (cell ?? ''));
+                const cells = row(entry).map((cell) => element('td', {}, shown(cell)));
                 rows.set(ids[at], { text, node: element('tr', {}, ...cells) });
             }
         });

@@ -3,7 +3,7 @@
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
-import { say } from './language.js';
+import { apart, plainly, say } from './language.js';
 
 const EVERY_MS = 10_000;
 
@@ -20,12 +20,12 @@ function whoDid(entry) {
     const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
     const known = say(`actor_${entry.actor}`) + session;
     // A name in another script must not turn what stands around it.
-    return entry.operator ? element('span', {}, element('bdi', {}, entry.operator), ` · ${known}`) : known;
+    return entry.operator ? element('span', {}, element('bdi', {}, plainly(entry.operator)), ` · ${known}`) : known;
 }
 
 function details(detail) {
     return Object.entries(detail)
-        .map(([name, value]) => `${name}: ${value}`)
+        .map(([name, value]) => `${name}: ${apart(value)}`)
         .join(', ');
 }
 

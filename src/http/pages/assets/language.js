@@ -20,9 +20,24 @@ export function learn(more) {
     }
 }
 
+// Characters that turn the order of those behind them, and those that are written from right to left.
+const TURNING = /[\u202a-\u202e\u2066-\u2069]/g;
+const FROM_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+// Text from outside, with the characters that would turn what stands around them as their numbers: so nobody is shown another
+// account than the one that is meant.
+export const plainly = (text) =>
+    String(text).replace(TURNING, (turn) => `⟨U+${turn.codePointAt(0).toString(16).toUpperCase()}⟩`);
+
+// The same among other words: what is written from right to left keeps to itself (U+2068, U+2069).
+export function apart(text) {
+    const plain = plainly(text);
+    return FROM_RIGHT.test(plain) ? `\u2068${plain}\u2069` : plain;
+}
+
 // A text, with {names} in it replaced. What the API has learned to say since stands for itself.
 export function say(word, values = {}) {
-    return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => String(values[name]));
+    return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
 }
 
 function translate() {

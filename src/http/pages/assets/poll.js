@@ -6,36 +6,46 @@ import { say } from './language.js';
 const LOST_MAX_MS = 8000;
 const RECOVERED_MS = 4000;
 
-let isLost = false;
+// How the shop answered last: `there`, `busy` or `lost`.
+let state = 'there';
 let recovered = null;
 
 // What the shopper is told of the connection.
 export function showConnection() {
-    const text = isLost ? say('lost') : recovered === null ? '' : say('recovered');
+    const isTroubled = state !== 'there';
+    const text = isTroubled ? say(state) : recovered === null ? '' : say('recovered');
     setText(byId('connection'), text);
-    byId('connection').classList.toggle('is-lost', isLost);
+    byId('connection').classList.toggle('is-lost', isTroubled);
 }
 
-function heard(isThere) {
-    if (isThere && isLost) {
+function heard(next) {
+    if (next === 'there' && state !== 'there') {
         clearTimeout(recovered);
         recovered = setTimeout(() => {
             recovered = null;
             showConnection();
         }, RECOVERED_MS);
     }
-    isLost = !isThere;
+    state = next;
     showConnection();
 }
 
 const lostPause = (misses) => Math.min(500 * 2 ** misses, LOST_MAX_MS);
 
-// Whether somebody answered, whatever he said; and how long he does not want to be asked again, in milliseconds.
-const isAnswer = (answer) => answer.status !== 0 && answer.status < 500;
-const askedPause = (answer) => (answer?.status === 429 ? answer.wait * 1000 : 0);
+// Of what was answered, or null: `busy` is who has too much to do, `lost` who does not answer or cannot.
+function stateOf(answer) {
+    if (answer?.code === 'overloaded') {
+        return 'busy';
+    }
+    return answer !== null && (answer.status === 0 || answer.status >= 500) ? 'lost' : 'there';
+}
+
+// How long whoever answered does not want to be asked again, in milliseconds.
+const askedPause = (answer) => (answer?.status === 429 || answer?.status === 503 ? answer.wait * 1000 : 0);
 
 // Calls `ask`, which returns what was answered or null where there was nothing to ask, and again after `pause()`
-// milliseconds; sooner, but less and less so, while there is no answer. Nobody is asked for a page that nobody sees.
+// milliseconds; sooner, but less and less so, while there is no answer, and never sooner than the answer says. Nobody is
+// asked for a page that nobody sees.
 // `tells` is whether the shopper hears of it when there is no answer. Returns what asks at once.
 export function poll(ask, pause, tells) {
     let timer = null;
@@ -57,14 +67,15 @@ export function poll(ask, pause, tells) {
             reportError(error);
         }
         isAsking = false;
-        const isThere = answer === null || isAnswer(answer);
+        const next = stateOf(answer);
         if (tells) {
-            heard(isThere);
+            heard(next);
         }
-        misses = isThere ? 0 : misses + 1;
-        // A quarter more or less, so that not all ask in the same moment.
-        const spread = 0.75 + Math.random() / 2;
-        const wait = isThere ? Math.max(pause() * spread, askedPause(answer)) : lostPause(misses) * spread;
+        misses = next === 'lost' ? misses + 1 : 0;
+        // A quarter more or less, so that not all ask in the same moment; what was asked for is the least.
+        const usual = (next === 'lost' ? lostPause(misses) : pause()) * (0.75 + Math.random() / 2);
+        const asked = askedPause(answer) * (1 + Math.random() / 4);
+        const wait = Math.max(usual, asked);
         if (again) {
             again = false;
             round();

@@ -2,7 +2,7 @@
 // not, its code is told in words, and its own words beside that where they say more: marked, so that they are read out right.
 
 import { element } from './dom.js';
-import { locale, say } from './language.js';
+import { locale, plainly, say } from './language.js';
 
 // Codes of which the API's own words say more than what they mean.
 const PARTICULAR_CODES = [
@@ -23,7 +23,7 @@ export function meaning(code) {
 // The words of a refusal, and those of the API beside them, if there are any.
 export function explained(answer) {
     const { code, body } = answer;
-    const own = typeof body.detail === 'string' ? body.detail : '';
+    const own = typeof body.detail === 'string' ? plainly(body.detail) : '';
     const words = meaning(code);
     if (own === '' || (words !== '' && locale() !== 'en')) {
         return { text: words, more: PARTICULAR_CODES.includes(code) ? own : '' };
@@ -32,7 +32,7 @@ export function explained(answer) {
 }
 
 // What the API says in English, also where the page is not.
-export const english = (text) => element('span', { lang: 'en' }, text);
+export const english = (text) => element('span', { lang: 'en' }, plainly(text));
 
 // Writes words, each a text or what `explained` returns, into an element, if they are not there yet. Returns them as text.
 export function write(node, ...words) {
