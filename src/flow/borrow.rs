@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard, watch};
 use uuid::Uuid;
 
 /// How often one shortage looks again because units were moving.
@@ -47,10 +47,10 @@ pub enum Cover {
     SoldOut,
 }
 
-/// Shortages that this process is covering, by sale and item. They queue up, and one look answers all who had asked
-/// when it began.
+/// Shortages that this process is covering, by sale and item. One of them looks, and that answers all who had asked when
+/// the look began.
 pub struct Shortages {
-    desks: Cache<(SaleId, Sku), Arc<Mutex<Last>>>,
+    desks: Cache<(SaleId, Sku), Arc<Desk>>,
     /// Looks begun so far, of all items: so a purchase can note when it came without knowing what it will lack.
     begun: AtomicU64,
 }
@@ -76,17 +76,90 @@ impl Shortages {
     }
 }
 
+/// Where shortages of one item meet. All who wait are told at once: were they to take turns, each would wake the next, mostly
+/// on another thread.
+struct Desk {
+    /// What the looks have come to.
+    told: watch::Sender<Told>,
+    /// Whoever holds it looks. The survey that the newest proof ended with, and when that survey began.
+    survey: Mutex<Option<(Instant, Vec<Surveyed>)>>,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self {
+            told: watch::Sender::new(Told::default()),
+            survey: Mutex::default(),
+        }
+    }
+}
+
 /// What the looks found, by the number of the look.
 #[derive(Default)]
-struct Last {
+struct Told {
     /// The newest proof: that few units were free.
     proof: Option<(u64, i64)>,
     /// The newest look that brought units to a shard.
     brought: HashMap<u16, u64>,
-    /// The survey that the newest proof ended with, and when that survey began.
-    survey: Option<(Instant, Vec<Surveyed>)>,
     /// The newest look that failed, and why.
     failed: Option<(Look, Fault)>,
+}
+
+impl Told {
+    /// What answers a purchase whose shard was short since `short_since`, as looks are counted.
+    fn answer(&self, shortage: &Shortage<'_>, short_since: u64) -> Option<Result<Cover, Fault>> {
+        let quantity = i64::from(shortage.quantity);
+        // What was brought before the shard said that it is short has been bought by others.
+        if self.brought.get(&shortage.home).is_some_and(|look| *look > short_since) {
+            return Some(Ok(Cover::Brought));
+        }
+        // Nothing was free at a moment since the purchase came: that is an answer to it, also if the look was over by then.
+        if self
+            .proof
+            .is_some_and(|(look, free)| look > shortage.came.0 && free < quantity)
+        {
+            return Some(Ok(Cover::SoldOut));
+        }
+        // It failed for all whom it would have answered. Were each to look again for himself, one after the other, all would
+        // wait for a node that hangs as often as there are shoppers.
+        let (look, fault) = self.failed.as_ref()?;
+        (look.number > shortage.came.0 && look.free < quantity).then(|| Err(fault.clone()))
+    }
+}
+
+/// A turn to look. However it ends, the others hear of its end.
+struct Turn<'a> {
+    desk: &'a Desk,
+    survey: Option<MutexGuard<'a, Option<(Instant, Vec<Surveyed>)>>>,
+}
+
+impl Turn<'_> {
+    /// Notes what came of it; the others hear of it when the turn is over and one of them can have the next.
+    fn note(&self, note: impl FnOnce(&mut Told)) {
+        self.desk.told.send_if_modified(|told| {
+            note(told);
+            false
+        });
+    }
+
+    /// The survey that the look before this one ended with; once.
+    fn before(&mut self) -> Option<(Instant, Vec<Surveyed>)> {
+        self.survey.as_mut()?.take()
+    }
+
+    /// Notes what the next look may begin with.
+    fn leave(&mut self, began: Instant, survey: Vec<Surveyed>) {
+        if let Some(kept) = self.survey.as_mut() {
+            **kept = Some((began, survey));
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.survey = None;
+        self.desk.told.send_modify(|_| ());
+    }
 }
 
 /// A look that has begun.
@@ -142,47 +215,44 @@ pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
 }
 
 async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
-    let Shortage { sale, sku, home, .. } = *shortage;
-    let quantity = i64::from(shortage.quantity);
     let shortages = &app.shortages;
     let desk = shortages
         .desks
-        .get_with((sale.id, sku.clone()), async { Arc::default() });
+        .get_with((shortage.sale.id, shortage.sku.clone()), async { Arc::default() });
     let desk = desk.await;
-    // What was brought before the shard said that it is short has been bought by others.
     let short_since = shortages.begun.load(Ordering::SeqCst);
-    let mut last = desk.lock().await;
-    if last.brought.get(&home).is_some_and(|look| *look > short_since) {
-        return Ok(Cover::Brought);
-    }
-    // Nothing was free at a moment since the purchase came: that is an answer to it, also if the look was over by then.
-    if last
-        .proof
-        .is_some_and(|(look, free)| look > shortage.came.0 && free < quantity)
-    {
-        return Ok(Cover::SoldOut);
-    }
-    // It failed for all whom it would have answered. Were each to look again for himself, one after the other, all would wait
-    // for a node that hangs as often as there are shoppers.
-    if let Some((look, fault)) = &last.failed
-        && look.number > shortage.came.0
-        && look.free < quantity
-    {
-        return Err(fault.clone());
-    }
+    let mut told = desk.told.subscribe();
+    let mut turn = loop {
+        if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
+            return answer;
+        }
+        if let Ok(survey) = desk.survey.try_lock() {
+            let turn = Turn {
+                desk: &desk,
+                survey: Some(survey),
+            };
+            // The last turn may have ended since.
+            if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
+                return answer;
+            }
+            break turn;
+        }
+        // The desk has the other end, so there is no error.
+        let _told = told.changed().await;
+    };
     let mut look = Look {
         number: 0,
         free: i64::MAX,
     };
-    let covered = look_around(app, shortage, &mut last, &mut look).await;
+    let covered = look_around(app, shortage, &mut turn, &mut look).await;
     if let Err(fault) = &covered {
-        last.failed = Some((look, fault.clone()));
+        turn.note(|told| told.failed = Some((look, fault.clone())));
     }
     covered
 }
 
 /// Looks at all shards until that tells something. Says of the last look which it was and what it has seen.
-async fn look_around(app: &App, shortage: &Shortage<'_>, last: &mut Last, at: &mut Look) -> Result<Cover, Fault> {
+async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at: &mut Look) -> Result<Cover, Fault> {
     let Shortage { sale, sku, home, .. } = *shortage;
     let quantity = i64::from(shortage.quantity);
     for round in 0..LOOKS_MAX {
@@ -198,16 +268,18 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, last: &mut Last, at: &m
         at.free = seen.iter().sum();
         if at.free >= quantity {
             bring(app, sale, sku, home, quantity, &seen).await?;
-            last.brought.insert(home, look);
+            turn.note(|told| {
+                told.brought.insert(home, look);
+            });
             return Ok(Cover::Brought);
         }
         let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
-        let before = last.survey.take();
+        let before = turn.before();
         if let Some((_, before)) = before.filter(|(at, before)| {
             at.elapsed() < SURVEY_AGE_MAX && free(before) < quantity && is_still(before, &first, 0)
         }) {
-            last.proof = Some((look, free(&before)));
-            last.survey = Some((began, first));
+            turn.note(|told| told.proof = Some((look, free(&before))));
+            turn.leave(began, first);
             return Ok(Cover::SoldOut);
         }
         if finish_between_shards(app, sale, sku).await? > 0 {
@@ -221,8 +293,8 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, last: &mut Last, at: &m
         // What leaves the sale comes back if the withdrawal is refused, so it must not be what is missing.
         let free = free(&first) + leaving;
         if is_still(&first, &second, leaving) && free < quantity {
-            last.proof = Some((look, free));
-            last.survey = Some((began, second));
+            turn.note(|told| told.proof = Some((look, free)));
+            turn.leave(began, second);
             return Ok(Cover::SoldOut);
         }
         // Units are moving: let them arrive. Others who look at the same item are not waited for in step.
