@@ -242,6 +242,7 @@ impl Guard {
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
 async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
+    // Whoever has only just begun is not late yet.
     counted.drain_last_round.set(metrics::now());
     let (mut failing, mut idle) = (false, DRAIN_GATHER);
     loop {
@@ -262,6 +263,7 @@ async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };
                 counted.drain_rounds.of(["done"]).inc();
+                counted.drain_last_round.set(metrics::now());
                 if failing {
                     tracing::info!("the drain works again");
                 }
@@ -277,7 +279,6 @@ async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
             }
         }
         beat.store(Utc::now().timestamp(), Ordering::Relaxed);
-        counted.drain_last_round.set(metrics::now());
     }
 }
 

@@ -12,5 +12,6 @@ mod recovery;
 mod replay;
 mod sharding;
 mod split;
+mod statements;
 mod suspension;
 mod throng;
