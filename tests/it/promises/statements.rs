@@ -127,7 +127,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     assert_eq!(sum(&sent), PAYMENT, "{sent:#?}");
     let (outcome, sent) = counting.statements(pay("one", sales[1].1[0])).await;
     assert_eq!(outcome, PaymentOutcome::Duplicate);
-    assert_eq!(sum(&sent), PAYMENT_AGAIN, "{sent:#?}");
+    assert!(sum(&sent) <= PAYMENT_AGAIN_MAX, "{sent:#?}");
 
     // The ledger has decided, and nobody has told the stock yet.
     let mut releases = Vec::new();
@@ -187,14 +187,18 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
         costs.push(used);
     }
     assert_eq!(costs[0], costs[1], "it grows with those who wait");
-    // Two surveys of four shards, each with the time.
     let expected: BTreeMap<String, i64> = PROOF.map(|(name, count)| (name.to_owned(), count)).into();
     assert_eq!(costs[1], expected);
 }
 
 /// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
 const DRAIN: i64 = 8;
-const PAYMENT: i64 = 0;
-const PAYMENT_AGAIN: i64 = 0;
-const RELEASES: i64 = 0;
-const PROOF: [(&str, i64); 2] = [("mget", 8), ("time", 2)];
+/// To begin, look whether it is known, lock the order, change it, its units and the message, record it, commit; then, when the
+/// stock has been told, to begin, be certain of the server, strike the message, commit.
+const PAYMENT: i64 = 12;
+/// To begin, look whether it is known, and leave it at that, which may be sent a moment later.
+const PAYMENT_AGAIN_MAX: i64 = 3;
+/// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
+const RELEASES: i64 = 7;
+/// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
+const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];
