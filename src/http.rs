@@ -318,11 +318,8 @@ routes! {
         "/console/sales/{id}": get pages::console_sale;
         "/console/sales/{id}/edit": get pages::console_sale;
     }
-    for_sessions "" "how the console's pages sign in: whoever is no browser sends the operators' key" {
+    for_sessions "" documented {
         "/v1/admin/session": get session::show, post session::sign_in, delete session::sign_out;
-    }
-    for_live_pages "/v1/admin" "what the console's live page is fed with: its form follows that of the page" {
-        "/sales/{id}/live": stream live::follow;
     }
     for_development "/dev" "only in development mode: the shop's login and its payment provider, played" {
         "/token": post development::token;
@@ -351,6 +348,7 @@ routes! {
         "/sales/{id}/close": post admin::close;
         "/sales/{id}/restock": post admin::restock;
         "/sales/{id}/stats": get admin::stats;
+        "/sales/{id}/live": stream live::follow;
         "/sales/{id}/audit": get admin::audit;
         "/sales/{id}/rebuild": post admin::rebuild;
         "/orders/{id}": get admin::show_order;
@@ -427,8 +425,7 @@ fn operators(config: &mut ServiceConfig) {
         .wrap(from_fn(operator::trail))
         // What operators are told, nobody keeps.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
-        .configure(for_operators)
-        .configure(for_live_pages);
+        .configure(for_operators);
     config
         .configure(for_console)
         .configure(for_prometheus)

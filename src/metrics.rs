@@ -122,6 +122,8 @@ pub struct Metrics {
     pub purchase_duration: Timing,
     /// Purchases that are being answered.
     pub purchases_in_flight: Gauge,
+    /// Connections of clients that are open.
+    pub http_connections: Gauge,
     /// Requests by `client` and `status`.
     pub requests: By<Counter, 2>,
     /// How long requests took, by `client`.
@@ -142,7 +144,7 @@ pub struct Metrics {
     pub orders_drained: Counter,
     /// Rounds of the drain by `result`.
     pub drain_rounds: By<Counter>,
-    /// When the drain last came round.
+    /// When a round of the drain last succeeded.
     pub drain_last_round: Float,
     /// Events that wait for the drain.
     pub backlog_events: Gauge,
@@ -236,6 +238,7 @@ impl Default for Metrics {
             purchases: counter("outcome", PURCHASE_OUTCOMES),
             purchase_duration: Timing::new(ANSWERS),
             purchases_in_flight: Gauge::default(),
+            http_connections: Gauge::default(),
             requests: By::new([("client", CLIENTS), ("status", STATUSES)], Counter::default),
             request_duration: By::new([("client", CLIENTS)], || Timing::new(ANSWERS)),
             stock: StockMetrics::default(),
@@ -326,6 +329,11 @@ impl Metrics {
             self.purchases_in_flight.clone(),
         );
         to.register(
+            "http_connections",
+            "Connections of clients that are open, at all addresses but that of the metrics",
+            self.http_connections.clone(),
+        );
+        to.register(
             "http_requests",
             "Requests by who asked and the class of the answer's status",
             self.requests.clone(),
@@ -411,7 +419,8 @@ impl Metrics {
         );
         to.register_with_unit(
             "drain_last_round_timestamp",
-            "When the drain job last came round, since the epoch; 0 in a process without jobs",
+            "When a round of the drain job last succeeded, or its process began to run it, since the epoch; 0 in a process without \
+             jobs",
             Unit::Seconds,
             self.drain_last_round.clone(),
         );

@@ -260,6 +260,7 @@ async fn gather_for(app: &App) -> Duration {
 /// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
 async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
+    // Whoever has only just begun is not late yet.
     counted.drain_last_round.set(metrics::now());
     let mut failing = false;
     let mut gather = DRAIN_GATHER_SYNCHRONOUS;
@@ -283,6 +284,7 @@ async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };
                 counted.drain_rounds.of(["done"]).inc();
+                counted.drain_last_round.set(metrics::now());
                 if failing {
                     tracing::info!("the drain works again");
                 }
@@ -298,7 +300,6 @@ async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
             }
         }
         beat.store(Utc::now().timestamp(), Ordering::Relaxed);
-        counted.drain_last_round.set(metrics::now());
     }
 }
 

@@ -20,12 +20,14 @@ use crate::ledger::Ledger;
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use crate::{flow, ledger};
-use actix_web::dev::ServerHandle;
+use actix_web::dev::{Extensions, ServerHandle};
 use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use actix_web::{App as HttpApp, HttpServer};
 use anyhow::{Context as _, anyhow};
 use futures_util::future::{join_all, try_join_all};
+use prometheus_client::metrics::gauge::Gauge;
+use std::any::Any;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -256,6 +258,23 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
     Ok(handle)
 }
 
+/// A connection of a client: it is counted until this is dropped, with what belongs to it.
+struct Connected(Gauge);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn count_connection(open: &Gauge) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync + 'static {
+    let open = open.clone();
+    move |_, belongings| {
+        open.inc();
+        belongings.insert(Connected(open.clone()));
+    }
+}
+
 async fn serve_http(
     config: &Config,
     app: Arc<App>,
@@ -316,6 +335,7 @@ async fn serve_http(
     let serve = |listener: TcpListener, part: Part| {
         let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
         let address = listener.local_addr()?;
+        let count = count_connection(&app.metrics.http_connections);
         let server = HttpServer::new(move || {
             let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
             HttpApp::new()
@@ -335,6 +355,7 @@ async fn serve_http(
                 .wrap(from_fn(survive))
                 .wrap(from_fn(request_id))
         })
+        .on_connect(count)
         .client_request_timeout(HEAD_TIME)
         .tls_handshake_timeout(HANDSHAKE_TIME)
         .keep_alive(KEEP_ALIVE)

@@ -16,7 +16,7 @@ use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// A whole request, answer included: what the server takes at the most for one of an operator's, with room to spare.
-const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 /// Finding the server and shaking hands.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// A stream that is silent for longer has lost its server, which says every 15 seconds that it is there.

@@ -3,6 +3,7 @@
 use super::Failure;
 use crate::domain::plain::breaks_or_turns;
 use anyhow::Context as _;
+use console::measure_text_width;
 use serde_json::Value;
 use std::io::Write as _;
 
@@ -97,11 +98,14 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (cell, (width, is_number)) in row.iter().zip(&layout) {
-                if *is_number {
-                    line.push_str(&format!("{cell:>width$}  "));
+                // By the columns of a terminal: a Chinese character takes two.
+                let space = " ".repeat(width.saturating_sub(measure_text_width(cell)));
+                let (before, after) = if *is_number {
+                    (space.as_str(), "")
                 } else {
-                    line.push_str(&format!("{cell:<width$}  "));
-                }
+                    ("", space.as_str())
+                };
+                line.push_str(&format!("{before}{cell}{after}  "));
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -111,7 +115,7 @@ impl Table {
 
     fn layout(&self, column: usize) -> (usize, bool) {
         let cells = || self.rows.iter().filter_map(|row| row.get(column));
-        let width = cells().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let width = cells().map(|cell| measure_text_width(cell)).max().unwrap_or(0);
         let mut body = cells().skip(1).filter(|cell| *cell != "-").peekable();
         let is_number = body.peek().is_some() && body.all(|cell| cell.parse::<f64>().is_ok());
         (width, is_number)
@@ -132,6 +136,15 @@ mod tests {
     #[test]
     fn whatever_an_account_is_called_a_query_stays_one() {
         assert_eq!(encoded("a&b=é"), "%61%26%62%3D%C3%A9");
+    }
+
+    #[test]
+    fn columns_align_also_after_characters_that_take_two() {
+        let mut table = Table::new(["SKU", "STOCK"]);
+        table.row(["冬季特卖".into(), "5".into()]);
+        table.row(["phone".into(), "1000".into()]);
+        // Eight columns on a terminal, though four characters.
+        assert_eq!(table.render(), "SKU       STOCK\n冬季特卖      5\nphone      1000\n");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct Args {
 /// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
-    let progress = Progress::of("rebuilding the sale's stock");
+    let progress = Progress::within(REBUILD_LIMIT, "rebuilding the sale's stock");
     let answer = operator.post(&sale::path(&args.sale_id, "/rebuild"), &[], "");
     drop(progress);
     let body = answer?.body;

@@ -11,7 +11,7 @@ use super::client::{Answer, CallError, Client, Connection};
 use super::output::Reader;
 use super::{Failure, output, sale};
 use chrono::{DateTime, TimeDelta, Utc};
-use console::Term;
+use console::{Term, measure_text_width};
 use frame::Frame;
 use history::History;
 use pace::Pace;
@@ -20,8 +20,14 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const INTERVAL: Duration = Duration::from_millis(500);
-/// A server that hangs shall be seen to hang soon.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// How long one answer may take: what the server takes at the most for one of an operator's.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// After answers comes a pause that is so much longer than they took, so that a server that is busy is not kept so; but
+/// none is longer than this.
+const PAUSE_FACTOR: u32 = 3;
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often the first answer is asked for, if what keeps it may pass.
+const FIRST_TRIES: usize = 3;
 
 /// How the view is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +40,7 @@ enum Style {
 /// Follows a sale until it is closed and everything is in Postgres, nobody reads it any more, or Ctrl-C.
 ///
 /// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer the very first time; later it is waited for.
+/// `No` when the server refuses, `Fault` when it does not answer the first times that it is asked; later it is waited for.
 pub fn run(connection: &Connection, id: &Uuid, json: bool) -> Result<(), Failure> {
     let style = match (json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,
@@ -52,13 +58,16 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
     };
     let (mut purchases, mut stopped, mut history) = (Pace::default(), Pace::default(), History::default());
     let mut last: Option<Frame> = None;
+    let (mut accepted, mut tries) = (0, 0);
     loop {
         let begun = Instant::now();
         match poll(client, id) {
             Ok(poll) => {
                 view.regained();
-                // Orders of every state: one that expires or is paid changes its state and is still one purchase.
-                purchases.note(begun, poll.stats.orders.values().sum());
+                // The two servers are read one after the other, so one that moves in between is seen twice: it never goes
+                // down.
+                accepted = accepted.max(purchases_in(&poll.stats));
+                purchases.note(begun, accepted);
                 stopped.note(begun, poll.stats.stopped.values().sum());
                 let per_second = purchases.per_second();
                 history.note(begun, (per_second, stopped.per_second()), &poll.stats);
@@ -80,7 +89,8 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
                 }
                 last = Some(frame);
             }
-            Err(PollError::Call(error)) if error.may_pass() && last.is_some() => {
+            Err(PollError::Call(error)) if error.may_pass() && (last.is_some() || tries + 1 < FIRST_TRIES) => {
+                tries += 1;
                 if view.lost(begun, &error, last.as_ref())? == Reader::Gone {
                     return Ok(());
                 }
@@ -88,8 +98,21 @@ fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Resul
             Err(PollError::Call(error)) => return Err(error.into()),
             Err(PollError::Unreadable(failure)) => return Err(failure),
         }
-        std::thread::sleep(interval.saturating_sub(begun.elapsed()));
+        std::thread::sleep(pause_after(begun.elapsed(), interval));
     }
+}
+
+/// How long to wait after answers that took so long, if all goes well one comes in each interval.
+fn pause_after(took: Duration, interval: Duration) -> Duration {
+    let long = (took * PAUSE_FACTOR).min(PAUSE_MAX);
+    // What takes a quarter of the interval or less leaves the rest of it.
+    long.max(interval.saturating_sub(took))
+}
+
+/// Purchases that were accepted so far. Orders of every state: one that expires or is paid changes its state and is still
+/// one purchase. What waits to be drained is none of them yet.
+fn purchases_in(stats: &Stats) -> u64 {
+    stats.orders.values().sum::<u64>() + stats.undrained_events
 }
 
 struct Poll {
@@ -191,10 +214,16 @@ fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
     };
     let rows = rows - 1;
     let cut = |line: &str| {
-        if line.chars().count() <= columns {
+        if measure_text_width(line) <= columns {
             return line.to_owned();
         }
-        line.chars().take(columns - 1).chain(['…']).collect()
+        // By the columns of the terminal: a Chinese character takes two.
+        let mut taken = 0;
+        let fits = |it: &char| {
+            taken += measure_text_width(it.encode_utf8(&mut [0; 4]));
+            taken < columns
+        };
+        line.chars().take_while(fits).chain(['…']).collect()
     };
     let all = screen.lines().count();
     let mut lines: Vec<String> = screen.lines().take(rows).map(cut).collect();
@@ -259,8 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_at_once_when_it_never_worked_or_never_will() {
-        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), 1)));
+    fn it_ends_soon_when_it_never_worked_and_at_once_when_it_never_will() {
+        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), FIRST_TRIES)));
+        assert!(matches!(follow_mock(&[(401, "")]), (Err(Failure::No(_)), 1)));
+        // What passes in time is not the end of it.
+        let (outcome, requests) = follow_mock(&[(503, ""), (503, ""), (200, CLOSED), (200, "{}")]);
+        assert!(outcome.is_ok() && requests == 4, "{outcome:?} {requests}");
         assert!(matches!(
             follow_mock(&[(200, OPEN), (200, "{}"), (404, "")]),
             (Err(Failure::No(_)), 3)
@@ -277,6 +310,29 @@ mod tests {
         assert_eq!(fitted(screen, Some((24, 14))), ["Launch", "", "SKU  TOTAL  █…", "last"]);
         assert_eq!(fitted(screen, Some((4, 80))), ["Launch", "", "… and 2 more lines"]);
         assert_eq!(fitted(screen, Some((2, 6))), ["… and…"]);
+        // Each takes two columns, and a half of one cannot be shown.
+        let names = "冬季特卖  3f2c\n";
+        assert_eq!(fitted(names, Some((5, 14))), ["冬季特卖  3f2c"]);
+        assert_eq!(fitted(names, Some((5, 8))), ["冬季特…"]);
+        assert_eq!(fitted(names, Some((5, 7))), ["冬季特…"]);
+        assert_eq!(fitted(names, Some((5, 6))), ["冬季…"]);
+    }
+
+    #[test]
+    fn a_slow_server_is_asked_less_often() {
+        let pause = |took: u64| pause_after(Duration::from_millis(took), INTERVAL).as_millis();
+        assert_eq!([0, 100, 200, 2_000, 15_000].map(pause), [500, 400, 600, 6_000, 30_000]);
+    }
+
+    #[test]
+    fn purchases_that_are_not_drained_yet_are_counted() {
+        let undrained = |orders: u64, undrained: u64| Stats {
+            orders: [("reserved".to_owned(), orders)].into(),
+            undrained_events: undrained,
+            ..Stats::default()
+        };
+        assert_eq!(purchases_in(&undrained(2, 5)), 7);
+        assert_eq!(purchases_in(&undrained(7, 0)), 7, "the drain is no purchase");
     }
 
     #[test]

@@ -138,7 +138,7 @@ pub struct Alerts {
 }
 
 /// How a server answers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ServerHealth {
     /// Within how many milliseconds it answered; none when it did not.
     pub milliseconds: Option<f64>,
@@ -147,7 +147,7 @@ pub struct ServerHealth {
 }
 
 /// How both servers answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Health {
     /// The stock's.
     pub redis: ServerHealth,

@@ -76,13 +76,16 @@ impl Shortages {
     }
 }
 
+/// A survey, and when it began; or none.
+type Kept = Option<(Instant, Vec<Surveyed>)>;
+
 /// Where shortages of one item meet. All who wait are told at once: were they to take turns, each would wake the next, mostly
 /// on another thread.
 struct Desk {
     /// What the looks have come to.
     told: watch::Sender<Told>,
     /// Whoever holds it looks. The survey that the newest proof ended with, and when that survey began.
-    survey: Mutex<Option<(Instant, Vec<Surveyed>)>>,
+    survey: Mutex<Kept>,
 }
 
 impl Default for Desk {
@@ -130,7 +133,7 @@ impl Told {
 /// A turn to look. However it ends, the others hear of its end.
 struct Turn<'a> {
     desk: &'a Desk,
-    survey: Option<MutexGuard<'a, Option<(Instant, Vec<Surveyed>)>>>,
+    survey: Option<MutexGuard<'a, Kept>>,
 }
 
 impl Turn<'_> {
@@ -143,7 +146,7 @@ impl Turn<'_> {
     }
 
     /// The survey that the look before this one ended with; once.
-    fn before(&mut self) -> Option<(Instant, Vec<Surveyed>)> {
+    fn before(&mut self) -> Kept {
         self.survey.as_mut()?.take()
     }
 

@@ -26,6 +26,8 @@ const DOUBTS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
 /// are given out in order, but not committed in it.
 const NEW: TimeDelta = TimeDelta::seconds(60);
 const NEAR: u32 = 1000;
+/// How long those who look at Redis alone wait to be told which sales there are.
+const LIVE_WAIT: Duration = Duration::from_secs(3);
 /// Sales remembered; more are read again.
 const SALES_MAX: u64 = 10_000;
 
@@ -37,10 +39,15 @@ pub struct SaleBook {
     /// Loaded sales, whose fixed parts are final.
     loaded: Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
-    live: Cache<(), Arc<Vec<Arc<Sale>>>>,
+    live: Cache<(), LiveSales>,
+    /// The last that the ledger has told; nothing before the first.
+    last_live: RwLock<Option<LiveSales>>,
     known: RwLock<Known>,
     doubts: DefaultDirectRateLimiter,
 }
+
+/// Every sale whose keys are in Redis.
+type LiveSales = Arc<Vec<Arc<Sale>>>;
 
 /// What is known of a sale's id.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,6 +82,7 @@ impl SaleBook {
                 .time_to_live(Duration::from_secs(60))
                 .build(),
             live: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            last_live: RwLock::default(),
             known: RwLock::default(),
             doubts: RateLimiter::direct(Quota::per_second(DOUBTS_MAX)),
         }
@@ -191,6 +199,11 @@ impl SaleBook {
         }
     }
 
+    /// The sale as it was last read here, if it is loaded: for while Postgres does not answer.
+    pub async fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
+        self.loaded.get(&id).await
+    }
+
     /// A sale that is not known to be loaded. Ids that nobody has are believed for a moment; a draft is not: another
     /// process may have loaded it since, and an order or a payment must not be taken for one that cannot be.
     async fn read_unloaded(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
@@ -269,12 +282,28 @@ impl SaleBook {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn live(&self) -> Result<Arc<Vec<Arc<Sale>>>, Fault> {
+    pub async fn live(&self) -> Result<LiveSales, Fault> {
         let read = async {
             let sales = self.ledger.live_sales().await?;
-            Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect::<Vec<_>>()))
+            let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
+            *self.last_live.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sales));
+            Ok::<_, Fault>(sales)
         };
         self.live.try_get_with((), read).await.map_err(shared)
+    }
+
+    /// The same, and while Postgres does not answer, what it told last: for those who look at Redis alone. While it is away
+    /// no sale is loaded, so none is missing that another process has not loaded in the moment before.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer and has never answered this process.
+    pub async fn last_live(&self) -> Result<LiveSales, Fault> {
+        let told = tokio::time::timeout(LIVE_WAIT, self.live()).await;
+        let told = told.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+        told.or_else(|fault| {
+            let last = self.last_live.read().unwrap_or_else(PoisonError::into_inner).clone();
+            last.ok_or(fault)
+        })
     }
 
     /// Notes a sale as this process has just changed it.

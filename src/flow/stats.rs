@@ -76,11 +76,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         None
     };
     let alerts = app.ledger.alerts(Some(id)).await?;
-    let mut items: Vec<ItemStats> = sale
-        .items
-        .iter()
-        .map(|item| item_stats(&item.sku, item.stock, &readings))
-        .collect();
+    let mut items = item_stats_of(&sale, &readings);
     if sale.retired {
         by_ledger(&mut items, &app.ledger.books(id, sale.shards).await?);
     }
@@ -96,6 +92,38 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         alerts,
         stopped: app.ledger.stopped(id).await?,
     }))
+}
+
+/// What Redis alone tells of a sale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StockStats {
+    /// Where each item's units are.
+    pub items: Vec<ItemStats>,
+    /// Each shard.
+    pub shards: Vec<ShardStats>,
+    /// Events that the ledger has not taken in.
+    pub undrained_events: i64,
+}
+
+/// Reads what Redis alone tells, for while Postgres does not answer; `None` for a sale that this process does not remember.
+///
+/// # Errors
+/// `Unavailable` when Redis does not answer, `Incomplete` when a shard is not all there.
+pub async fn stock_stats(app: &App, id: SaleId) -> Result<Option<StockStats>, Fault> {
+    let Some(sale) = app.sales.remembered(id).await.filter(|sale| sale.is_in_stock()) else {
+        return Ok(None);
+    };
+    let readings = readings(app, &sale).await?;
+    Ok(Some(StockStats {
+        items: item_stats_of(&sale, &readings),
+        shards: readings.iter().map(shard_stats).collect(),
+        undrained_events: readings.iter().map(|reading| reading.undrained).sum(),
+    }))
+}
+
+fn item_stats_of(sale: &Sale, readings: &[ShardReading]) -> Vec<ItemStats> {
+    let items = sale.items.iter();
+    items.map(|item| item_stats(&item.sku, item.stock, readings)).collect()
 }
 
 async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
@@ -130,12 +158,12 @@ pub struct Backlog {
     pub oldest: Duration,
 }
 
-/// Looks for what waits for the ledger; shards that do not answer are left out.
+/// Looks for what waits for the ledger, also while that does not answer; shards that do not answer are left out.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not know which sales there are, or Redis the time.
+/// `Unavailable` when Postgres has never told which sales there are, or Redis does not tell the time.
 pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
-    let sales = app.sales.live().await?;
+    let sales = app.sales.last_live().await?;
     let of = |sale: &Arc<Sale>| {
         let id = sale.id;
         (0..sale.shards).map(move |shard| ShardKey { sale: id, shard })

@@ -169,7 +169,9 @@ const fn allowed(who: Who) -> &'static str {
         Who::Anybody => "Anybody may ask.",
         Who::Visitor => "Anybody may ask; with a shopper's token the look is counted.",
         Who::Shopper => "With a shopper's token.",
-        Who::Operator => "With the operators' key.",
+        Who::Operator => "With the operators' key, or a session of the console.",
+        Who::Console => "Anybody may ask; a browser with a session of the console is told of it.",
+        Who::Session => "With a session of the console, and its token.",
         Who::Provider => "With the payment provider's signature.",
     }
 }

@@ -16,10 +16,12 @@ use crate::domain::time::{self, Millis};
 use crate::domain::waiting_room::RoomCount;
 use crate::flow;
 use crate::flow::pulse::{Beat, Watcher, quantiles};
+use crate::flow::stats::StockStats;
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::stream::{StreamExt as _, once, unfold};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
@@ -32,8 +34,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// After a sample comes a pause that is so much longer than it, so that taking them is at most a quarter of the time; and
 /// then as long as it takes to the middle of a second, because instances tell what they have counted at its beginning.
 const PAUSE_FACTOR: u32 = 3;
-/// How long one may take.
+/// How long one may take, and where it does not come to anything, what Redis alone tells.
 const SAMPLE_MAX: Duration = Duration::from_secs(5);
+const STOCK_MAX: Duration = Duration::from_secs(2);
 /// For so long a sale is sampled that nobody watches any more: whoever loads the page again finds its plots.
 const LINGER: Duration = Duration::from_secs(15);
 /// Samples of which whoever comes is told the course.
@@ -71,8 +74,9 @@ struct Feed {
 }
 
 /// What the plots show of one sample.
-#[derive(Clone, Serialize)]
-struct Point {
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(rename = "LivePoint")]
+pub(super) struct Point {
     /// Milliseconds since the epoch, by the clock of Redis, which is the same for whoever tells.
     at: Millis,
     /// How long it stands for, in seconds.
@@ -81,67 +85,104 @@ struct Point {
     accepted: Option<i64>,
     /// Purchases that were answered, by what was said, on the instances that have told of it.
     answers: BTreeMap<String, u64>,
-    /// Milliseconds in which they had answered so many in a hundred; none where they answered nothing.
+    /// Milliseconds in which they had answered half of them; none where they answered nothing.
     p50: Option<f64>,
+    /// The same of 95 in a hundred.
     p95: Option<f64>,
+    /// The same of 99 in a hundred.
     p99: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct Sample {
+/// A sale at one moment.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LiveSample")]
+pub(super) struct Sample {
+    /// What the plots show of it.
     point: Point,
     /// Of whom the point tells, beside those that are silent; this instance first.
     instances: Vec<LiveInstance>,
     /// Why other instances are not among them, if that is not known.
     others_fault: Option<String>,
+    /// How Redis and Postgres answer.
     health: Health,
+    /// The numbers, if both told theirs.
     sale: Option<LiveSale>,
+    /// What Redis alone tells, where the numbers are not there.
+    stock: Option<LiveStock>,
     /// Why there are no numbers.
     fault: Option<String>,
 }
 
 /// An instance that has told within the last ten seconds how it answers.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LiveInstance {
+    /// What operators call it by.
     name: String,
     /// How long ago that was, where it should have told more by now.
     silent_seconds: Option<f64>,
 }
 
 /// A sale's numbers, with the shards made small.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LiveSale {
+    /// Its state by Redis's clock.
     state: SaleState,
+    /// When it begins.
     #[serde(serialize_with = "time::serialize")]
     starts_at: DateTime<Utc>,
+    /// When it ends.
     #[serde(serialize_with = "time::serialize")]
     ends_at: DateTime<Utc>,
+    /// Redis's clock.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
+    /// Where each item's units are.
     items: Vec<ItemStats>,
+    /// Each shard.
     shards: Vec<LiveShard>,
+    /// Events that the ledger has not taken in.
     undrained_events: i64,
+    /// Orders in the ledger.
     orders: OrderCounts,
+    /// Who is in its waiting room, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_room: Option<RoomCount>,
+    /// What needs an operator's eye.
     alerts: Alerts,
+    /// Requests that each layer of the guards has stopped.
     stopped: BTreeMap<String, i64>,
     /// How long ago the oldest hold ended that has not expired.
     expiry_lag_seconds: f64,
+}
+
+/// What Redis alone tells of a sale.
+#[derive(Serialize, JsonSchema)]
+struct LiveStock {
+    /// Where each item's units are.
+    items: Vec<ItemStats>,
+    /// Each shard.
+    shards: Vec<LiveShard>,
+    /// Events that the ledger has not taken in.
+    undrained_events: i64,
 }
 
 /// Available, held and sold units, those that were sent to other shards and received from them, in total, and those that are
 /// on their way from here.
 type Units = [i64; 6];
 
-#[derive(Serialize)]
+/// One shard.
+#[derive(Serialize, JsonSchema)]
 struct LiveShard {
+    /// Its number.
     shard: u16,
+    /// Its generation.
     epoch: i64,
+    /// Events that the ledger has not taken in.
     undrained_events: i64,
-    /// Over all items.
+    /// Available, held and sold units, those that were sent to other shards and received from them, in total, and those
+    /// that are on their way from here; over all items.
     units: Units,
-    /// By SKU; none where those are too many.
+    /// The same by SKU; none where those are too many.
     items: Option<BTreeMap<Sku, Units>>,
 }
 
@@ -175,20 +216,31 @@ impl LiveShard {
     }
 }
 
+/// The shards of a sale with so many items.
+fn shards_of(shards: Vec<ShardStats>, items: usize) -> Vec<LiveShard> {
+    let is_whole = items * shards.len() <= CELLS_MAX;
+    shards.into_iter().map(|shard| LiveShard::of(shard, is_whole)).collect()
+}
+
+impl LiveStock {
+    fn of(stats: StockStats) -> Self {
+        Self {
+            shards: shards_of(stats.shards, stats.items.len()),
+            items: stats.items,
+            undrained_events: stats.undrained_events,
+        }
+    }
+}
+
 impl LiveSale {
     fn of(stats: Stats, times: (DateTime<Utc>, DateTime<Utc>), lag: Duration) -> Self {
-        let is_whole = stats.items.len() * stats.shards.len() <= CELLS_MAX;
         Self {
             state: stats.state,
             starts_at: times.0,
             ends_at: times.1,
             server_time: stats.server_time,
+            shards: shards_of(stats.shards, stats.items.len()),
             items: stats.items,
-            shards: stats
-                .shards
-                .into_iter()
-                .map(|shard| LiveShard::of(shard, is_whole))
-                .collect(),
             undrained_events: stats.undrained_events,
             orders: stats.orders,
             waiting_room: stats.waiting_room,
@@ -414,6 +466,14 @@ impl Sampler {
             Ok(Err(fault)) => (None, Some(fault.to_string())),
             Err(_) => (None, Some("no answer in time".to_owned())),
         };
+        // What waits for Postgres is what operators want to see while it is away.
+        let stock = match &sale {
+            Some(_) => None,
+            None => {
+                let told = timeout(STOCK_MAX, Box::pin(flow::stats::stock_stats(&api.app, id))).await;
+                told.ok().and_then(Result::ok).flatten().map(LiveStock::of)
+            }
+        };
         let point = self.point(sale.as_ref(), &beat);
         let mut course = locked(&feed.course);
         course.push_back(point.clone());
@@ -430,6 +490,7 @@ impl Sampler {
             others_fault: beat.fault.map(|fault| fault.to_string()),
             health,
             sale,
+            stock,
             fault,
         }
     }

@@ -11,12 +11,13 @@ pub(super) mod schemas;
 mod shoppers;
 
 use super::file::File;
+use super::operator::{REQUEST_TOKEN, SESSION_COOKIE};
 use super::problem::Body as ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
 pub use curl::{VARIABLES, command};
 pub use guide::chapters;
 pub use operation::{EVENT_STREAM, Group, Operation, Parameter, Who};
-use operation::{HEADERS, OPERATOR, PROVIDER, SHOPPER};
+use operation::{HEADERS, OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER};
 use schemas::Schemas;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -92,6 +93,16 @@ impl Reference {
                     OPERATOR: {
                         "type": "http", "scheme": "bearer",
                         "description": "The operators' key.",
+                    },
+                    SESSION: {
+                        "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
+                        "description": "The console's session, which a browser is given for the operators' key. Whoever \
+                            is no browser sends the key itself.",
+                    },
+                    SESSION_TOKEN: {
+                        "type": "apiKey", "in": "header", "name": REQUEST_TOKEN,
+                        "description": "What the session's own page was told, with whatever changes something: a cookie \
+                            alone is sent along by any page.",
                     },
                     PROVIDER: {
                         "type": "apiKey", "in": "header", "name": "webhook-signature",

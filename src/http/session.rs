@@ -16,13 +16,15 @@ use crate::guard::address::is_proxy;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Map;
 use std::net::IpAddr;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 /// How often a stream looks whether the session that it was asked for with has ended.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -38,6 +40,29 @@ pub struct SignInBody {
     /// What he calls himself, for the trail: nobody asks for proof.
     #[schemars(length(min = 1, max = OPERATOR_MAX), regex(pattern = PLAIN_PATTERN))]
     name: Option<String>,
+}
+
+/// Whether somebody is signed in, and what the console's pages need then.
+#[derive(Default, Serialize, JsonSchema)]
+pub struct SessionView {
+    /// Whether there is a session.
+    signed_in: bool,
+    /// Its id, which is no secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<Uuid>,
+    /// What whoever began it calls himself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// When it ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<DateTime<Utc>>")]
+    expires_at: Option<String>,
+    /// What goes with whatever changes something, where the cookie says who asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_token: Option<String>,
+    /// The header that it goes in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_token_header: Option<&'static str>,
 }
 
 /// `POST /v1/admin/session`: the operators' key for a cookie.
@@ -174,18 +199,18 @@ fn private(mut answer: HttpResponseBuilder) -> HttpResponseBuilder {
     answer
 }
 
-fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> Value {
+fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> SessionView {
     let Some((session, secret)) = session else {
-        return json!({"signed_in": false});
+        return SessionView::default();
     };
-    json!({
-        "signed_in": true,
-        "session_id": session.id,
-        "name": session.operator.as_ref().map(OperatorName::as_str),
-        "expires_at": time::format(&session.expires_at),
-        "request_token": secret.request_token(api.admin_key.expose()),
-        "request_token_header": REQUEST_TOKEN,
-    })
+    SessionView {
+        signed_in: true,
+        session_id: Some(session.id),
+        name: session.operator.as_ref().map(|name| name.as_str().to_owned()),
+        expires_at: Some(time::format(&session.expires_at)),
+        request_token: Some(secret.request_token(api.admin_key.expose())),
+        request_token_header: Some(REQUEST_TOKEN),
+    }
 }
 
 /// A cookie that no script reads and no other site has sent.

@@ -17,8 +17,9 @@ const LABELS: [&str; 14] = [
 /// No metric has more series than this, without the buckets of each.
 const SERIES_MAX: usize = 40;
 /// What a name ends in is what it is measured in; these are counts.
-const COUNTS: [&str; 12] = [
+const COUNTS: [&str; 13] = [
     "flashsale_purchases_in_flight",
+    "flashsale_http_connections",
     "flashsale_gateway_rate",
     "flashsale_backlog_events",
     "flashsale_shards",
@@ -347,6 +348,8 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
     more("flashsale_job_runs_total{task=\"alerts\",result=\"done\"}", 1.0);
     more("flashsale_redis_memory_bytes", 1.0);
     more("process_open_fds", 5.0);
+    // The one that asks.
+    more("flashsale_http_connections", 1.0);
     more("process_cpu_seconds_total", 0.01);
     // Every shard had two units, and somebody's had none left while others had.
     let borrowed = value(&after, "flashsale_transferred_units_total");
@@ -355,6 +358,53 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
         (brought > 0.0) <= (borrowed > 0.0),
         "{brought} were brought, {borrowed} units"
     );
+}
+
+#[tokio::test]
+async fn while_postgres_is_away_the_backlog_is_told_and_no_round_of_the_drain_succeeds() {
+    let mut postgres = crate::support::servers::FreshPostgres::start().await;
+    let environment = crate::support::app::environment(&crate::support::servers::redis(), &postgres.url());
+    let app = Instance::start(&environment, "all").may_log_errors();
+    let id = app.load_sale(&crate::support::app::sale()).await;
+    let first = app.buy("before", &id, "k", 1).await.ok(201);
+    app.wait_for_order("before", &first.id(), "reserved").await;
+    postgres.stop();
+    for shopper in 0..3 {
+        app.buy(&format!("shopper-{shopper}"), &id, "k", 1).await.ok(201);
+    }
+    poll::answer("the backlog is told", || async {
+        let all = served(&app).await;
+        let is_told = value(&all, "flashsale_backlog_events") >= 3.0
+            && value(&all, "flashsale_backlog_oldest_age_seconds") > 1.0
+            && value(&all, "flashsale_drain_rounds_total{result=\"failed\"}") >= 1.0;
+        is_told.then_some(())
+    })
+    .await;
+    let round = "flashsale_drain_last_round_timestamp_seconds";
+    let (failed, last) = {
+        let all = served(&app).await;
+        (
+            value(&all, "flashsale_drain_rounds_total{result=\"failed\"}"),
+            value(&all, round),
+        )
+    };
+    poll::answer("another round has failed", || async {
+        let all = served(&app).await;
+        let more = value(&all, "flashsale_drain_rounds_total{result=\"failed\"}");
+        assert!(
+            (value(&all, round) - last).abs() < f64::EPSILON,
+            "a failed round counts as one"
+        );
+        (more > failed).then_some(())
+    })
+    .await;
+    postgres.restart();
+    poll::answer("the backlog is gone", || async {
+        let all = served(&app).await;
+        let is_gone = value(&all, "flashsale_backlog_events") == 0.0 && value(&all, round) > last;
+        is_gone.then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -31,6 +31,9 @@ TO_BE_SIGNED = "to be signed"
 ENDING = {"pauseSale", "closeSale", "rebuildSale"}
 ASKING_FOR_GUARDS = {"askWaitingRoom", "followWaitingRoom", "askChallenge", "getPurchaseToken"}
 
+# Requests a second, or looks a minute, that this run never comes to.
+ENOUGH = 100_000
+
 # Orders that were made.
 orders = []
 # What answers have told of things, by the member's name: `payment_id` and whatever else comes to have an id.
@@ -117,13 +120,24 @@ def fit_sale(body):
         guards["purchase_token"] = True
 
 
+def between(least, value, most):
+    return max(least, min(value, most))
+
+
 def fit_guards(body):
-    """Guards that let this run through, and fit each other."""
-    for name in body:
-        if name.startswith(("adaptive_", "browsing_")):
-            body[name] = None
-        elif body[name]:
-            body[name] = max(body[name], 100_000)
+    """Guards that let this run through, and fit each other and what an earlier request has set: none refuses, or bans, below
+    what this run can ask. Accounts may be told of from the first look on."""
+    for name in ("address_rate", "instance_rate", "shared_rate", "adaptive_max_rate", "browsing_ban_above"):
+        if body.get(name):
+            body[name] = max(body[name], ENOUGH)
+    if body.get("browsing_ban_seconds") is not None:
+        body["browsing_ban_seconds"] = between(1, body["browsing_ban_seconds"], 366 * 86_400)
+    if any(body.get(name) is not None for name in body if name.startswith("adaptive_")):
+        # All four at once: the least rate must not be above a highest one of earlier.
+        most = body["adaptive_max_rate"] = body.get("adaptive_max_rate") or 0
+        body["adaptive_min_rate"] = between(ENOUGH, body.get("adaptive_min_rate") or 0, most or ENOUGH)
+        body["adaptive_latency_ms"] = between(1, body.get("adaptive_latency_ms") or 200, 60_000)
+        body["adaptive_in_flight"] = max(1, body.get("adaptive_in_flight") or 64)
 
 
 def fit_body(case, body):
@@ -152,6 +166,10 @@ def fit_body(case, body):
                 lies_ahead = False
             if not lies_ahead:
                 body["until"] = "2099-12-31T00:00:00Z"
+        case "signIn":
+            body["key"] = drawn(case, [os.environ["ADMIN_KEY"], os.environ["ADMIN_KEY"], body["key"]])
+            if body.get("name"):
+                body["name"] = fitting(body["name"], 64)
         case "settlePayment":
             body["payment_id"] = fitting(body["payment_id"], 255)
             if "payment_id" in seen:

@@ -142,6 +142,18 @@ def audited(sale_id):
     sys.exit(f"sale {sale_id} does not balance: {audit['differences']}")
 
 
+def look_at_alerts():
+    """The stream that schemathesis leaves out: it begins at once, and refuses what it should."""
+    path = "/v1/admin/alerts/stream"
+    with requests.get(URL + path, headers=OPERATOR, stream=True, timeout=20) as response:
+        kind = response.headers.get("Content-Type")
+        head = next(response.iter_content(64))
+        if response.status_code != 200 or kind != "text/event-stream" or not head.startswith(b"retry: "):
+            sys.exit(f"{path}: {response.status_code} {kind} {head}")
+    ask("GET", path, [401], {"Authorization": "Bearer wrong"})
+    ask("GET", path, [400], OPERATOR | {"Last-Event-ID": "none"})
+
+
 def main():
     sale_id, other_id = open_sale("For everybody", {}), open_sale("To be closed", {})
     guards = {"waiting_room": True, "purchase_token": True, "challenge": "captcha"}
@@ -161,6 +173,7 @@ def main():
     program = Path(sys.executable).with_name("schemathesis")
     command = [program, "--config-file", "schemathesis.toml", "run", f"{URL}/openapi.json", "--checks", "all", *sys.argv[1:]]
     code = subprocess.run(command, cwd=HERE, env=environment).returncode
+    look_at_alerts()
 
     # Other requests may have paused it.
     if ask("GET", f"/v1/admin/sales/{sale_id}", [200]).json()["state"] == "paused":

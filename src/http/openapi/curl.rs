@@ -1,6 +1,7 @@
 //! Each route's example as a command, which runs as it stands in a shell that knows a few variables.
 
-use super::operation::{EVENT_STREAM, ORDER_ID, Operation, SALE_ID, Who};
+use super::operation::{EVENT_STREAM, KEY, ORDER_ID, Operation, SALE_ID, Who};
+use crate::http::operator::{REQUEST_TOKEN, SESSION_COOKIE};
 use serde_json::Value;
 
 /// What the commands take from the shell.
@@ -9,7 +10,8 @@ export FLASHSALE_URL=http://127.0.0.1:8080
 export FLASHSALE_ADMIN_KEY=…                      # operators
 export TOKEN=$(flashsale token --user ada)        # shoppers
 export FLASHSALE_WEBHOOK_SECRET=whsec_…           # the payment provider
-export SALE_ID=… ORDER_ID=…                       # what the other answers told";
+export SALE_ID=… ORDER_ID=…                       # what the other answers told
+export SESSION=… CONSOLE_TOKEN=…                  # the cookie and the token of a session of the console";
 
 /// A payment is signed before it is sent.
 const SIGN: &str = r#"AT=$(date +%s)
@@ -40,7 +42,11 @@ pub fn command(operation: &Operation) -> String {
             header("\"webhook-timestamp: $AT\"");
             header("\"webhook-signature: v1,$SIGNATURE\"");
         }
-        Who::Anybody | Who::Visitor => {}
+        Who::Session => {
+            header(&format!("\"Cookie: {SESSION_COOKIE}=$SESSION\""));
+            header(&format!("\"{REQUEST_TOKEN}: $CONSOLE_TOKEN\""));
+        }
+        Who::Anybody | Who::Visitor | Who::Console => {}
     }
     for parameter in operation.parameters.iter().filter(|it| it.place == "header") {
         if let Some(example) = parameter.example.as_ref().and_then(Value::as_str) {
@@ -79,6 +85,7 @@ fn quoted(body: &Value) -> String {
     let text = body.to_string();
     let text = text
         .replace(SALE_ID, "'\"$SALE_ID\"'")
-        .replace(ORDER_ID, "'\"$ORDER_ID\"'");
+        .replace(ORDER_ID, "'\"$ORDER_ID\"'")
+        .replace(KEY, "'\"$FLASHSALE_ADMIN_KEY\"'");
     format!("'{text}'")
 }

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A sale's and an order's id in examples.
 pub const SALE_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 pub const ORDER_ID: &str = "00000001-a3f7-8c21-8e55-0d9b4c6f1a37";
+/// The operators' key in examples.
+pub const KEY: &str = "the-operators-key";
 
 /// Whom a route is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,10 @@ pub enum Who {
     Shopper,
     /// An operator.
     Operator,
+    /// Anybody; a browser with a session of the console is told of it.
+    Console,
+    /// A browser with a session of the console, and with its request token.
+    Session,
     /// The payment provider.
     Provider,
 }
@@ -75,14 +81,19 @@ pub const EVENT_STREAM: &str = "text/event-stream";
 pub const SHOPPER: &str = "shopper";
 pub const OPERATOR: &str = "operator";
 pub const PROVIDER: &str = "provider";
+pub const SESSION: &str = "console_session";
+pub const SESSION_TOKEN: &str = "console_token";
 
 impl Who {
-    fn security(self) -> Value {
+    fn security(self, method: &str) -> Value {
         match self {
             Self::Anybody => json!([]),
             Self::Visitor => json!([{}, {SHOPPER: []}]),
             Self::Shopper => json!([{SHOPPER: []}]),
-            Self::Operator => json!([{OPERATOR: []}]),
+            Self::Operator if method == "get" => json!([{OPERATOR: []}, {SESSION: []}]),
+            Self::Operator => json!([{OPERATOR: []}, {SESSION: [], SESSION_TOKEN: []}]),
+            Self::Console => json!([{}, {SESSION: []}]),
+            Self::Session => json!([{SESSION: [], SESSION_TOKEN: []}]),
             Self::Provider => json!([{PROVIDER: []}]),
         }
     }
@@ -157,8 +168,23 @@ pub const TAG: Header = Header {
     schema: || json!({"type": "string"}),
 };
 
+/// A cookie to keep, or to forget.
+pub const COOKIE: Header = Header {
+    name: "Set-Cookie",
+    description: "The cookie of the session, which no script reads and no other site has sent; empty where it has ended.",
+    schema: || json!({"type": "string"}),
+};
+
 /// Every header that an answer may have.
-pub const HEADERS: [Header; 6] = [REQUEST_ID, LOCATION, IS_REPLAYED, RETRY_AFTER, AUTHENTICATE, TAG];
+pub const HEADERS: [Header; 7] = [
+    REQUEST_ID,
+    LOCATION,
+    IS_REPLAYED,
+    RETRY_AFTER,
+    AUTHENTICATE,
+    TAG,
+    COOKIE,
+];
 
 impl Header {
     /// As it is described where all are.
@@ -266,6 +292,11 @@ impl Operation {
         // nothing.
         this.takes("header", OPERATOR_HEADER, said, false, name, None)
             .refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
+    }
+
+    /// A route for the console's sessions.
+    pub fn of_sessions(who: Who, method: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Group::Operators, who, [method, "/v1/admin/session"], id, summary).refuses(&[Code::Unavailable])
     }
 
     /// A route for the payment provider.
@@ -456,14 +487,25 @@ impl Operation {
         event: &str,
         example: &Value,
     ) -> Self {
-        let data = json!({"type": "string", "contentMediaType": "application/json",
-            "contentSchema": schemas.written::<T>()});
-        let schema = json!({
-            "type": "object",
-            "description": "One event of the stream.",
-            "required": ["event", "data"],
-            "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": data},
+        let mut schema = event_of(json!({"type": "string"}), schemas.written::<T>());
+        schema["description"] = "One event of the stream.".into();
+        let example = json!({"event": event, "data": example.to_string()});
+        self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
+    }
+
+    /// A stream of several kinds of events: each one's name, what it says, and its data.
+    pub fn answers_kinds_of_events(
+        self,
+        description: &'static str,
+        kinds: &[(&str, &str, Value)],
+        (event, example): (&str, &Value),
+    ) -> Self {
+        let kinds = kinds.iter().map(|(name, says, data)| {
+            let mut schema = event_of(json!({"type": "string", "const": name}), data.clone());
+            schema["description"] = (*says).into();
+            schema
         });
+        let schema = json!({"description": "One event of the stream.", "oneOf": kinds.collect::<Vec<_>>()});
         let example = json!({"event": event, "data": example.to_string()});
         self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
     }
@@ -544,7 +586,7 @@ impl Operation {
             "operationId": self.id,
             "tags": [self.group.name()],
             "summary": self.summary,
-            "security": self.who.security(),
+            "security": self.who.security(self.method),
             "responses": answers.chain(problems).collect::<Map<_, _>>(),
             "x-codeSamples": [{"lang": "Shell", "label": "curl", "source": command}],
         });
@@ -588,6 +630,16 @@ impl Answer {
         }
         said
     }
+}
+
+/// An event of this name, with this as its data.
+fn event_of(name: Value, data: Value) -> Value {
+    let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
+    json!({
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {"event": name, "id": {"type": "string"}, "data": data},
+    })
 }
 
 /// The problems of one status.

@@ -1,6 +1,6 @@
 //! What operators may ask.
 
-use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, TAG};
+use super::operation::{COOKIE, IS_REPLAYED, KEY, LOCATION, ORDER_ID, Operation, SALE_ID, TAG, Who};
 use super::schemas::Schemas;
 use super::shoppers::order;
 use crate::domain::alert::{Alert, ListedAlert};
@@ -14,7 +14,10 @@ use crate::http::admin::{
     ActionsQuery, AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
     SettleBody,
 };
+use crate::http::live::{Point, Sample};
+use crate::http::operator::REQUEST_TOKEN;
 use crate::http::problem::Code;
+use crate::http::session::{SessionView, SignInBody};
 use crate::http::views::{AdminSale, Page, PageQuery};
 use serde_json::{Value, json};
 
@@ -26,6 +29,7 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     all.extend(money(schemas));
     all.extend(guards(schemas));
     all.push(trail(schemas));
+    all.extend(sessions(schemas));
     all
 }
 
@@ -197,6 +201,26 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
         )
         .says("`stopped` counts the requests that each layer of the guards has stopped.")
         .answers::<Stats>(schemas, 200, "The numbers.", stats),
+        Operation::of_operators(["get", "/v1/admin/sales/{id}/live"], "followSale", "Follow a sale in numbers")
+            .says(
+                "Server-sent events without an end, as the console's live page takes them: first the course of the last \
+                 minutes, then a sample about once a second. Everybody who follows a sale on this instance is given the \
+                 same samples. While Postgres does not answer, `sale` is null and `stock` has what Redis alone tells.",
+            )
+            .answers_kinds_of_events(
+                "The stream.",
+                &[
+                    ("course", "What the plots show of the samples so far.", schemas.written::<Vec<Point>>()),
+                    ("sample", "The sale at one moment.", schemas.written::<Sample>()),
+                    (
+                        "signed_out",
+                        "The session that asked has ended; the stream ends with it.",
+                        json!({"const": true}),
+                    ),
+                ],
+                ("sample", &sample()),
+            )
+            .refuses(&[Code::Overloaded]),
         Operation::of_operators(
             ["get", "/v1/admin/sales/{id}/audit"],
             "auditSale",
@@ -352,6 +376,50 @@ fn trail(schemas: &mut Schemas) -> Operation {
             "The newest of them.",
             json!({"data": [opened], "has_more": false}),
         )
+}
+
+fn sessions(schemas: &mut Schemas) -> Vec<Operation> {
+    let session = json!({"signed_in": true, "session_id": "019ac1f2-9a10-7c55-8d02-61f3c0a7be42", "name": "ada",
+        "expires_at": "2026-11-22T21:00:00.000Z", "request_token": "q1m2…", "request_token_header": REQUEST_TOKEN});
+    let nobody = || json!({"signed_in": false});
+    vec![
+        Operation::of_sessions(Who::Console, "get", "showSession", "Show the console's session")
+            .says("That there is none is no error.")
+            .answers::<SessionView>(schemas, 200, "Whether there is one, and what its pages need.", nobody()),
+        Operation::of_sessions(Who::Anybody, "post", "signIn", "Sign in at the console")
+            .says(
+                "The operators' key for a cookie, which a browser keeps and sends along. Only a page of this instance may \
+                 ask. Whoever is no browser needs no session: he sends the key.",
+            )
+            .reads::<SignInBody>(schemas, json!({"key": KEY, "name": "ada"}))
+            .answers::<SessionView>(schemas, 201, "The session.", session)
+            .with_header(COOKIE)
+            .refuses(&[Code::Unauthenticated, Code::ConsoleTokenRequired, Code::RateLimited]),
+        Operation::of_sessions(Who::Session, "delete", "signOut", "Sign out of the console")
+            .says("Ends the session on every instance.")
+            .answers::<SessionView>(schemas, 200, "It has ended.", nobody())
+            .with_header(COOKIE)
+            .refuses(&[Code::Unauthenticated, Code::ConsoleTokenRequired, Code::InvalidRequest]),
+    ]
+}
+
+fn sample() -> Value {
+    let well = json!({"milliseconds": 0.4, "fault": null});
+    json!({
+        "point": {"at": 1_795_338_012_500_i64, "seconds": 1.0, "accepted": 30, "answers": {"reserved": 30, "sold_out": 2},
+            "p50": 1.4, "p95": 3.1, "p99": 6.2},
+        "instances": [{"name": "a", "silent_seconds": null}], "others_fault": null,
+        "health": {"redis": well, "postgres": well},
+        "sale": {"state": "open", "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
+            "server_time": "2026-11-22T09:00:12.000Z",
+            "items": [{"sku": "TSHIRT-M", "total": 100, "available": 69, "held": 30, "sold": 1, "in_transit": 0}],
+            "shards": [{"shard": 0, "epoch": 1, "undrained_events": 0, "units": [69, 30, 1, 0, 0, 0],
+                "items": {"TSHIRT-M": [69, 30, 1, 0, 0, 0]}}],
+            "undrained_events": 0, "orders": {"reserved": 30, "paid": 1, "cancelled": 2, "expired": 0, "revoked": 0},
+            "alerts": {"dead_letters": 0, "failed_releases": 0, "refunds_due": 0, "unmatched_payments": 0, "lost_orders": 0},
+            "stopped": {"window": 12}, "expiry_lag_seconds": 0.0},
+        "stock": null, "fault": null,
+    })
 }
 
 fn asked() -> Value {

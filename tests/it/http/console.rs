@@ -3,7 +3,7 @@
 use crate::support::app::{
     ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with, token_of,
 };
-use crate::support::{poll, servers};
+use crate::support::{document, poll, servers};
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::ledger::Ledger;
 use jsonwebtoken::Header;
@@ -770,6 +770,13 @@ impl Events {
     }
 }
 
+/// A sample is what the document says of it, and nothing else.
+fn assert_as_described(sample: &Value) {
+    let described = document::validator(&json!({"$ref": "#/components/schemas/LiveSample"}), true);
+    let wrong: Vec<String> = described.iter_errors(sample).map(|it| it.to_string()).collect();
+    assert!(wrong.is_empty(), "{wrong:?}: {sample}");
+}
+
 #[tokio::test]
 async fn a_sale_is_followed_live_by_sample() {
     let app = TestApp::start().await;
@@ -779,6 +786,7 @@ async fn a_sale_is_followed_live_by_sample() {
     let mut live = Events::open(ada.with_cookie(&app, Method::GET, &path)).await;
     assert_eq!(live.next("course").await.unwrap(), json!([]));
     let first = live.next("sample").await.unwrap();
+    assert_as_described(&first);
     let sale = &first["sale"];
     assert_eq!(
         (&sale["state"], &sale["items"][0]["available"]),
@@ -1172,6 +1180,41 @@ async fn a_stream_ends_with_its_instance_without_delay() {
     let took = app.instance.terminate();
     assert!(took < Duration::from_secs(5), "{took:?}");
     while live.next("sample").await.is_some() {}
+}
+
+#[tokio::test]
+async fn while_postgres_is_away_a_sample_tells_the_units_and_what_waits_for_it() {
+    let mut postgres = servers::FreshPostgres::start().await;
+    let environment = environment(&servers::redis(), &postgres.url());
+    let instance = Instance::start(&environment, "all").may_log_errors();
+    let id = instance.load_sale(&sale_with(&json!({"stock": 5}))).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(instance.request(Method::GET, Who::Operator, &path)).await;
+    let before = live.next("sample").await.unwrap();
+    assert_eq!(
+        (&before["sale"]["state"], &before["stock"]),
+        (&json!("open"), &Value::Null)
+    );
+    postgres.stop();
+    for shopper in ["ada", "bob"] {
+        instance.buy(shopper, &id, "k", 1).await.ok(201);
+    }
+    loop {
+        let sample = live.next("sample").await.unwrap();
+        assert_as_described(&sample);
+        if sample["sale"].is_null() && sample["stock"]["undrained_events"] == 2 {
+            let item = &sample["stock"]["items"][0];
+            assert_eq!(
+                (&item["total"], &item["available"], &item["held"]),
+                (&json!(5), &json!(3), &json!(2))
+            );
+            assert!(!sample["stock"]["shards"].as_array().unwrap().is_empty());
+            assert!(sample["fault"].is_string(), "{sample}");
+            break;
+        }
+    }
+    postgres.restart();
+    while live.next("sample").await.unwrap()["sale"].is_null() {}
 }
 
 #[tokio::test]

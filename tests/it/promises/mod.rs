@@ -12,6 +12,7 @@ mod recovery;
 mod replay;
 mod sharding;
 mod split;
+mod statements;
 mod suspension;
 mod throng;
 mod turns;

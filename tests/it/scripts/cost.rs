@@ -7,23 +7,9 @@ use crate::support::servers::{fresh_redis, fresh_redis_with};
 use flashsale::domain::time::from_millis;
 use flashsale::stock::purchase::{Asking, ShardAnswer};
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
 
 /// Purchases over which bytes are averaged.
 const MANY: usize = 20_000;
-
-/// How often each command has run.
-fn commands(raw: &Raw) -> BTreeMap<String, i64> {
-    let stats: String = raw.call(redis::cmd("INFO").arg("commandstats"));
-    let line = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), rest.split(',').next()?.parse().unwrap()))
-    };
-    let mut counts: BTreeMap<String, i64> = stats.lines().filter_map(line).collect();
-    // The question itself.
-    counts.remove("info");
-    counts
-}
 
 /// A number out of `INFO`.
 fn info(raw: &Raw, section: &str, field: &str) -> i64 {
@@ -58,10 +44,10 @@ async fn buy(shop: &Shop, who: &str, key: &str) -> ShardAnswer {
 
 /// The commands of one purchase, and what came of it.
 async fn commands_of(shop: &Shop, who: &str, key: &str) -> (ShardAnswer, String) {
-    let before = commands(&shop.raw);
+    let before = shop.raw.command_counts();
     let answer = buy(shop, who, key).await;
     let mut used = Vec::new();
-    for (name, count) in commands(&shop.raw) {
+    for (name, count) in shop.raw.command_counts() {
         let more = count - before.get(&name).copied().unwrap_or(0);
         used.extend((0..more).map(|_| name.clone()));
     }

@@ -115,6 +115,13 @@ impl World {
         connect(&self.redis, &self.database).await
     }
 
+    /// Lets go of the permits; nobody asks the servers anything by himself from now on.
+    pub async fn end_keeper(&mut self) {
+        if let Some(keeper) = self._kept.0.take() {
+            keeper.end().await;
+        }
+    }
+
     /// A sale that nobody has loaded.
     pub async fn draft(&self, terms: &Terms) -> SaleId {
         let now = Utc::now();

@@ -28,6 +28,18 @@ impl Raw {
         command.query(&mut *self.0.borrow_mut())
     }
 
+    /// How often each command has run on the server, but for this question itself.
+    pub fn command_counts(&self) -> BTreeMap<String, i64> {
+        let stats: String = self.call(redis::cmd("INFO").arg("commandstats"));
+        let line = |line: &str| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse().unwrap()))
+        };
+        let mut counts: BTreeMap<String, i64> = stats.lines().filter_map(line).collect();
+        counts.remove("info");
+        counts
+    }
+
     /// Every key that matches, byte for byte.
     pub fn dump(&self, pattern: &str) -> Dump {
         let keys: Vec<Vec<u8>> = self.call(redis::cmd("KEYS").arg(pattern));

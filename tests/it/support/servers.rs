@@ -580,6 +580,15 @@ impl FreshPostgres {
         .await
     }
 
+    /// One that counts what it is sent.
+    pub async fn counting() -> Self {
+        Self::with(PostgresOptions {
+            durable: false,
+            settings: vec![("shared_preload_libraries".to_owned(), "pg_stat_statements".to_owned())],
+        })
+        .await
+    }
+
     async fn with(options: PostgresOptions) -> Self {
         let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
         // Postgres runs as another user if we are root, and must be able to pass.

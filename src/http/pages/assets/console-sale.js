@@ -244,6 +244,10 @@ export function saleView(view, id) {
             renderNumbers(sample);
             units.update(sample.sale);
             renderStopped(sample.sale.stopped);
+        } else if (sample.stock) {
+            // Postgres is away: what waits for it, and the units, Redis knows.
+            renderUndrained(sample.stock);
+            units.update(sample.stock);
         }
         renderHealth(sample.health);
         renderInstances(sample);
@@ -295,7 +299,7 @@ export function saleView(view, id) {
         numbers.update('accepted', a(point.accepted));
         numbers.update('refused', a(refused));
         numbers.update('p99', point.p99 === null ? '–' : `${Math.round(point.p99 * 10) / 10} ms`);
-        numbers.update('undrained', String(stats.undrained_events), stats.undrained_events > 10_000 ? 'is-bad' : '');
+        renderUndrained(stats);
         numbers.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
         numbers.update('reserved', String(orders.reserved));
         numbers.update('paid', String(orders.paid));
@@ -310,6 +314,10 @@ export function saleView(view, id) {
             numbers.update('waiting', String(stats.waiting_room.waiting));
             numbers.update('admitted', String(stats.waiting_room.admitted));
         }
+    }
+
+    function renderUndrained({ undrained_events: events }) {
+        numbers.update('undrained', String(events), events > 10_000 ? 'is-bad' : '');
     }
 
     function renderHealth(health) {

@@ -1,0 +1,205 @@
+//! What the ledger's work and a proof that nothing is left cost, in figures that no machine changes: statements that Postgres
+//! is sent, commands that Redis runs. Whoever makes them dearer, or lets them grow with the orders or with those who wait, is
+//! told here; how long they take is measured elsewhere.
+
+use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
+use crate::support::raw::Raw;
+use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
+use flashsale::domain::ids::OrderId;
+use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::sale::Sale;
+use flashsale::flow;
+use flashsale::flow::borrow::{Cover, Shortage};
+use flashsale::flow::drain::DrainOutcome;
+use futures_util::future::join_all;
+use sqlx::PgConnection;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Every statement since the last reset, but for the question itself, and how often it was sent. By its number: whether the text
+/// has its constants in it differs from time to time.
+const SENT: &str = "select left(query, 40) || ' ' || queryid, calls from pg_stat_statements \
+    where query not like '%pg_stat_statements%'";
+
+/// Servers that nobody else uses, and what is counted there.
+struct Counting {
+    world: World,
+    raw: Raw,
+    connection: PgConnection,
+    _redis: FreshRedis,
+    _postgres: FreshPostgres,
+}
+
+impl Counting {
+    async fn start() -> Self {
+        let postgres = FreshPostgres::counting().await;
+        let redis = fresh_redis();
+        let world = World::with(redis.server.url(), postgres.url()).await;
+        let mut connection = <PgConnection as sqlx::Connection>::connect(&postgres.url())
+            .await
+            .unwrap();
+        sqlx::raw_sql("create extension pg_stat_statements")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        Self {
+            world,
+            raw: Raw::connect(&redis.server.url()),
+            connection,
+            _redis: redis,
+            _postgres: postgres,
+        }
+    }
+
+    /// What is sent to Postgres while this is done.
+    async fn statements<T>(&mut self, work: impl Future<Output = T>) -> (T, BTreeMap<String, i64>) {
+        sqlx::raw_sql("select pg_stat_statements_reset()")
+            .execute(&mut self.connection)
+            .await
+            .unwrap();
+        let done = work.await;
+        let sent: Vec<(String, i64)> = sqlx::query_as(SENT).fetch_all(&mut self.connection).await.unwrap();
+        (done, sent.into_iter().collect())
+    }
+
+    /// The commands that Redis runs while this is done.
+    async fn commands<T>(&self, work: impl Future<Output = T>) -> (T, BTreeMap<String, i64>) {
+        let before = self.raw.command_counts();
+        let done = work.await;
+        let mut used = self.raw.command_counts();
+        for (name, count) in &mut used {
+            *count -= before.get(name).copied().unwrap_or(0);
+        }
+        used.retain(|_, count| *count > 0);
+        (done, used)
+    }
+}
+
+/// How many statements these are.
+fn sum(sent: &BTreeMap<String, i64>) -> i64 {
+    sent.values().sum()
+}
+
+/// So many orders of one unit each.
+async fn orders(world: &World, sale: &Sale, count: usize) -> Vec<OrderId> {
+    let mut orders = Vec::new();
+    for n in 0..count {
+        orders.push(bought(&world.app, sale, &format!("u{n}"), "k", 1).await.id);
+    }
+    orders
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_statements_each() {
+    let mut counting = Counting::start().await;
+    let mut sales = Vec::new();
+    for count in [1, 2, 60] {
+        let sale = counting.world.sale(&Terms::of(100, 1)).await;
+        let orders = orders(&counting.world, &sale, count).await;
+        sales.push((sale, orders));
+    }
+    counting.world.end_keeper().await;
+    let app = Arc::clone(&counting.world.app);
+
+    // The first of each has a connection to open.
+    let mut batches = Vec::new();
+    for (sale, orders) in &sales {
+        let drain = Box::pin(flow::drain::drain_batch(&app, sale, 0));
+        let (outcome, sent) = counting.statements(drain).await;
+        match outcome.unwrap() {
+            DrainOutcome::Drained { drained, .. } => assert_eq!(drained.inserted, orders.len()),
+            other => panic!("{other:?}"),
+        }
+        batches.push(sent);
+    }
+    assert_eq!(batches[1], batches[2], "it grows with the orders");
+    assert_eq!(sum(&batches[2]), DRAIN, "{:#?}", batches[2]);
+    // What is counted is all that is sent.
+    let (_, one_more) = counting.statements(app.ledger.sale(sales[0].0.id)).await;
+    assert!(sum(&one_more) >= 1, "{one_more:?}");
+
+    let pay = |name: &str, order: OrderId| {
+        let (app, payment) = (Arc::clone(&app), payment(name, order, 1));
+        Box::pin(async move { flow::pay::pay(&app, &payment).await.unwrap() })
+    };
+    assert_eq!(pay("first", sales[0].1[0]).await, PaymentOutcome::Applied);
+    let (outcome, sent) = counting.statements(pay("one", sales[1].1[0])).await;
+    assert_eq!(outcome, PaymentOutcome::Applied);
+    assert_eq!(sum(&sent), PAYMENT, "{sent:#?}");
+    let (outcome, sent) = counting.statements(pay("one", sales[1].1[0])).await;
+    assert_eq!(outcome, PaymentOutcome::Duplicate);
+    assert!(sum(&sent) <= PAYMENT_AGAIN_MAX, "{sent:#?}");
+
+    // The ledger has decided, and nobody has told the stock yet.
+    let mut releases = Vec::new();
+    for (at, orders) in [&sales[1].1[1..], &sales[2].1[..40]].into_iter().enumerate() {
+        for order in orders {
+            let now = chrono::Utc::now().timestamp_millis();
+            let settled = app
+                .ledger
+                .settle_payment(&payment(&order.to_string(), *order, 1), now)
+                .await;
+            settled.unwrap();
+        }
+        let release = Box::pin(flow::release::release_of(&app, sales[at + 1].0.id));
+        let (outcome, sent) = counting.statements(release).await;
+        outcome.unwrap();
+        releases.push(sent);
+    }
+    let left = counting
+        .world
+        .number("select count(*) from outbox where sale_id = $1", sales[2].0.id)
+        .await;
+    assert_eq!(left, 0, "all were told");
+    assert_eq!(releases[0], releases[1], "it grows with the messages");
+    assert_eq!(sum(&releases[1]), RELEASES, "{:#?}", releases[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() {
+    let mut counting = Counting::start().await;
+    let mut sales = Vec::new();
+    for _ in 0..2 {
+        let sale = counting.world.sale(&Terms::of(4, 4)).await;
+        for shard in 0..4 {
+            bought(&counting.world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
+        }
+        sales.push(sale);
+    }
+    counting.world.end_keeper().await;
+    let app = &counting.world.app;
+    let mut costs = Vec::new();
+    for (sale, waiters) in sales.iter().zip([1_u16, 64]) {
+        let came = app.shortages.came();
+        let shortages = (0..waiters).map(|waiter| Shortage {
+            sale,
+            sku: &sale.items[0].sku,
+            home: waiter % 4,
+            quantity: 1,
+            came,
+        });
+        let shortages: Vec<Shortage<'_>> = shortages.collect();
+        let asking = join_all(shortages.iter().map(|shortage| flow::borrow::cover(app, shortage)));
+        let (answers, used) = counting.commands(Box::pin(asking)).await;
+        assert_eq!(answers.len(), usize::from(waiters));
+        for answer in answers {
+            assert_eq!(answer.unwrap(), Cover::SoldOut);
+        }
+        costs.push(used);
+    }
+    assert_eq!(costs[0], costs[1], "it grows with those who wait");
+    let expected: BTreeMap<String, i64> = PROOF.map(|(name, count)| (name.to_owned(), count)).into();
+    assert_eq!(costs[1], expected);
+}
+
+/// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
+const DRAIN: i64 = 8;
+/// To begin, look whether it is known, lock the order, change it, its units and the message, record it, commit; then, when the
+/// stock has been told, to begin, be certain of the server, strike the message, commit.
+const PAYMENT: i64 = 12;
+/// To begin, look whether it is known, and leave it at that, which may be sent a moment later.
+const PAYMENT_AGAIN_MAX: i64 = 3;
+/// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
+const RELEASES: i64 = 7;
+/// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
+const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];
