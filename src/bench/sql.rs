@@ -216,17 +216,6 @@ pub async fn expire_in(url: &str, sale: Uuid, ms: i64) -> Result<()> {
     Ok(())
 }
 
-/// Has Postgres write down what it has in memory, and waits for it.
-///
-/// # Errors
-/// When Postgres refuses.
-pub async fn checkpoint(url: &str) -> Result<()> {
-    let mut connection = connect(url).await?;
-    sqlx::query("checkpoint").execute(&mut connection).await?;
-    connection.close().await?;
-    Ok(())
-}
-
 /// Waits until no order of a sale is reserved any more and the stock has been told of all, looking a few times a second;
 /// when that was, or nothing if it did not come to that in time.
 ///

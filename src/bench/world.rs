@@ -355,13 +355,11 @@ impl World {
         drained(bench, &self.redis, sale)
     }
 
-    /// Has Postgres and Redis write down now what they would write in the middle of what is measured next, and waits
-    /// until they have.
+    /// Waits until Redis does not write its file anew, which was begun by what was measured before.
     ///
     /// # Errors
-    /// When one of them does not answer, or takes too long.
+    /// When it does not answer, or takes too long.
     pub fn calm(&self, bench: &Bench) -> Result<()> {
-        bench.wait_for(sql::checkpoint(&self.first_database()))?;
         let mut redis = self.redis.connect()?;
         bench.poll("Redis has written its file anew", CALM_MAX, || {
             let is_writing = redis.info("persistence", "aof_rewrite_in_progress")? != "0";

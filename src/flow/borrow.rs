@@ -123,10 +123,10 @@ impl Told {
         {
             return Some(Ok(Cover::SoldOut));
         }
-        // It failed for all whom it would have answered. Were each to look again for himself, one after the other, all would
-        // wait for a node that hangs as often as there are shoppers.
+        // It failed for all who were waiting for it. Were each to look again for himself, one after the other, all would wait for
+        // a node that hangs as often as there are shoppers. Who came while it looked may find the node well again.
         let (look, fault) = self.failed.as_ref()?;
-        (look.number > shortage.came.0 && look.free < quantity).then(|| Err(fault.clone()))
+        (look.number > short_since && look.free < quantity).then(|| Err(fault.clone()))
     }
 }
 
@@ -140,6 +140,7 @@ impl Turn<'_> {
     /// Notes what came of it; the others hear of it when the turn is over and one of them can have the next.
     fn note(&self, note: impl FnOnce(&mut Told)) {
         self.desk.told.send_if_modified(|told| {
+            told.failed = None;
             note(told);
             false
         });
@@ -270,6 +271,8 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
             .collect();
         at.free = seen.iter().sum();
         if at.free >= quantity {
+            // If that fails it says nothing to others: they may have another home, or find another lender.
+            at.free = i64::MAX;
             bring(app, sale, sku, home, quantity, &seen).await?;
             turn.note(|told| {
                 told.brought.insert(home, look);

@@ -14,11 +14,11 @@ use crate::ledger::rebuild::CLAIMED;
 use crate::stock::keys::ShardKey;
 use crate::telemetry::{self, Batch};
 use crate::{bugs, crash};
-use futures_util::StreamExt;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use moka::future::Cache;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
@@ -27,8 +27,11 @@ use tracing::{Instrument as _, Span};
 pub const BATCH_MAX: usize = 1000;
 /// Batches of one shard before the others get a turn.
 const BATCHES_MAX: usize = 10;
-/// Shards drained at once by one process.
+/// Shards drained at once by one process that is behind, or for whose commits shoppers wait. Otherwise it drains one after
+/// the other: several transactions at once take the processors from those who sell, in bursts.
 const SHARDS_AT_ONCE: usize = 4;
+/// How long a shard waits for the one before it, which may be in trouble.
+const TURN_MAX: Duration = Duration::from_millis(200);
 /// How long a batch may take that somebody waits for: as long as a round of those that nobody waits for.
 const AWAITED_MAX: Duration = Duration::from_secs(25);
 /// Traced purchases of a batch that are told of it.
@@ -52,17 +55,24 @@ pub enum DrainOutcome {
 
 /// When this process last took a shard's stream in to its end: the moment that drain began. Its lock lets one drain of
 /// a shard run at a time here; who waited for it often finds that it took in what they wait for.
-pub struct Drains(Cache<ShardKey, Arc<Mutex<Option<Instant>>>>);
+pub struct Drains {
+    complete: Cache<ShardKey, Arc<Mutex<Option<Instant>>>>,
+    /// So many drain for somebody who waits: others need the connections to Postgres, too.
+    awaited: Arc<Semaphore>,
+}
 
 impl Default for Drains {
     fn default() -> Self {
-        Self(Cache::new(100_000))
+        Self {
+            complete: Cache::new(100_000),
+            awaited: Arc::new(Semaphore::new(SHARDS_AT_ONCE)),
+        }
     }
 }
 
 impl Drains {
     async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
-        self.0.get_with(shard, async { Arc::default() }).await
+        self.complete.get_with(shard, async { Arc::default() }).await
     }
 }
 
@@ -264,7 +274,7 @@ fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
     }
 }
 
-/// Drains every shard that has something, several at once; returns how many orders came in.
+/// Drains every shard that has something; returns how many orders came in.
 ///
 /// # Errors
 /// The first fault; the other shards have been drained all the same.
@@ -279,16 +289,33 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
     let mut tally = Tally::default();
     let mut backlog = app.stock.undrained_each(&keys).await.into_iter();
-    shards.retain(|_| match backlog.next() {
-        Some(Ok(events)) => events > 0,
+    let mut is_urgent = false;
+    shards.retain(|(sale, _)| match backlog.next() {
+        Some(Ok(events)) => {
+            let is_waited_for = events > 0 && sale.durability == Durability::Postgres;
+            is_urgent |= is_waited_for || usize::try_from(events).is_ok_and(|events| events >= BATCH_MAX);
+            events > 0
+        }
         Some(Err(fault)) => {
             tally.note(Err(fault));
             false
         }
         None => false,
     });
+    let turns = Semaphore::new(if is_urgent { SHARDS_AT_ONCE } else { 1 });
+    // A round that is cut short begins elsewhere the next time.
+    if !shards.is_empty() {
+        let first = rand::random_range(0..shards.len());
+        shards.rotate_left(first);
+    }
     let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
-        .map(|(sale, key)| async move { drain_shard(app, &sale, key.shard).await })
+        .map(|(sale, key)| {
+            let turns = &turns;
+            async move {
+                let _turn = tokio::time::timeout(TURN_MAX, turns.acquire()).await;
+                drain_shard(app, &sale, key.shard).await
+            }
+        })
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;
@@ -328,13 +355,14 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
         .collect();
     let backlog = app.stock.undrained(&keys).await?;
     // Only what is still in a stream can be missing: a trimmed event has been committed.
-    for (key, _) in keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0) {
-        match tokio::time::timeout_at(deadline, drain_after(app, sale, key.shard, asked)).await {
-            Ok(outcome) => outcome?,
-            Err(_) => return Ok(false),
-        }
-    }
-    Ok(true)
+    let waiting = keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
+    let drains = futures_util::stream::iter(waiting)
+        .map(|(key, _)| drain_after(app, sale, key.shard, asked))
+        .buffer_unordered(SHARDS_AT_ONCE)
+        .try_collect::<()>();
+    tokio::time::timeout_at(deadline, drains)
+        .await
+        .map_or(Ok(false), |drained| drained.map(|()| true))
 }
 
 /// Returns once the ledger has taken in what the shard had written when `asked`.
@@ -360,8 +388,11 @@ async fn drain_awaited(
     shard: u16,
     mut complete: OwnedMutexGuard<Option<Instant>>,
 ) -> Result<DrainOutcome, Fault> {
+    // It is never closed.
+    let place = Arc::clone(&app.drains.awaited).acquire_owned().await.ok();
     let (app, sale) = (app.clone(), sale.clone());
     let batch = async move {
+        let _place = place;
         let drain = drain_claimed(&app, &sale, shard, &mut complete);
         tokio::time::timeout(AWAITED_MAX, drain).await
     };

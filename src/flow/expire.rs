@@ -17,8 +17,9 @@ use tracing::field::Empty;
 
 /// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
-/// How long one run begins another batch. What is left, the next one finds; it begins elsewhere.
-const RUN_MAX: Duration = Duration::from_secs(45);
+/// How long one run begins another batch. What is left, the next one finds a moment later; it begins elsewhere, and with what has
+/// become due since.
+const RUN_MAX: Duration = Duration::from_secs(5);
 /// Orders that are extended in one transaction, for which the shard's drain waits, and whoever pays for one of them.
 const PAGE: i64 = 2_000;
 /// How long one run goes on extending: those of other shards expire meanwhile, too.

@@ -166,7 +166,8 @@ pub(super) async fn send_all(
 
 impl Ledger {
     /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
-    /// done goes ahead, however many orders were decided before: no two messages hang on which comes first.
+    /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
+    /// must not keep everything else waiting. No two messages hang on which comes first.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -185,7 +186,7 @@ impl Ledger {
                   where failure is null and message ->> 'kind' <> 'resolve' and not_before <= now() \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
-                  order by not_before, outbox_id limit $1 for update skip locked), \
+                  order by not_before, outbox_id limit ($1::int8 + 1) / 2 for update skip locked), \
              others as materialized \
                  (select outbox_id, sale_id, shard, message, attempts from outbox \
                   where failure is null and message ->> 'kind' = 'resolve' and not_before <= now() \

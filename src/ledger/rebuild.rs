@@ -214,7 +214,7 @@ impl Ledger {
     /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
     /// the ledger never saw; those are counted by the first who notes the server. A shard is left out if the ledger
     /// has taken in more by now than the shard had written, or if somebody has noted another server meanwhile: another
-    /// server has it as well.
+    /// server has it as well. What all of them have still to be told is due at once.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -241,6 +241,18 @@ impl Ledger {
             &epochs,
             &seqs,
             &before
+        )
+        .execute(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        // What they were to be told was put off for longer each time that they could not be. A relay that has some of it in
+        // hand is trying.
+        sqlx::query!(
+            "update outbox set not_before = now() where outbox_id = any(array( \
+                 select outbox_id from outbox where sale_id = $1 and shard = any($2) and failure is null \
+                     and not_before > now() for update skip locked))",
+            sale.0,
+            &shards
         )
         .execute(&self.jobs)
         .await

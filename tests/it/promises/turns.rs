@@ -13,6 +13,8 @@ use flashsale::flow;
 use flashsale::flow::drain::drain_to_now;
 use flashsale::flow::restock::RestockOutcome;
 use flashsale::ledger::drain::Drained;
+use flashsale::ledger::outbox::{Message, Outgoing};
+use flashsale::ledger::rebuild::Found;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -265,4 +267,47 @@ async fn a_restock_is_answered_once_its_units_are_there() {
     .await;
     assert_eq!(free(&world, &sale).await, 14);
     world.settled(&sale).await;
+}
+
+/// A sale with a message about an order that was cancelled, which nobody has delivered.
+async fn with_a_decision(world: &World) -> Arc<Sale> {
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    let order = bought(&world.app, &sale, "u", "k", 1).await;
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let (user, now) = ("u".parse().unwrap(), Utc::now().timestamp_millis());
+    world.app.ledger.cancel(order.id, &user, now).await.unwrap();
+    sale
+}
+
+#[tokio::test]
+async fn what_operators_did_leaves_half_of_each_batch_to_orders_that_ended() {
+    let world = World::new().await;
+    let sale = with_a_decision(&world).await;
+    let bans = "insert into outbox (sale_id, shard, message, not_before) \
+         select $1, 0, jsonb_build_object('kind', 'ban', 'user', 'bot-' || n), now() - interval '1 hour' \
+         from generate_series(1, 20) as n";
+    assert_eq!(world.execute(bans, sale.id).await.unwrap(), 20);
+    let batch = world.app.ledger.take_outgoing(10, Some(sale.id), &[]).await.unwrap();
+    let of_orders = |it: &&Outgoing| matches!(it.message, Message::Resolve { .. });
+    assert_eq!(batch.messages.iter().filter(of_orders).count(), 1);
+    assert_eq!(batch.messages.len(), 6);
+}
+
+#[tokio::test]
+async fn what_a_shard_could_not_be_told_is_due_once_it_is_found_whole() {
+    let world = World::new().await;
+    let sale = with_a_decision(&world).await;
+    let put_off = "update outbox set not_before = now() + interval '1 minute', attempts = 6 where sale_id = $1";
+    assert_eq!(world.execute(put_off, sale.id).await.unwrap(), 1);
+    let due = "select count(*) from outbox where sale_id = $1 and not_before <= now()";
+    assert_eq!(world.number(due, sale.id).await, 0);
+    let found = Found {
+        shard: 0,
+        run_id: "another server".to_owned(),
+        before: None,
+        wrote: Position { epoch: 1, seq: 100 },
+        lost: 0,
+    };
+    world.app.ledger.note_reconciled(sale.id, &[found]).await.unwrap();
+    assert_eq!(world.number(due, sale.id).await, 1);
 }
