@@ -86,8 +86,6 @@ pub struct App {
     pub permits: Arc<permit::Permits>,
     /// Orders whose shoppers wait for the ledger.
     pub arrivals: Arc<durable::Arrivals>,
-    /// Wakes the drain of this process: there is something to take in.
-    pub drain_wanted: Arc<Notify>,
     /// Wakes whoever follows what operators change.
     pub settings_changed: Arc<Notify>,
     /// Accounts whose tokens are no longer taken.
@@ -118,7 +116,6 @@ impl App {
             drains: Arc::default(),
             permits: Arc::default(),
             arrivals: Arc::default(),
-            drain_wanted: Arc::default(),
             settings_changed: Arc::default(),
             bans: Arc::default(),
             stopped: Arc::default(),

@@ -181,6 +181,16 @@ fn is_about_data(error: &sqlx::Error) -> bool {
 
 type Tx = Transaction<'static, Postgres>;
 
+/// Has a transaction wait only for a moment for what somebody has locked: a shard that is being rebuilt is locked for long, and
+/// others have their turn meanwhile.
+async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {
+    sqlx::query!("set local lock_timeout = '200ms'")
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?;
+    Ok(())
+}
+
 async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
     let begun = pool.begin().instrument(step("begin")).await;
     begun.map_err(|error| fault(&error))

@@ -8,11 +8,11 @@
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
-use crate::domain::sale::{Durability, Sale, SaleState};
 use crate::flow::alert_webhook::{Sender, Sent};
+use crate::flow::drain::Lane;
 use crate::flow::{self, App};
 use crate::metrics::{self, Metrics};
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,21 +24,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long the drain collects events after the first, so that many share a transaction: what a batch costs besides
-/// its orders is most of its cost when they are few.
-const DRAIN_GATHER: Duration = Duration::from_millis(50);
-/// The same while a sale sells whose shoppers are answered once the ledger has their order, here or by another process.
-const DRAIN_GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
-/// The same while shoppers of this process wait for the ledger.
-const DRAIN_GATHER_AWAITED: Duration = Duration::from_millis(2);
+/// its orders is most of its cost when they are few. Shoppers are answered once the ledger has their order in the synchronous
+/// lane; the last is while some of them wait at this process.
+const GATHER: Duration = Duration::from_millis(50);
+const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
+const GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long it waits at the most when nobody wakes it, as events of other processes do not: twice as long after each
 /// round that found nothing.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
 /// How long one round may take; what it leaves, the next one finds.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
-/// How long it waits after a fault.
-const DRAIN_AFTER_FAULT: Duration = Duration::from_millis(500);
+/// How long it waits after a fault, and where shoppers wait for the ledger: theirs may be on shards that are well.
+const AFTER_FAULT: Duration = Duration::from_millis(500);
+const AFTER_FAULT_SYNCHRONOUS: Duration = Duration::from_millis(50);
 /// After so long without a round, the drain is reported.
-const DRAIN_SILENCE_MAX: i64 = 30;
+const DRAIN_SILENCE_MAX: TimeDelta = TimeDelta::seconds(30);
 /// How long the end waits for jobs that are running; what they leave, others finish.
 const END_MAX: Duration = Duration::from_secs(10);
 
@@ -156,15 +156,15 @@ impl Scheduler {
             })?;
             cron.add(job).await?;
         }
-        let beat = Arc::new(AtomicI64::new(Utc::now().timestamp()));
-        let watched = Arc::clone(&beat);
+        let rounds: Rounds = Lane::ALL.map(|_| Round::begin());
+        let watched = rounds.clone();
         let guard = guard("alerts", 20);
         let (looked_at, tracked) = (Arc::clone(&app), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
-            let silence = Utc::now().timestamp() - watched.load(Ordering::Relaxed);
+            let silence = silence(&watched);
             if silence > DRAIN_SILENCE_MAX {
                 tracing::error!(
-                    seconds = silence,
+                    seconds = silence.num_seconds(),
                     "the drain has not come round; is Redis or Postgres hanging?"
                 );
             }
@@ -176,7 +176,10 @@ impl Scheduler {
             let sender = Arc::new(Sender::new(hook));
             running.spawn(deliver_alerts(Arc::clone(&app), sender, stop.clone()));
         }
-        running.spawn(drain(app, beat, stop.clone()));
+        for (lane, own) in Lane::ALL.into_iter().zip(&rounds) {
+            let (own, all) = (Arc::clone(own), rounds.clone());
+            running.spawn(drain(Arc::clone(&app), lane, own, all, stop.clone()));
+        }
         cron.start().await?;
         Ok(Self { cron, stop, running })
     }
@@ -243,62 +246,79 @@ impl Guard {
     }
 }
 
-/// How long the sales of now let the drain gather.
-async fn gather_for(app: &App) -> Duration {
-    // Its shards sell by Redis's clock; what this one is wrong by costs a few transactions.
-    let now = Utc::now().timestamp_millis();
-    let waits = |sale: &Arc<Sale>| sale.durability == Durability::Postgres && sale.state_at(now) == SaleState::Open;
-    let is_synchronous = app.sales.live().await.is_ok_and(|sales| sales.iter().any(waits));
-    if is_synchronous {
-        DRAIN_GATHER_SYNCHRONOUS
-    } else {
-        DRAIN_GATHER
+/// When a lane of the drain last came round, and when without a fault, in milliseconds since 1970.
+struct Round {
+    ended: AtomicI64,
+    done: AtomicI64,
+}
+
+impl Round {
+    /// Whoever has only just begun is not late yet.
+    fn begin() -> Arc<Self> {
+        let now = || AtomicI64::new(Utc::now().timestamp_millis());
+        Arc::new(Self {
+            ended: now(),
+            done: now(),
+        })
     }
 }
 
-/// Takes events in for as long as the process runs, and says once when it cannot and once when it can again.
-async fn drain(app: Arc<App>, beat: Arc<AtomicI64>, stop: CancellationToken) {
+/// The last rounds of all lanes.
+type Rounds = [Arc<Round>; Lane::ALL.len()];
+
+/// How long ago the lane that is furthest behind came round.
+fn silence(rounds: &Rounds) -> TimeDelta {
+    let ended = rounds.iter().map(|round| round.ended.load(Ordering::Relaxed)).min();
+    TimeDelta::milliseconds(Utc::now().timestamp_millis() - ended.unwrap_or_default())
+}
+
+/// Takes in the events of a lane for as long as the process runs, and says once when it cannot and once when it can again.
+async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
-    // Whoever has only just begun is not late yet.
-    counted.drain_last_round.set(metrics::now());
+    let (gather, after_fault) = match lane {
+        Lane::Synchronous => (GATHER_SYNCHRONOUS, AFTER_FAULT_SYNCHRONOUS),
+        Lane::Asynchronous => (GATHER, AFTER_FAULT),
+    };
     let mut failing = false;
-    let mut gather = DRAIN_GATHER_SYNCHRONOUS;
     let mut idle = gather;
     loop {
+        // The metric is of the lane that is behind.
+        let done = all.iter().map(|round| round.done.load(Ordering::Relaxed)).min();
+        let done = Duration::from_millis(u64::try_from(done.unwrap_or_default()).unwrap_or_default());
+        counted.drain_last_round.set(done.as_secs_f64());
         tokio::select! {
             () = stop.cancelled() => break,
-            () = app.drain_wanted.notified() => {
-                let awaited = app.arrivals.are_awaited();
-                tokio::time::sleep(if awaited { DRAIN_GATHER_AWAITED } else { gather }).await;
+            () = app.drains.wanted(lane) => {
+                let is_awaited = lane == Lane::Synchronous && app.arrivals.are_awaited();
+                tokio::time::sleep(if is_awaited { GATHER_AWAITED } else { gather }).await;
             }
             () = tokio::time::sleep(idle) => {}
         }
-        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_all(&app)).await;
+        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_lane(&app, lane)).await;
         match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
             Ok(orders) => {
-                gather = gather_for(&app).await;
                 idle = if orders > 0 {
                     gather
                 } else {
                     (idle * 2).min(DRAIN_IDLE_MAX)
                 };
                 counted.drain_rounds.of(["done"]).inc();
-                counted.drain_last_round.set(metrics::now());
+                own.done.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
                 if failing {
-                    tracing::info!("the drain works again");
+                    tracing::info!(?lane, "the drain works again");
                 }
                 failing = false;
             }
             Err(fault) => {
                 if !failing {
-                    tracing::warn!(%fault, "the drain has to wait; nothing is lost");
+                    tracing::warn!(?lane, %fault, "the drain has to wait; nothing is lost");
                 }
                 failing = true;
                 counted.drain_rounds.of(["failed"]).inc();
-                tokio::time::sleep(DRAIN_AFTER_FAULT).await;
+                tokio::time::sleep(after_fault).await;
             }
         }
-        beat.store(Utc::now().timestamp(), Ordering::Relaxed);
+        own.ended.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
     }
 }
 

@@ -18,20 +18,20 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use moka::future::Cache;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, Semaphore};
 use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 /// Events in one transaction.
 pub const BATCH_MAX: usize = 1000;
-/// Batches of one shard before the others get a turn.
-const BATCHES_MAX: usize = 10;
 /// Shards drained at once by one process that is behind, or for whose commits shoppers wait. Otherwise it drains one after
 /// the other: several transactions at once take the processors from those who sell, in bursts.
 const SHARDS_AT_ONCE: usize = 4;
 /// How long a shard waits for the one before it, which may be in trouble.
 const TURN_MAX: Duration = Duration::from_millis(200);
+/// How long the others wait for a node of a cluster that is silent.
+const SILENCE_MAX: Duration = Duration::from_millis(300);
 /// How long a batch may take that somebody waits for: as long as a round of those that nobody waits for.
 const AWAITED_MAX: Duration = Duration::from_secs(25);
 /// Traced purchases of a batch that are told of it.
@@ -53,10 +53,43 @@ pub enum DrainOutcome {
     },
 }
 
-/// When this process last took a shard's stream in to its end: the moment that drain began. Its lock lets one drain of
-/// a shard run at a time here; who waited for it often finds that it took in what they wait for.
+/// Sales that are drained by themselves: nobody who waits for the ledger stands behind what others have left there, or behind
+/// a shard of theirs that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Those whose shoppers are answered once the ledger has their order.
+    Synchronous,
+    /// All others.
+    Asynchronous,
+}
+
+impl Lane {
+    /// Every sale is in one of them.
+    pub const ALL: [Self; 2] = [Self::Synchronous, Self::Asynchronous];
+
+    const fn of(durability: Durability) -> Self {
+        match durability {
+            Durability::Postgres => Self::Synchronous,
+            Durability::Redis | Durability::Replica => Self::Asynchronous,
+        }
+    }
+
+    /// Batches of one shard before the others get a turn.
+    const fn batches_max(self) -> usize {
+        match self {
+            Self::Synchronous => 1,
+            Self::Asynchronous => 10,
+        }
+    }
+}
+
+/// What this process knows of its drains.
 pub struct Drains {
+    /// When it last took a shard's stream in to its end: the moment that drain began. The lock lets one drain of a shard
+    /// run at a time here; who waited for it often finds that it took in what they wait for.
     complete: Cache<ShardKey, Arc<Mutex<Option<Instant>>>>,
+    /// There is something to take in, by lane.
+    wanted: [Notify; Lane::ALL.len()],
     /// So many drain for somebody who waits: others need the connections to Postgres, too.
     awaited: Arc<Semaphore>,
 }
@@ -65,12 +98,31 @@ impl Default for Drains {
     fn default() -> Self {
         Self {
             complete: Cache::new(100_000),
+            wanted: Default::default(),
             awaited: Arc::new(Semaphore::new(SHARDS_AT_ONCE)),
         }
     }
 }
 
 impl Drains {
+    /// Wakes the drain of this process for a sale of this durability.
+    pub fn want(&self, durability: Durability) {
+        let [synchronous, asynchronous] = &self.wanted;
+        match Lane::of(durability) {
+            Lane::Synchronous => synchronous.notify_one(),
+            Lane::Asynchronous => asynchronous.notify_one(),
+        }
+    }
+
+    /// Waits until the drain of a lane is wanted.
+    pub async fn wanted(&self, lane: Lane) {
+        let [synchronous, asynchronous] = &self.wanted;
+        match lane {
+            Lane::Synchronous => synchronous.notified().await,
+            Lane::Asynchronous => asynchronous.notified().await,
+        }
+    }
+
     async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
         self.complete.get_with(shard, async { Arc::default() }).await
     }
@@ -274,26 +326,26 @@ fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
     }
 }
 
-/// Drains every shard that has something; returns how many orders came in.
+/// Drains every shard of a lane that has something; returns how many orders came in.
 ///
 /// # Errors
 /// The first fault; the other shards have been drained all the same.
-pub async fn drain_all(app: &App) -> Result<usize, Fault> {
+pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     let mut shards = Vec::new();
-    for sale in sales.iter().filter(|sale| sale.lifecycle != Lifecycle::Loading) {
+    let is_drained = |sale: &&Arc<Sale>| sale.lifecycle != Lifecycle::Loading && Lane::of(sale.durability) == lane;
+    for sale in sales.iter().filter(is_drained) {
         shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
     }
     // What another server has taken over is drained there.
     shards.retain(|(_, key)| !app.permits.has_lost(*key));
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
     let mut tally = Tally::default();
-    let mut backlog = app.stock.undrained_each(&keys).await.into_iter();
-    let mut is_urgent = false;
-    shards.retain(|(sale, _)| match backlog.next() {
+    let mut backlog = app.stock.undrained_soon(&keys, SILENCE_MAX).await.into_iter();
+    let mut is_urgent = lane == Lane::Synchronous;
+    shards.retain(|_| match backlog.next() {
         Some(Ok(events)) => {
-            let is_waited_for = events > 0 && sale.durability == Durability::Postgres;
-            is_urgent |= is_waited_for || usize::try_from(events).is_ok_and(|events| events >= BATCH_MAX);
+            is_urgent |= usize::try_from(events).is_ok_and(|events| events >= BATCH_MAX);
             events > 0
         }
         Some(Err(fault)) => {
@@ -313,7 +365,7 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
             let turns = &turns;
             async move {
                 let _turn = tokio::time::timeout(TURN_MAX, turns.acquire()).await;
-                drain_shard(app, &sale, key.shard).await
+                drain_shard(app, &sale, key.shard, lane.batches_max()).await
             }
         })
         .buffer_unordered(SHARDS_AT_ONCE)
@@ -323,9 +375,9 @@ pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-async fn drain_shard(app: &App, sale: &Sale, shard: u16) -> Result<usize, Fault> {
+async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> Result<usize, Fault> {
     let mut orders = 0;
-    for _ in 0..BATCHES_MAX {
+    for _ in 0..batches_max {
         match drain_batch(app, sale, shard).await? {
             DrainOutcome::Drained { drained, more } => {
                 orders += drained.inserted;

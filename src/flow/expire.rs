@@ -20,9 +20,9 @@ const BATCH_MAX: i64 = 500;
 /// How long one run begins another batch. What is left, the next one finds a moment later; it begins elsewhere, and with what has
 /// become due since.
 const RUN_MAX: Duration = Duration::from_secs(5);
-/// Orders that are extended in one transaction, for which the shard's drain waits, and whoever pays for one of them.
+/// Orders that are extended in one transaction. Meanwhile the shard is not drained, and whoever pays for one of them waits.
 const PAGE: i64 = 2_000;
-/// How long one run goes on extending: those of other shards expire meanwhile, too.
+/// How long one run goes on extending before it expires what is due on other shards.
 const EXTEND_MAX: Duration = Duration::from_secs(10);
 
 /// Notes that a worker can come to the ledger. A job of its own does this, too: whoever has much to expire or to extend must
@@ -49,34 +49,18 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     let now = app.stock.slowest_clock().await;
     beat(app).await?;
     let mut tally = Tally::default();
-    let mut unextended = HashSet::new();
-    let began = Instant::now();
-    for (sale, shard) in app.ledger.shards_to_extend().await? {
-        // What is left goes on in the next run.
-        let mut is_extended = false;
-        while !is_extended && began.elapsed() < EXTEND_MAX {
-            match app.ledger.extend_holds(sale, shard, PAGE).await {
-                Ok(whole) => is_extended = whole,
-                Err(fault) => {
-                    tally.note(Err(fault));
-                    break;
-                }
-            }
-        }
-        if !is_extended {
-            unextended.insert((sale, shard));
-        }
-    }
+    let unextended = extend(app, &mut tally).await?;
     let mut shards = app.ledger.shards_with_due_orders().await?;
     shards.retain(|shard| !unextended.contains(shard));
     if shards.is_empty() {
         return tally.finish();
     }
     let now = now?;
+    // Whatever the time that extending took.
+    let began = Instant::now();
     // A batch each, round and round: a shard on which much is due keeps no other from its turn. Nor do those that come first
     // in a run that has no time for all.
-    let first = rand::random_range(0..shards.len());
-    shards.rotate_left(first);
+    begin_anywhere(&mut shards);
     while !shards.is_empty() {
         let mut unfinished = Vec::new();
         for (sale, shard) in shards {
@@ -99,6 +83,44 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         shards = unfinished;
     }
     tally.finish()
+}
+
+/// Extends holds by the outages that they have not been extended by; returns the shards on which some are left, which the
+/// next run goes on with.
+async fn extend(app: &App, tally: &mut Tally) -> Result<HashSet<(SaleId, u16)>, Fault> {
+    let began = Instant::now();
+    let mut shards = app.ledger.shards_to_extend().await?;
+    begin_anywhere(&mut shards);
+    let mut unextended = HashSet::new();
+    for (sale, shard) in shards {
+        let mut is_extended = false;
+        while !is_extended && began.elapsed() < EXTEND_MAX {
+            let begun = Instant::now();
+            match app.ledger.extend_holds(sale, shard, PAGE).await {
+                Ok(whole) => is_extended = whole,
+                Err(fault) => {
+                    tally.note(Err(fault));
+                    break;
+                }
+            }
+            if !is_extended {
+                // As long as it worked it rests, so that the shard's drain comes in between.
+                tokio::time::sleep(begun.elapsed()).await;
+            }
+        }
+        if !is_extended {
+            unextended.insert((sale, shard));
+        }
+    }
+    Ok(unextended)
+}
+
+/// Has another one come first, so that those who come last in a run that has no time for all are not always the same.
+fn begin_anywhere<T>(shards: &mut [T]) {
+    if !shards.is_empty() {
+        let first = rand::random_range(0..shards.len());
+        shards.rotate_left(first);
+    }
 }
 
 async fn expire_batch(app: &App, sale: SaleId, shard: u16, now: Millis) -> Result<usize, Fault> {

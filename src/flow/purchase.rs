@@ -92,7 +92,7 @@ pub async fn purchase(
         crash::point("purchase.after_script");
         return Ok(match answer {
             ShardAnswer::Reserved(record) => {
-                app.drain_wanted.notify_one();
+                app.drains.want(sale.durability);
                 if sale.guards.waiting_room {
                     Box::pin(leave(app, &sale, &request.user)).await;
                 }

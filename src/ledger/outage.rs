@@ -1,6 +1,6 @@
 //! Outages: times in which no worker came to the ledger. Nobody could pay then, so holds last that much longer.
 
-use super::{Ledger, begin, commit, fault, small, unsigned};
+use super::{Ledger, be_brief, begin, commit, fault, small, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -63,6 +63,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer: then these are not extended, and the next call begins with them.
     pub async fn extend_holds(&self, sale: SaleId, shard: u16, max: i64) -> Result<bool, Fault> {
         let mut tx = begin(&self.jobs).await?;
+        be_brief(&mut tx).await?;
         // The drain holds the same row, so no order comes in between the statements. Of what has been drained when it
         // begins, all orders have an event up to the last one; whatever comes later is stored by `extended_until`.
         let at = sqlx::query!(

@@ -8,6 +8,8 @@ use crate::domain::event::{Event, Origin, Position};
 use crate::domain::fault::Fault;
 use futures_util::future::join_all;
 use redis::Value;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 impl Stock {
     /// How many events each of these shards has that the drain has not trimmed, in the same order.
@@ -24,6 +26,29 @@ impl Stock {
             let mut command = redis::cmd("XLEN");
             command.arg(shard.events());
             self.command(&command).await
+        });
+        join_all(lengths).await
+    }
+
+    /// The same for whoever has others to go on with: a node of a cluster that does not answer within `patience` is left out.
+    /// One server is waited for, as nothing is to be had without it.
+    pub async fn undrained_soon(&self, shards: &[ShardKey], patience: Duration) -> Vec<Result<i64, Fault>> {
+        if !self.link.is_cluster() {
+            return self.undrained_each(shards).await;
+        }
+        let until = Instant::now() + patience;
+        let lengths = shards.iter().map(|shard| {
+            let (stock, shard) = (self.clone(), *shard);
+            // A call that is dropped counts as one without an answer; these go on by themselves, for as long as a call may.
+            let length = tokio::spawn(async move { stock.undrained(&[shard]).await });
+            async move {
+                let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
+                match timeout_at(until, length).await {
+                    Ok(Ok(Ok(lengths))) => lengths.first().copied().map_or_else(silent, Ok),
+                    Ok(Ok(Err(fault))) => Err(fault),
+                    Ok(Err(_)) | Err(_) => silent(),
+                }
+            }
         });
         join_all(lengths).await
     }

@@ -1,7 +1,7 @@
 //! On a Redis Cluster the promises are the same, while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
-use crate::support::crowd::{Terms, World, bought, shopper_at, try_buy};
+use crate::support::crowd::{Terms, World, bought, drain_all, shopper_at, try_buy};
 use crate::support::poll::{self, Patience};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -148,6 +148,31 @@ async fn a_node_that_hangs_keeps_nobody_from_borrowing_of_the_others_nor_one_aft
         matches!(borrowed, Ok(PurchaseOutcome::Reserved(_))),
         "{borrowed:?} after {took:?}"
     );
+    assert!(took < Duration::from_millis(1_200), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_keeps_the_orders_of_the_others_waiting_for_the_ledger_no_longer_than_it_is_waited_for() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 24)).await;
+    let slots: Vec<u16> = (0..24)
+        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
+        .collect();
+    let healthy: Vec<u16> = (0..24u16)
+        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
+        .collect();
+    assert!(!healthy.is_empty(), "{slots:?}");
+    for shard in &healthy {
+        bought(&world.app, &sale, &shopper_at(&sale, *shard), "k", 1).await;
+    }
+    cluster.hang_primary_of(slots[0]);
+    let began = Instant::now();
+    let drained = drain_all(&world.app).await;
+    let took = began.elapsed();
+    let orders = "select count(*) from orders where sale_id = $1";
+    assert_eq!(world.number(orders, sale.id).await, healthy.len() as i64);
+    assert!(matches!(&drained, Err(fault) if fault.is_passing()), "{drained:?}");
     assert!(took < Duration::from_millis(1_200), "{took:?}");
 }
 

@@ -1,7 +1,7 @@
 //! A crash anywhere loses nothing, leaks nothing and doubles nothing: whoever comes next finishes what was begun.
 
 use super::crowd::{Doors, all_is_well, rush};
-use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, bought, payment, shopper_at};
+use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, bought, drain_all, payment, shopper_at};
 use crate::support::poll::Patience;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::sale::Sale;
@@ -63,7 +63,7 @@ async fn dies_at(point: &str) {
     };
     if point.starts_with("pay.") {
         // A payment for an order that is still on its way would commit nothing at first.
-        flow::drain::drain_all(&world.app).await.unwrap();
+        drain_all(&world.app).await.unwrap();
     }
     let request = Request {
         point,

@@ -386,3 +386,34 @@ async fn what_the_ledger_refuses_is_sold_out_and_was_never_acknowledged() {
     let listed = app.orders("d", &sale).await.ok(200);
     assert_eq!(listed.body["data"][0]["state"], "revoked", "{listed:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_the_ledger_does_not_stand_behind_the_orders_of_other_sales() {
+    let app = TestApp::with("all", &[]).await;
+    let other = app.load_sale(&terms("redis", 100)).await;
+    let sale = app.load_sale(&terms("postgres", 100)).await;
+    let first = app.buy("before", &sale, "k", 1).await.ok(201);
+    assert_eq!(first.body["confirmed"], true, "{first:?}");
+    // Somebody is long at the grants of the other one, so that all of its shards are stuck at the ledger.
+    let mut database = app.database().await;
+    let mut lock = sqlx::Connection::begin(&mut database).await.unwrap();
+    let grants = sqlx::query("select from grants where sale_id = $1::uuid for no key update").bind(&other);
+    grants.execute(&mut *lock).await.unwrap();
+    for (user, answer) in throng(&app, &other, 32).await {
+        assert_eq!(answer.status, 201, "{user}: {answer:?}");
+    }
+    poll::answer("its drain stands before the lock", || async {
+        let stuck =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let stuck: i64 = sqlx::query_scalar(stuck)
+            .fetch_one(&mut app.database().await)
+            .await
+            .unwrap();
+        (stuck > 0).then_some(())
+    })
+    .await;
+    let answer = app.buy("meanwhile", &sale, "k", 1).await.ok(201);
+    assert_eq!(answer.body["confirmed"], true, "{answer:?}");
+    assert_eq!(in_ledger(&app, &other).await, 0);
+    lock.rollback().await.unwrap();
+}

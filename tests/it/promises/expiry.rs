@@ -1,6 +1,6 @@
 //! Never leaked: what is not paid in time becomes free again, not a moment before its deadline, and sells again.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all};
 use crate::support::poll::within;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::flow;
@@ -66,7 +66,7 @@ async fn three_workers_expire_every_order_once_and_none_early() {
             let wave: Vec<String> = wave.collect();
             join_all(wave.iter().map(|user| bought(&world.app, &sale, user, "k", 1))).await;
             bought_so_far += 10;
-            flow::drain::drain_all(&world.app).await.unwrap();
+            drain_all(&world.app).await.unwrap();
         }
         let runs = join_all(apps.iter().map(|app| flow::expire::expire_due(app))).await;
         expired += runs.into_iter().map(Result::unwrap).sum::<usize>();

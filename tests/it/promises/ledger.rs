@@ -1,6 +1,6 @@
 //! The ledger is the last line of defence: it takes every event in once, and what must not be stored cannot be.
 
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, payment};
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment};
 use crate::support::poll::{Patience, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::{OrderId, SaleId};
@@ -32,7 +32,7 @@ async fn state_of(world: &World, order: OrderId, user: &str) -> OrderState {
 /// A drain that has just ended may still have the shard for a moment; whoever comes then is sent away.
 async fn everything_is_taken_in(world: &World, sale: &Sale) {
     within(PATIENCE, "every event is taken in", async || {
-        flow::drain::drain_all(&world.app).await.unwrap();
+        drain_all(&world.app).await.unwrap();
         world.app.stock.undrained(&[first_shard(sale)]).await.unwrap() == [0]
     })
     .await;
@@ -534,7 +534,7 @@ async fn restocks_withdrawals_and_purchases_at_once_keep_every_unit() {
                 outcome,
                 PurchaseOutcome::Reserved(_) | PurchaseOutcome::SoldOut
             ));
-            flow::drain::drain_all(&app).await.map(|_| ())
+            drain_all(&app).await.map(|_| ())
         })
     });
     let (changes, buyers) = futures_util::future::join(join_all(changes), join_all(buyers)).await;

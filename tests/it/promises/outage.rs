@@ -1,6 +1,6 @@
 //! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, payment, shopper_at, try_buy};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::within;
 use crate::support::servers::{FreshPostgres, redis};
 use flashsale::domain::fault::Fault;
@@ -44,7 +44,7 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     .await;
     within(PATIENCE, "the ledger catches up", async || {
         // A connection of the time before may still be in the pool.
-        let _passing = flow::drain::drain_all(&world.app).await;
+        let _passing = drain_all(&world.app).await;
         world.app.stock.undrained(&shards).await.unwrap() == [0, 0]
     })
     .await;
@@ -170,7 +170,7 @@ async fn an_order_that_comes_in_after_an_outage_has_its_extension_too() {
             .await
             .unwrap()
     );
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     for (shard, _) in [(0, ()), (1, ())] {
         assert!(world.app.ledger.extend_holds(sale.id, shard, 100).await.unwrap());
     }
@@ -287,7 +287,7 @@ async fn a_worker_that_is_long_at_expiring_holds_is_no_outage() {
     for shard in [0, 1] {
         bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
     }
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let outages = "select count(*) from outages where $1 is not null";
     let before = world.number(outages, sale.id).await;
     // Each shard's holds wait for these until the statement is given up, one after the other: that is ten seconds.
@@ -340,7 +340,7 @@ async fn a_shard_of_which_too_much_waits_sells_nothing_until_the_ledger_has_caug
         matches!(refused, Err(Fault::Overloaded(_)))
     })
     .await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let free = world.app.stock.permit(&sale, 0, &permit, None).await.unwrap();
     assert!(
         matches!(
@@ -356,4 +356,25 @@ async fn a_shard_of_which_too_much_waits_sells_nothing_until_the_ledger_has_caug
     bought(&world.app, &sale, "fourth", "k", 1).await;
     world.settled(&sale).await;
     world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_more_than_a_month_ago_are_forgotten_once_every_hold_has_had_its_share() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(4, 2)).await;
+    for (since, until) in [(40_i32, 39_i32), (32, 31), (29, 28)] {
+        let outage =
+            "insert into outages values (now() - make_interval(days => $1), now() - make_interval(days => $2))";
+        let outage = sqlx::query(outage).bind(since).bind(until);
+        outage.execute(&world.pool).await.unwrap();
+    }
+    let behind = "update shards set extended_until = now() - interval '35 days' where sale_id = $1 and shard = 1";
+    world.execute(behind, sale.id).await.unwrap();
+    let outages = "select count(*) from outages where $1::uuid is not null";
+    world.app.ledger.forget_outages().await.unwrap();
+    // The second ended after what the shard has been extended by.
+    assert_eq!(world.number(outages, sale.id).await, 2);
+    while !world.app.ledger.extend_holds(sale.id, 1, 10).await.unwrap() {}
+    world.app.ledger.forget_outages().await.unwrap();
+    assert_eq!(world.number(outages, sale.id).await, 1);
 }

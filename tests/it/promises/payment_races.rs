@@ -1,6 +1,6 @@
 //! Pay or expire, never both: one place decides, and no money is ever lost.
 
-use crate::support::crowd::{Client, PATIENCE, PRICE, Terms, World, bought, cancel, payment, shopper_at};
+use crate::support::crowd::{Client, PATIENCE, PRICE, Terms, World, bought, cancel, drain_all, payment, shopper_at};
 use crate::support::poll::{Patience, within};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
@@ -135,7 +135,7 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     let apps = [world.another().await, world.another().await, world.another().await];
     let users: Vec<String> = (0..90).map(|n| format!("u{n}")).collect();
     let orders = join_all(users.iter().map(|user| bought(&world.app, &sale, user, "k", 1))).await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let deadline = orders.iter().map(|order| order.expires_at).max().unwrap();
     within(PATIENCE, "every deadline passes", async || Utc::now() > deadline).await;
     let races = users.iter().cloned().zip(orders).enumerate().map(|(n, (user, order))| {

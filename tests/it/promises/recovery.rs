@@ -2,7 +2,9 @@
 //! that the ledger knows is there again under its key.
 
 use super::crowd::{Doors, all_is_well, rush};
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, payment, shopper_at, try_buy};
+use crate::support::crowd::{
+    PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy,
+};
 use crate::support::poll::{Patience, within};
 use crate::support::raw::{Dump, Raw};
 use crate::support::servers::{DurableRedis, FreshPostgres, fresh_redis};
@@ -47,7 +49,7 @@ async fn of_every_kind(world: &World, sale: &Sale) -> Vec<(&'static str, Order)>
     for user in ["holds", "pays", "cancels", "expires", "borrows"] {
         orders.push((user, bought(&world.app, sale, user, "k", 2).await));
     }
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let paid = flow::pay::pay(&world.app, &payment("of-every-kind", orders[1].1.id, 2)).await;
     assert_eq!(paid.unwrap(), PaymentOutcome::Applied);
     cancel(&world.app, orders[2].1.id, "cancels").await;
@@ -264,7 +266,7 @@ async fn a_redis_that_is_killed_twice_under_load_loses_no_order_that_it_acknowle
                 }
                 patience.pause("the restarts come to an end").await;
                 if round % 8 == 0
-                    && let Err(fault) = flow::drain::drain_all(&app).await
+                    && let Err(fault) = drain_all(&app).await
                 {
                     assert!(fault.is_passing(), "{fault}");
                 }
@@ -420,7 +422,7 @@ async fn orders_of_a_life_that_is_over_are_never_taken_in_and_are_counted() {
         .execute("update shards set epoch = epoch + 1 where sale_id = $1", sale.id)
         .await
         .unwrap();
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let taken_in = "select count(*) from orders where sale_id = $1";
     assert_eq!(world.number(taken_in, sale.id).await, 0);
     // The shard may have been written anew by itself already; nobody says that the ledger has the order.
@@ -702,7 +704,7 @@ async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit()
         // One has not arrived.
         send(world, sale, (2, Destination::Shard(0)), Uuid::now_v7(), 2).await;
         bought(&world.app, sale, "last", "k", 7).await;
-        flow::drain::drain_all(&world.app).await.unwrap();
+        drain_all(&world.app).await.unwrap();
     })
     .await;
     lab.is_right(10).await;
@@ -908,7 +910,7 @@ async fn vanishes(name: &str, heals: bool, becomes_another: bool) {
     let orders = of_every_kind(&world, &sale).await;
     let user = shopper_at(&sale, 2);
     let order = bought(&world.app, &sale, &user, "k", 1).await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     flow::borrow::transfer(&world.app, &sale, &sku(), (0, 2), 1)
         .await
         .unwrap();
@@ -981,7 +983,7 @@ async fn a_release_that_a_shard_did_not_know_is_settled_by_its_rebuilding() {
     let sale = world.sale(&Terms::of(8, 2)).await;
     let user = shopper_at(&sale, 1);
     let order = bought(&world.app, &sale, &user, "k", 2).await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let _gone: i64 =
         Raw::connect(&world.redis).call(redis::cmd("DEL").arg(key(&sale, 1).buyer(&user.parse().unwrap())));
     cancel(&world.app, order.id, &user).await;
@@ -1508,7 +1510,7 @@ async fn is_restocked(told: &[u16], shards: &[u16]) {
     if told.len() == 3 {
         // More is sold by then than the sale had owned before.
         bought(&world.app, &sale, &shopper_at(&sale, 1), "k", 8).await;
-        flow::drain::drain_all(&world.app).await.unwrap();
+        drain_all(&world.app).await.unwrap();
     }
     rebuild(&world.app, &sale, shards).await;
     let item = world.settled(&sale).await;
@@ -1779,18 +1781,18 @@ async fn random_history(seed: u64) {
             }
             8 => world.jobs(&world.app, &sale).await,
             9 => {
-                flow::drain::drain_all(&world.app).await.unwrap();
+                drain_all(&world.app).await.unwrap();
             }
             10 => older.push((a, dump(&world, key(&sale, a)))),
             11 if !older.is_empty() => {
                 let (shard, before) = &older[random.random_range(0..older.len())];
                 // The ledger has all orders: those that it had not, nobody could ask for here.
-                flow::drain::drain_all(&world.app).await.unwrap();
+                drain_all(&world.app).await.unwrap();
                 restore(&world, key(&sale, *shard), before);
                 is_suspected(&world, &sale, *shard).await;
             }
             12 => {
-                flow::drain::drain_all(&world.app).await.unwrap();
+                drain_all(&world.app).await.unwrap();
                 let lost = match random.random_range(0..4) {
                     0 => key(&sale, a).shard(),
                     1 => key(&sale, a).item(&sku()),

@@ -1,6 +1,6 @@
 //! Sold out is the truth: units on other shards, or between two, are found.
 
-use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, shopper_at, try_buy};
+use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, drain_all, shopper_at, try_buy};
 use flashsale::domain::ids::Sku;
 use flashsale::domain::order::CancelOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -33,7 +33,7 @@ fn workers(apps: &[Arc<App>], sale: &Arc<Sale>, stop: &Arc<AtomicBool>) -> Vec<t
                     }
                     flow::rebalance::rebalance(&app, &sale).await?;
                     flow::borrow::finish_left(&app, &sale, 0).await?;
-                    flow::drain::drain_all(&app).await?;
+                    drain_all(&app).await?;
                     flow::release::release_waiting(&app).await
                 };
                 if let Err(fault) = done.await {

@@ -1,7 +1,7 @@
 //! Everybody has his turn: whoever works on the ledger neither waits for another for ever, nor has his work undone by those
 //! who wait for him, nor keeps others waiting for as long as he has something to do.
 
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought};
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, shopper_at};
 use crate::support::poll::{pass, within};
 use crate::support::servers;
 use chrono::{TimeDelta, Utc};
@@ -15,9 +15,10 @@ use flashsale::flow::restock::RestockOutcome;
 use flashsale::ledger::drain::Drained;
 use flashsale::ledger::outbox::{Message, Outgoing};
 use flashsale::ledger::rebuild::Found;
+use sqlx::{Postgres, Transaction};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -194,6 +195,69 @@ async fn a_drain_that_outlasts_whoever_waits_for_it_comes_in_all_the_same() {
     .await;
 }
 
+/// Locks the grants of the first so many shards, as somebody does who is long at his work, until it is rolled back.
+async fn lock_grants(world: &World, sale: &Sale, shards: i16) -> Transaction<'static, Postgres> {
+    let mut lock = world.pool.begin().await.unwrap();
+    let grants = "select from grants where sale_id = $1 and shard < $2 for no key update";
+    let grants = sqlx::query(grants).bind(sale.id.0).bind(shards);
+    grants.execute(&mut *lock).await.unwrap();
+    lock
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_that_are_long_at_the_ledger_keep_another_one_from_its_turn_for_a_moment_only() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(40, 4)).await;
+    // Which shard comes first is by chance: once in four times there is nobody to wait for.
+    for round in 1..=4 {
+        for shard in 0..4 {
+            let user = shopper_at(&sale, shard);
+            bought(&world.app, &sale, &user, &format!("k{round}"), 1).await;
+        }
+        let lock = lock_grants(&world, &sale, 3).await;
+        let app = Arc::clone(&world.app);
+        let round_of_the_drain = tokio::spawn(async move { drain_all(&app).await });
+        within(PATIENCE, "the last shard has its turn", async || {
+            let orders = "select count(*) from orders where sale_id = $1 and shard = 3";
+            world.number(orders, sale.id).await == round
+        })
+        .await;
+        assert!(!round_of_the_drain.is_finished(), "the others were not long at it");
+        lock.rollback().await.unwrap();
+        assert_eq!(round_of_the_drain.await.unwrap().unwrap(), 4);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_wait_for_the_drain_leave_connections_to_the_others() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(128, 32)).await;
+    for shard in 0..32 {
+        bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
+    }
+    let lock = lock_grants(&world, &sale, 32).await;
+    let deadline = Instant::now() + PATIENCE;
+    let mut waiting = JoinSet::new();
+    for shard in 0..32 {
+        let (app, sale) = (Arc::clone(&world.app), Arc::clone(&sale));
+        waiting.spawn(async move { drain_to_now(&app, &sale, &[shard], deadline).await });
+    }
+    within(PATIENCE, "four stand before the lock", async || {
+        let stuck = "select count(*) from pg_stat_activity where datname = current_database() \
+                     and wait_event_type = 'Lock' and $1::uuid is not null";
+        world.number(stuck, sale.id).await == 4
+    })
+    .await;
+    // It asks for a connection of the same pool.
+    world.app.ledger.beat().await.unwrap();
+    lock.rollback().await.unwrap();
+    while let Some(drained) = waiting.join_next().await {
+        assert!(drained.unwrap().unwrap());
+    }
+    let orders = "select count(*) from orders where sale_id = $1";
+    assert_eq!(world.number(orders, sale.id).await, 32);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_on_which_much_is_due_keeps_no_other_from_its_turn() {
     let world = World::new().await;
@@ -229,7 +293,7 @@ async fn a_restock_does_not_queue_up_behind_a_wave_of_orders_that_ended() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
     let order = bought(&world.app, &sale, "u", "k", 1).await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let now = Utc::now().timestamp_millis();
     let user = "u".parse().unwrap();
     world.app.ledger.cancel(order.id, &user, now).await.unwrap();
@@ -273,7 +337,7 @@ async fn a_restock_is_answered_once_its_units_are_there() {
 async fn with_a_decision(world: &World) -> Arc<Sale> {
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = bought(&world.app, &sale, "u", "k", 1).await;
-    flow::drain::drain_all(&world.app).await.unwrap();
+    drain_all(&world.app).await.unwrap();
     let (user, now) = ("u".parse().unwrap(), Utc::now().timestamp_millis());
     world.app.ledger.cancel(order.id, &user, now).await.unwrap();
     sale
