@@ -279,6 +279,41 @@ async fn a_shard_on_which_much_is_due_keeps_no_other_from_its_turn() {
 }
 
 /// What the shards have free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_somebody_has_locked_keeps_no_other_from_expiring() {
+    let world = World::new().await;
+    let (locked, other) = (world.sale(&Terms::of(80, 8)).await, world.sale(&Terms::of(10, 1)).await);
+    for (sale, shards) in [(&locked, 8), (&other, 1)] {
+        for shard in 0..shards {
+            bought(&world.app, sale, &shopper_at(sale, shard), "k", 1).await;
+        }
+    }
+    drain_all(&world.app).await.unwrap();
+    for sale in [&locked, &other] {
+        let due = "update orders set created_at = now() - interval '1 hour', expires_at = now() - interval '1 minute' \
+             where sale_id = $1";
+        world.execute(due, sale.id).await.unwrap();
+    }
+    // As a rebuilding does, when an outage has still to be made good.
+    let outage = "insert into outages select now() - interval '9 seconds', now() - interval '3 seconds' where $1::uuid is not null";
+    world.execute(outage, locked.id).await.unwrap();
+    let behind = "update shards set extended_until = now() - interval '1 hour' where sale_id = $1";
+    world.execute(behind, locked.id).await.unwrap();
+    let mut lock = lock_grants(&world, &locked, 8).await;
+    let shards = sqlx::query("select from shards where sale_id = $1 and shard < 4 for no key update").bind(locked.id.0);
+    shards.execute(&mut *lock).await.unwrap();
+    // It has faults to tell of, and did the rest.
+    let began = Instant::now();
+    let run = flow::expire::expire_due(&world.app).await;
+    assert!(matches!(&run, Err(fault) if fault.is_passing()), "{run:?}");
+    // As long as one lock is waited for elsewhere; here it stands before twelve.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let reserved = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
+    assert_eq!(world.number(reserved, other.id).await, 0);
+    assert_eq!(world.number(reserved, locked.id).await, 8);
+    lock.rollback().await.unwrap();
+}
+
 async fn free(world: &World, sale: &Sale) -> i64 {
     let survey = world
         .app
