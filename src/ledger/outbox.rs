@@ -223,7 +223,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn is_restock_on_its_way(&self, sale: SaleId, restock: Uuid) -> Result<bool, Fault> {
         sqlx::query_scalar!(
-            "select exists (select from outbox where failure is null and message ->> 'kind' <> 'resolve' \
+            "select exists (select from outbox where failure is null and message ->> 'kind' = 'restock' \
                  and sale_id = $1 and message ->> 'id' = $2) as \"it!\"",
             sale.0,
             restock.to_string()

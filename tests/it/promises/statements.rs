@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Every statement since the last reset, but for the question itself, and how often it was sent. By its number: whether the text
 /// has its constants in it differs from time to time.
@@ -60,6 +61,14 @@ impl Counting {
         let done = work.await;
         let sent: Vec<(String, i64)> = sqlx::query_as(SENT).fetch_all(&mut self.connection).await.unwrap();
         (done, sent.into_iter().collect())
+    }
+
+    /// How many pages the statements like this have looked at since the last reset.
+    async fn pages_of(&mut self, like: &str) -> i64 {
+        let pages = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8 from pg_stat_statements \
+             where query like $1 and query not like '%pg_stat_statements%'";
+        let pages = sqlx::query_scalar(pages).bind(like);
+        pages.fetch_one(&mut self.connection).await.unwrap()
     }
 
     /// The commands that Redis runs while this is done.
@@ -190,6 +199,47 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
     assert_eq!(costs[0], costs[1], "it grows with those who wait");
     let expected: BTreeMap<String, i64> = PROOF.map(|(name, count)| (name.to_owned(), count)).into();
     assert_eq!(costs[1], expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_found_by_their_index_whatever_a_wave_of_orders_that_ended_has_left() {
+    let mut counting = Counting::start().await;
+    // As it is once a statement has been sent often, when it is planned without what it is asked about.
+    sqlx::raw_sql("alter system set plan_cache_mode = force_generic_plan")
+        .execute(&mut counting.connection)
+        .await
+        .unwrap();
+    sqlx::raw_sql("select pg_reload_conf()")
+        .execute(&mut counting.connection)
+        .await
+        .unwrap();
+    let sale = counting.world.sale(&Terms::of(10, 4)).await;
+    let mut pages = Vec::new();
+    for wave in [1_000, 100_000] {
+        let resolve = "insert into outbox (sale_id, shard, message) select $1, n % 4, \
+             jsonb_build_object('kind', 'resolve', 'order', gen_random_uuid(), 'user', 'u' || n, 'sku', 'mug', \
+                 'quantity', 1, 'state', 'expired', 'at', 0) from generate_series(1, $2::int4) as n";
+        let resolve = sqlx::query(resolve).bind(sale.id.0).bind(wave);
+        resolve.execute(&mut counting.connection).await.unwrap();
+        sqlx::raw_sql("vacuum analyze outbox")
+            .execute(&mut counting.connection)
+            .await
+            .unwrap();
+        let ledger = counting.world.app.ledger.clone();
+        let (taken, _sent) = counting
+            .statements(async {
+                let taken = ledger.take_outgoing(10, None, &[]).await.unwrap();
+                assert!(!ledger.is_restock_on_its_way(sale.id, Uuid::nil()).await.unwrap());
+                taken
+            })
+            .await;
+        assert_eq!(taken.messages.len(), 10);
+        drop(taken);
+        pages.push(counting.pages_of("%from outbox%").await);
+    }
+    assert!(pages[0] > 0, "{pages:?}");
+    // A few more levels of an index; the table itself has grown by thousands.
+    assert!(pages[1] <= pages[0] + 200, "{pages:?}");
 }
 
 /// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
