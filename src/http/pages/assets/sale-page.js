@@ -280,9 +280,12 @@ async function run(attempt, who) {
             }
         },
         pause: (ms) => pause(ms, stopping.signal),
-        letters(image, how) {
+        async letters(image, how) {
             world.show({ kind: 'letters' });
-            return readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
+            const read = await readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
+            // Whoever has pressed waits for what comes next, however long that took.
+            world.hasSlept();
+            return read;
         },
     };
     world.show({ kind: 'sending' });
