@@ -20,7 +20,7 @@ const TICK_MS = 250;
 const SOON_MS = 3000;
 const LATER_MS = 15_000;
 const SOON_SECONDS = 90;
-// How often orders are asked for while one can still be paid, and while none can.
+// How often orders are asked for while one can still be paid or they are not known, and otherwise.
 const ORDERS_SOON_MS = 4000;
 const ORDERS_LATER_MS = 60_000;
 // How often this tab shows that it goes on with an attempt.
@@ -33,6 +33,8 @@ const id = location.pathname.split('/')[2] ?? '';
 let sale = null;
 let isMissing = false;
 let orders = [];
+// Whether these are all of them: `loading` before anything was heard, `lost` while they cannot be read, `heard`.
+let ordersState = 'loading';
 // Questions about them that were sent, and the latest whose answer counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
@@ -114,7 +116,9 @@ function renderCountdown(seconds) {
 
 function renderOrders() {
     show(byId('orders-section'), Boolean(shopper()) && !isMissing);
-    show(byId('no-orders'), orders.length === 0);
+    const none = { loading: 'loading', lost: 'ordersLost', heard: orders.length === 0 ? 'noOrders' : '' }[ordersState];
+    setText(byId('no-orders'), none && say(none));
+    show(byId('no-orders'), none !== '');
     // Newest first.
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
     for (const order of sorted) {
@@ -151,6 +155,7 @@ async function refreshOrders() {
     const who = shopper();
     if (!who || isMissing) {
         orders = [];
+        ordersState = 'loading';
         return null;
     }
     ordersAsked += 1;
@@ -161,10 +166,14 @@ async function refreshOrders() {
         ordersHeard = turn;
         if (answer.isOk) {
             orders = answer.body.data;
+            ordersState = 'heard';
             forgetOldNews();
         } else if (answer.status === 401) {
             signOut();
             wantSignIn('signInAgain');
+        } else if (ordersState === 'loading') {
+            // Those that were heard before still stand.
+            ordersState = 'lost';
         }
     }
     render();
@@ -397,6 +406,7 @@ function changedShopper() {
     // What is stopped ends by itself, behind the next shopper's back.
     driving = null;
     orders = [];
+    ordersState = 'loading';
     phase = null;
     isFresh = true;
     askOrders();
@@ -420,7 +430,8 @@ startLanguage(render);
 startSignIn(changedShopper);
 document.addEventListener('visibilitychange', distrust);
 onOtherTab(id, resumeIfOurs);
-const ordersPause = () => (orders.some((order) => order.state === 'reserved') ? ORDERS_SOON_MS : ORDERS_LATER_MS);
+const areOrdersSoon = () => ordersState === 'lost' || orders.some((order) => order.state === 'reserved');
+const ordersPause = () => (areOrdersSoon() ? ORDERS_SOON_MS : ORDERS_LATER_MS);
 const askSale = poll(refreshSale, salePause, true);
 const askOrders = poll(refreshOrders, ordersPause, false);
 setInterval(render, TICK_MS);
