@@ -205,3 +205,32 @@ async fn a_telephone_and_a_keyboard_are_enough() {
     assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
+    let app = development().await;
+    let in_days = |days| rfc3339(Utc::now() + TimeDelta::days(days));
+    let (start, end) = (in_days(3), in_days(5));
+    let open = app.load_sale(&sale_with(&json!({"ends_at": end}))).await;
+    let later = app
+        .load_sale(&sale_with(&json!({"starts_at": start, "ends_at": end})))
+        .await;
+    let soon = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto("/").await;
+    let format = "const format = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
+        return format.format(new Date(arguments[0]))";
+    let start = window.run(format, &[&start]).await;
+    let end = window.run(format, &[&end]).await;
+    let starts = format!("Starts on {}", start.as_str().unwrap());
+    let ends = format!("Ends on {}", end.as_str().unwrap());
+    let time_of = |sale: &str| format!("#sales li:has(a[href='/sales/{sale}']) p");
+    window.sees(&time_of(&open), &ends).await;
+    window.sees(&time_of(&later), &starts).await;
+    window.sees(&time_of(&soon), "Ends in 59:").await;
+    app.operate(&open, "pause").await.ok(200);
+    let pill = format!("#sales li:has(a[href='/sales/{open}']) .pill");
+    window.finds(&pill, "Paused").await;
+    window.sees(&time_of(&open), &ends).await;
+    window.close().await;
+}
