@@ -5,5 +5,6 @@ mod console;
 mod guards;
 mod looks;
 mod shopping;
+mod sign_in;
 mod trouble;
 pub mod window;

@@ -13,7 +13,8 @@ import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { shopper, showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
+import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
+import { shopper } from './token.js';
 
 const TICK_MS = 250;
 // How often the sale is asked for: while it sells or is about to, and while nothing happens.
@@ -427,11 +428,11 @@ function salePause() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-startSignIn(changedShopper);
 document.addEventListener('visibilitychange', distrust);
 onOtherTab(id, resumeIfOurs);
 const areOrdersSoon = () => ordersState === 'lost' || orders.some((order) => order.state === 'reserved');
 const ordersPause = () => (areOrdersSoon() ? ORDERS_SOON_MS : ORDERS_LATER_MS);
 const askSale = poll(refreshSale, salePause, true);
 const askOrders = poll(refreshOrders, ordersPause, false);
+startSignIn(changedShopper);
 setInterval(render, TICK_MS);
