@@ -234,3 +234,32 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
     window.sees(&time_of(&open), &ends).await;
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_one_may_have_can_be_typed_and_their_price_is_told_before() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 100, "per_user_limit": 50})))
+        .await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let (quantity, wrong) = ("#item-phone-quantity", "#item-phone-wrong");
+    for nonsense in ["51", "0", "1.5", ""] {
+        window.fill(quantity, nonsense).await;
+        window.click(BUY).await;
+        window.sees(wrong, "a whole number from 1 to 50").await;
+        let focus = "return document.activeElement.id + document.activeElement.getAttribute('aria-invalid')";
+        assert_eq!(window.run(focus, &[]).await, "item-phone-quantitytrue", "{nonsense:?}");
+        assert_eq!(window.attempt().await, None);
+        window.misses("#items .total").await;
+        window.fill(quantity, "1").await;
+        window.misses(wrong).await;
+    }
+    window.fill(quantity, "12").await;
+    window.sees("#items .total", "Total €5,988.00").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [88, 12, 0]);
+    window.close().await;
+}
