@@ -172,7 +172,14 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     })
     .await;
     let first = posed(&window).await;
+    // It speaks the other language as soon as the page does, and keeps what was typed.
     window.fill("#letters", "00000").await;
+    window.click("#language").await;
+    window.sees(".captcha label", "图片中的字符").await;
+    let alternative = "return document.querySelector('.captcha img').alt";
+    assert_eq!(window.run(alternative, &[]).await, "一张含有五个字母或数字的图片");
+    window.click("#language").await;
+    window.sees(".captcha label", "Letters in the picture").await;
     window.click(".captcha button.strong").await;
     window.sees(".captcha .warning", "not right").await;
     let second = posed(&window).await;
