@@ -2,8 +2,10 @@
 
 use super::window::{Look, Window, development};
 use crate::support::app::{Who, rfc3339, sale, sale_with};
+use crate::support::poll;
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
+use std::time::Duration;
 use thirtyfour::Key;
 
 const BUY: &str = "#items .buy";
@@ -261,5 +263,34 @@ async fn as_many_as_one_may_have_can_be_typed_and_their_price_is_told_before() {
     window.click(BUY).await;
     window.sees(NOTE, "It is yours").await;
     assert_eq!(app.units(&id).await, [88, 12, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_at_another_tab_reads_in_the_title_that_his_turn_has_come() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}, "payment_window_seconds": 600});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let window = Window::open(&app).await;
+    let titled = async |title: &str| {
+        poll::within(Duration::from_secs(20), title, async || {
+            window.driver().title().await.unwrap() == title
+        })
+        .await;
+    };
+    window.goto_sale(&id).await;
+    titled("A sale").await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    titled("In the queue: 1 · A sale").await;
+    app.operate(&id, "open").await.ok(200);
+    titled("Reserved: about 10 min to pay · A sale").await;
+    window.click("#language").await;
+    titled("已保留：付款时间剩余约 10 分钟 · A sale").await;
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
+    assert_eq!(app.pay("pay_by_title", &order).await, "applied");
+    window.finds(ORDER, "已付款").await;
+    titled("A sale").await;
     window.close().await;
 }

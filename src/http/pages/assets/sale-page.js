@@ -7,7 +7,7 @@ import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { countdownParts, secondsLeft, span } from './format.js';
+import { about, countdownParts, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
@@ -59,7 +59,7 @@ function render() {
     showConnection();
     showSignIn();
     const state = sale && stateAt(sale, now());
-    setTitle(sale ? sale.name : say('sale'));
+    setTitle(titleOf());
     renderHead(state);
     if (sale) {
         for (const item of sale.items) {
@@ -76,6 +76,28 @@ function render() {
         }
     }
     renderOrders();
+}
+
+// What whoever has turned to another tab has to know comes before the sale's name.
+function titleOf() {
+    const name = sale ? sale.name : say('sale');
+    const told = titleNews();
+    return told ? `${told} · ${name}` : name;
+}
+
+function titleNews() {
+    if (phase?.kind === 'letters') {
+        return say('titleLetters');
+    }
+    if (phase?.kind === 'queued') {
+        return say('titleQueued', { position: phase.position });
+    }
+    const unpaid = orders.filter((order) => order.state === 'reserved').map((order) => Date.parse(order.expires_at));
+    const left = unpaid.length > 0 && now() !== null ? secondsLeft(Math.min(...unpaid), now()) : 0;
+    if (left > 0) {
+        return say('titlePay', { time: about(left) });
+    }
+    return phase?.isEnd && ['unknown', 'begun'].includes(phase.kind) ? say('titleGoOn') : '';
 }
 
 function renderHead(state) {
