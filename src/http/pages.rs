@@ -65,6 +65,7 @@ assets! {
     "shop.css"
     "sign-in.js"
     "storage.js"
+    "token.js"
     "words.js"
 }
 

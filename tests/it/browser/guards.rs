@@ -37,6 +37,71 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     window.close().await;
 }
 
+/// Tells whoever asks for his turn that he has a place, five times; each time, the page's clock goes on by 200 seconds.
+const LONG_QUEUE: &str = "const [real, clock] = [window.fetch, Date.now];
+    window.turns = 0;
+    Date.now = () => clock.call(Date) + window.turns * 200_000;
+    window.fetch = (path, options) => {
+        if (!path.endsWith('/waiting-room') || window.turns === 5) { return real(path, options); }
+        window.turns += 1;
+        const place = { state: 'waiting', position: 1, waiting: 1, ask_again_seconds: 0 };
+        return Promise.resolve(new Response(JSON.stringify(place)));
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_waited_a_quarter_of_an_hour_for_his_turn_is_still_bought_for() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.run(LONG_QUEUE, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(window.run("return window.turns", &[]).await, json!(5));
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+/// Answers every other question for one's turn by a 429, six times, and the others by a place; or, where `isRefused` says so,
+/// every purchase.
+const REFUSALS: &str = "const real = window.fetch;
+    window.asked = 0;
+    const refusal = () => new Response(JSON.stringify({ status: 429, code: 'rate_limited' }), { status: 429 });
+    const place = () => new Response(JSON.stringify({ state: 'waiting', position: 1, waiting: 1, ask_again_seconds: 0 }));
+    window.fetch = (path, options) => {
+        if (window.isRefused && options.method === 'POST' && path.endsWith('/orders')) {
+            return Promise.resolve(refusal());
+        }
+        if (!path.endsWith('/waiting-room') || window.asked === 12) { return real(path, options); }
+        window.asked += 1;
+        return Promise.resolve(window.asked % 2 === 1 ? refusal() : place());
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_are_counted_in_a_row_and_end_a_purchase_only_then() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.run(REFUSALS, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(window.run("return window.asked", &[]).await, json!(12));
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.run("window.isRefused = true", &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "Try again when the time is over").await;
+    assert_eq!(window.attempt().await, None);
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_work_is_solved_by_the_page() {
     let app = development().await;
@@ -107,7 +172,14 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     })
     .await;
     let first = posed(&window).await;
+    // It speaks the other language as soon as the page does, and keeps what was typed.
     window.fill("#letters", "00000").await;
+    window.click("#language").await;
+    window.sees(".captcha label", "图片中的字符").await;
+    let alternative = "return document.querySelector('.captcha img').alt";
+    assert_eq!(window.run(alternative, &[]).await, "一张含有五个字母或数字的图片");
+    window.click("#language").await;
+    window.sees(".captcha label", "Letters in the picture").await;
     window.click(".captcha button.strong").await;
     window.sees(".captcha .warning", "not right").await;
     let second = posed(&window).await;

@@ -4,6 +4,8 @@ mod accounts;
 mod console;
 mod guards;
 mod looks;
+mod reference;
 mod shopping;
+mod sign_in;
 mod trouble;
 pub mod window;

@@ -2,8 +2,10 @@
 
 use super::window::{Look, Window, development};
 use crate::support::app::{Who, rfc3339, sale, sale_with};
+use crate::support::poll;
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
+use std::time::Duration;
 use thirtyfour::Key;
 
 const BUY: &str = "#items .buy";
@@ -203,5 +205,92 @@ async fn a_telephone_and_a_keyboard_are_enough() {
     window.goto("/").await;
     window.sees("#sales", "A sale").await;
     assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
+    let app = development().await;
+    let in_days = |days| rfc3339(Utc::now() + TimeDelta::days(days));
+    let (start, end) = (in_days(3), in_days(5));
+    let open = app.load_sale(&sale_with(&json!({"ends_at": end}))).await;
+    let later = app
+        .load_sale(&sale_with(&json!({"starts_at": start, "ends_at": end})))
+        .await;
+    let soon = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto("/").await;
+    let format = "const format = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
+        return format.format(new Date(arguments[0]))";
+    let start = window.run(format, &[&start]).await;
+    let end = window.run(format, &[&end]).await;
+    let starts = format!("Starts on {}", start.as_str().unwrap());
+    let ends = format!("Ends on {}", end.as_str().unwrap());
+    let time_of = |sale: &str| format!("#sales li:has(a[href='/sales/{sale}']) p");
+    window.sees(&time_of(&open), &ends).await;
+    window.sees(&time_of(&later), &starts).await;
+    window.sees(&time_of(&soon), "Ends in 59:").await;
+    app.operate(&open, "pause").await.ok(200);
+    let pill = format!("#sales li:has(a[href='/sales/{open}']) .pill");
+    window.finds(&pill, "Paused").await;
+    window.sees(&time_of(&open), &ends).await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_one_may_have_can_be_typed_and_their_price_is_told_before() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 100, "per_user_limit": 50})))
+        .await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let (quantity, wrong) = ("#item-phone-quantity", "#item-phone-wrong");
+    for nonsense in ["51", "0", "1.5", ""] {
+        window.fill(quantity, nonsense).await;
+        window.click(BUY).await;
+        window.sees(wrong, "a whole number from 1 to 50").await;
+        let focus = "return document.activeElement.id + document.activeElement.getAttribute('aria-invalid')";
+        assert_eq!(window.run(focus, &[]).await, "item-phone-quantitytrue", "{nonsense:?}");
+        assert_eq!(window.attempt().await, None);
+        window.misses("#items .total").await;
+        window.fill(quantity, "1").await;
+        window.misses(wrong).await;
+    }
+    window.fill(quantity, "12").await;
+    window.sees("#items .total", "Total €5,988.00").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(app.units(&id).await, [88, 12, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_at_another_tab_reads_in_the_title_that_his_turn_has_come() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}, "payment_window_seconds": 600});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let window = Window::open(&app).await;
+    let titled = async |title: &str| {
+        poll::within(Duration::from_secs(20), title, async || {
+            window.driver().title().await.unwrap() == title
+        })
+        .await;
+    };
+    window.goto_sale(&id).await;
+    titled("A sale").await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    titled("In the queue: 1 · A sale").await;
+    app.operate(&id, "open").await.ok(200);
+    titled("Reserved: about 10 min to pay · A sale").await;
+    window.click("#language").await;
+    titled("已保留：付款时间剩余约 10 分钟 · A sale").await;
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
+    assert_eq!(app.pay("pay_by_title", &order).await, "applied");
+    window.finds(ORDER, "已付款").await;
+    titled("A sale").await;
     window.close().await;
 }

@@ -154,6 +154,33 @@ async fn a_page_outlives_its_server_and_says_so() {
     window.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_that_cannot_be_read_are_not_said_to_be_none() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    window.block(&["*/v1/orders*"]).await;
+    window.sign_in("ada").await;
+    window.sees("#no-orders", "Your orders cannot be read now").await;
+    window.click("#language").await;
+    window.sees("#no-orders", "暂时无法读取您的订单").await;
+    window.click("#language").await;
+    window.block(&[]).await;
+    window.sees("#orders .number", &order).await;
+    window.misses("#no-orders").await;
+    // What was read stands, whatever comes after.
+    window.block(&["*/v1/orders*"]).await;
+    window.sees(ORDER, "Reserved").await;
+    window.misses("#no-orders").await;
+    window.click("#sign-out").await;
+    window.block(&[]).await;
+    window.sign_in("bob").await;
+    window.sees("#no-orders", "None yet").await;
+    window.close().await;
+}
+
 /// Answers purchases by a refusal, for as long as `window.refusal` has one.
 const REFUSING: &str = "const real = window.fetch;
     window.fetch = (path, options) => {

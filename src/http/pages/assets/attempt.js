@@ -5,10 +5,10 @@ import { ask, isUnknown, tellsOfKey } from './api.js';
 import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
 
-// In a row, until the shopper decides: questions about an unknown outcome, waits, rounds through the guards.
+// Until the shopper decides: questions about an unknown outcome and rounds through the guards in all, waits in a row.
 const UNKNOWN_MAX = 10;
-const SLOW_MAX = 5;
 const GUARDS_MAX = 5;
+const SLOW_MAX = 5;
 // A longer wait is not ours to sit out.
 const WAIT_MAX_SECONDS = 90;
 // The waiting room is asked more patiently: nobody has bought anything yet, and one's place stays.
@@ -39,9 +39,12 @@ export async function drive(attempt, world) {
 async function tryOn(attempt, world) {
     const counted = { unknown: 0, slow: 0, guards: 0 };
     for (;;) {
-        const step = world.isStopped() ? { kind: 'stopped' } : (outlived(attempt, world) ?? (await once(attempt, world)));
+        const step = world.isStopped() ? { kind: 'stopped' } : (outlived(attempt, world) ?? (await once(attempt, world, counted)));
         if (step.kind !== 'again') {
             return step;
+        }
+        if (step.why !== 'slow') {
+            counted.slow = 0;
         }
         counted[step.why] += 1;
         const { unknown, slow, guards } = counted;
@@ -82,14 +85,14 @@ function backOff(misses, asked) {
 const slow = (answer) => ({ kind: 'again', why: 'slow', code: answer.code, seconds: answer.wait });
 const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: answer.wait });
 
-async function once(attempt, world) {
+async function once(attempt, world, counted) {
     const headers = { 'Idempotency-Key': attempt.key };
     // What may have come through already is asked for as it is: a key that has an order needs nothing else, and
     // neither does it need that the sale still sells.
     if (!attempt.isOpen) {
         const { guards } = world.sale();
         if (guards.waiting_room) {
-            const turn = await admission(attempt, world);
+            const turn = await admission(attempt, world, counted);
             if (!turn.admission) {
                 return turn;
             }
@@ -156,10 +159,15 @@ function refusal(answer, attempt, world) {
 }
 
 // Waits for the shopper's turn: `{ admission }`, or what ended the wait.
-async function admission(attempt, world) {
+async function admission(attempt, world, counted) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
     for (;;) {
+        // On every turn: a long wait is no sleep.
+        const end = outlived(attempt, world);
+        if (end) {
+            return end;
+        }
         if (room.admission && Date.parse(room.until) > world.now()) {
             return room;
         }
@@ -178,6 +186,8 @@ async function admission(attempt, world) {
             if (room.admission) {
                 return room;
             }
+            // It was heard, and goes on: what comes now is another row of waits.
+            counted.slow = 0;
             seconds = answer.body.ask_again_seconds ?? 2;
             world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {

@@ -1,7 +1,7 @@
 // Asks the shopper for the letters of a picture.
 
-import { element, setText, show } from './dom.js';
-import { say } from './language.js';
+import { element, show } from './dom.js';
+import { worded } from './language.js';
 
 // Shows the picture in `place`. The promise is `{ letters }`; without any where another picture is wanted, with `isUnseen`
 // where none is, because there is another way (`mayNotSee`); null when it ended.
@@ -15,21 +15,19 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
             maxlength: '8',
             required: '',
         });
-        const picture = element('img', { alt: say('lettersPicture'), width: '260', height: '110' });
+        const picture = worded(element('img', { width: '260', height: '110' }), 'lettersPicture');
         // Ours alone, and only as a picture.
         picture.src = image.startsWith('data:image/png;base64,') ? image : '';
         const words = {
-            hint: element('p', wasWrong ? { class: 'warning', role: 'alert' } : {}),
-            label: element('label', { for: 'letters' }),
-            send: element('button', { class: 'strong', type: 'submit' }),
-            other: element('button', { class: 'quiet', type: 'button' }),
-            unseen: element('button', { class: 'quiet', type: 'button' }),
+            hint: worded(
+                element('p', wasWrong ? { class: 'warning', role: 'alert' } : {}),
+                wasWrong ? 'lettersWrong' : 'lettersWhy',
+            ),
+            label: worded(element('label', { for: 'letters' }), 'letters'),
+            send: worded(element('button', { class: 'strong', type: 'submit' }), 'lettersSend'),
+            other: worded(element('button', { class: 'quiet', type: 'button' }), 'lettersOther'),
+            unseen: worded(element('button', { class: 'quiet', type: 'button' }), 'lettersUnseen'),
         };
-        setText(words.hint, say(wasWrong ? 'lettersWrong' : 'lettersWhy'));
-        setText(words.label, say('letters'));
-        setText(words.send, say('lettersSend'));
-        setText(words.other, say('lettersOther'));
-        setText(words.unseen, say('lettersUnseen'));
         show(words.unseen, mayNotSee);
         const field = element('div', { class: 'field' }, input, words.send);
         const others = element('div', { class: 'actions' }, words.other, words.unseen);

@@ -4,14 +4,14 @@
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
 import { element, onPress, setChildren, show } from './dom.js';
-import { plainly, say } from './language.js';
+import { plainly, worded } from './language.js';
 import { write } from './problem.js';
 
 // A name or number from outside, as a cell or a part of one: whatever is in it, it turns nothing around it.
 export const code = (text) => element('code', {}, element('bdi', {}, plainly(text)));
 
 // A cell or a heading whose text follows the language.
-export const word = (name, key, attributes = {}) => element(name, { ...attributes, 'data-word': key }, say(key));
+export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
 // `columns` are the words of the headings, `path(after)` where the page after a row is, `row(entry)` its cells, `idOf(entry)`
 // what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page.

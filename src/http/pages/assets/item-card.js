@@ -5,7 +5,7 @@ import { about, clockTime, moment, money, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { meaning } from './problem.js';
 
-// How many may be chosen at once.
+// Up to so many are chosen from a list; where one may have more, the number is typed.
 const CHOICE_MAX = 10;
 
 // What is said of a refusal; of another one, that it did not work.
@@ -95,6 +95,15 @@ function toneOf(phase) {
     return TONES[phase?.kind] ?? '';
 }
 
+// The field for how many, of 1 to `most`.
+function quantityField(id, most) {
+    if (most > CHOICE_MAX) {
+        return element('input', { id, type: 'number', min: '1', max: String(most), step: '1', value: '1', inputmode: 'numeric' });
+    }
+    const numbers = Array.from({ length: most }, (_none, at) => String(at + 1));
+    return element('select', { id }, ...numbers.map((number) => element('option', { value: number }, number)));
+}
+
 // What acts when the button is pressed: `buy(sku, quantity)`, `again()`, `stop()`.
 export function itemCard(item, act) {
     const id = `item-${item.sku}`;
@@ -102,12 +111,12 @@ export function itemCard(item, act) {
     const price = element('p', { class: 'price' });
     const left = element('span', { class: 'pill' });
     const limit = element('p', { class: 'muted small' });
-    const quantity = element('select', { id: `${id}-quantity` });
-    for (let number = 1; number <= Math.min(item.per_user_limit, CHOICE_MAX); number += 1) {
-        quantity.append(element('option', { value: String(number) }, String(number)));
-    }
+    const most = item.per_user_limit;
+    const quantity = quantityField(`${id}-quantity`, most);
     const quantityLabel = element('label', { for: quantity.id });
     const buy = element('button', { class: 'strong buy', type: 'button', 'aria-describedby': id });
+    const total = element('output', { for: quantity.id, class: 'total' });
+    const wrong = element('p', { id: `${id}-wrong`, class: 'warning', role: 'alert' });
     const note = element('p', { class: 'note' });
     const timer = element('p', { class: 'timer', role: 'timer', 'aria-live': 'off' });
     const place = element('div');
@@ -116,8 +125,25 @@ export function itemCard(item, act) {
     const outcome = element('div', { class: 'outcome' }, note, timer, place, element('div', { class: 'actions' }, again, stop));
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
-    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, element('div', { class: 'buying' }, choice, buy), outcome);
-    onPress(buy, () => act.buy(item.sku, Number(quantity.value)));
+    const buying = element('div', { class: 'buying' }, choice, buy);
+    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, buying, total, wrong, outcome);
+    let isWrong = false;
+    // How many are wanted; nothing where that is no number that one may have.
+    const wanted = () => {
+        const number = Number(quantity.value);
+        return Number.isInteger(number) && number >= 1 && number <= most ? number : null;
+    };
+    onPress(buy, () => {
+        isWrong = wanted() === null;
+        if (isWrong) {
+            quantity.focus();
+        } else {
+            act.buy(item.sku, wanted());
+        }
+    });
+    quantity.addEventListener('input', () => {
+        isWrong = false;
+    });
     onPress(again, () => act.again());
     onPress(stop, () => act.stop());
 
@@ -129,8 +155,14 @@ export function itemCard(item, act) {
         setAttribute(left, 'class', `pill is-${item.availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
-        show(choice, quantity.length > 1);
+        show(choice, most > 1);
         quantity.disabled = isBusy;
+        const several = wanted() > 1 ? money(wanted() * item.price_minor, item.currency) : '';
+        setText(total, several && say('total', { amount: several }));
+        show(total, several !== '');
+        setText(wrong, isWrong ? say('quantityWrong', { n: most }) : '');
+        setAttribute(quantity, 'aria-invalid', isWrong ? 'true' : 'false');
+        setAttribute(quantity, 'aria-describedby', isWrong ? wrong.id : id);
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;

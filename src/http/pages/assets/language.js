@@ -40,10 +40,27 @@ export function say(word, values = {}) {
     return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
 }
 
+// Says the word of an element; of a picture, to those who do not see it.
+function speak(node) {
+    const text = say(node.dataset.word);
+    if (node.localName === 'img') {
+        setAttribute(node, 'alt', text);
+    } else {
+        setText(node, text);
+    }
+}
+
+// Gives an element a word, which it says in the language of the page, also in the other one later.
+export function worded(node, word) {
+    node.dataset.word = word;
+    speak(node);
+    return node;
+}
+
 function translate() {
     setAttribute(document.documentElement, 'lang', locale());
     for (const node of document.querySelectorAll('[data-word]')) {
-        setText(node, say(node.dataset.word));
+        speak(node);
     }
     const button = document.getElementById('language');
     setText(button, say('otherLanguage'));

@@ -7,20 +7,21 @@ import { readLetters } from './captcha.js';
 import { distrust, hear, now } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { countdownParts, secondsLeft, span } from './format.js';
+import { about, countdownParts, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { shopper, showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
+import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
+import { shopper } from './token.js';
 
 const TICK_MS = 250;
 // How often the sale is asked for: while it sells or is about to, and while nothing happens.
 const SOON_MS = 3000;
 const LATER_MS = 15_000;
 const SOON_SECONDS = 90;
-// How often orders are asked for while one can still be paid, and while none can.
+// How often orders are asked for while one can still be paid or they are not known, and otherwise.
 const ORDERS_SOON_MS = 4000;
 const ORDERS_LATER_MS = 60_000;
 // How often this tab shows that it goes on with an attempt.
@@ -33,6 +34,8 @@ const id = location.pathname.split('/')[2] ?? '';
 let sale = null;
 let isMissing = false;
 let orders = [];
+// Whether these are all of them: `loading` before anything was heard, `lost` while they cannot be read, `heard`.
+let ordersState = 'loading';
 // Questions about them that were sent, and the latest whose answer counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
@@ -56,7 +59,7 @@ function render() {
     showConnection();
     showSignIn();
     const state = sale && stateAt(sale, now());
-    setTitle(sale ? sale.name : say('sale'));
+    setTitle(titleOf());
     renderHead(state);
     if (sale) {
         for (const item of sale.items) {
@@ -73,6 +76,28 @@ function render() {
         }
     }
     renderOrders();
+}
+
+// What whoever has turned to another tab has to know comes before the sale's name.
+function titleOf() {
+    const name = sale ? sale.name : say('sale');
+    const told = titleNews();
+    return told ? `${told} · ${name}` : name;
+}
+
+function titleNews() {
+    if (phase?.kind === 'letters') {
+        return say('titleLetters');
+    }
+    if (phase?.kind === 'queued') {
+        return say('titleQueued', { position: phase.position });
+    }
+    const unpaid = orders.filter((order) => order.state === 'reserved').map((order) => Date.parse(order.expires_at));
+    const left = unpaid.length > 0 && now() !== null ? secondsLeft(Math.min(...unpaid), now()) : 0;
+    if (left > 0) {
+        return say('titlePay', { time: about(left) });
+    }
+    return phase?.isEnd && ['unknown', 'begun'].includes(phase.kind) ? say('titleGoOn') : '';
 }
 
 function renderHead(state) {
@@ -114,7 +139,9 @@ function renderCountdown(seconds) {
 
 function renderOrders() {
     show(byId('orders-section'), Boolean(shopper()) && !isMissing);
-    show(byId('no-orders'), orders.length === 0);
+    const none = { loading: 'loading', lost: 'ordersLost', heard: orders.length === 0 ? 'noOrders' : '' }[ordersState];
+    setText(byId('no-orders'), none && say(none));
+    show(byId('no-orders'), none !== '');
     // Newest first.
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
     for (const order of sorted) {
@@ -151,6 +178,7 @@ async function refreshOrders() {
     const who = shopper();
     if (!who || isMissing) {
         orders = [];
+        ordersState = 'loading';
         return null;
     }
     ordersAsked += 1;
@@ -161,10 +189,14 @@ async function refreshOrders() {
         ordersHeard = turn;
         if (answer.isOk) {
             orders = answer.body.data;
+            ordersState = 'heard';
             forgetOldNews();
         } else if (answer.status === 401) {
             signOut();
             wantSignIn('signInAgain');
+        } else if (ordersState === 'loading') {
+            // Those that were heard before still stand.
+            ordersState = 'lost';
         }
     }
     render();
@@ -280,9 +312,12 @@ async function run(attempt, who) {
             }
         },
         pause: (ms) => pause(ms, stopping.signal),
-        letters(image, how) {
+        async letters(image, how) {
             world.show({ kind: 'letters' });
-            return readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
+            const read = await readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
+            // Whoever has pressed waits for what comes next, however long that took.
+            world.hasSlept();
+            return read;
         },
     };
     world.show({ kind: 'sending' });
@@ -394,6 +429,7 @@ function changedShopper() {
     // What is stopped ends by itself, behind the next shopper's back.
     driving = null;
     orders = [];
+    ordersState = 'loading';
     phase = null;
     isFresh = true;
     askOrders();
@@ -414,10 +450,11 @@ function salePause() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-startSignIn(changedShopper);
 document.addEventListener('visibilitychange', distrust);
 onOtherTab(id, resumeIfOurs);
-const ordersPause = () => (orders.some((order) => order.state === 'reserved') ? ORDERS_SOON_MS : ORDERS_LATER_MS);
+const areOrdersSoon = () => ordersState === 'lost' || orders.some((order) => order.state === 'reserved');
+const ordersPause = () => (areOrdersSoon() ? ORDERS_SOON_MS : ORDERS_LATER_MS);
 const askSale = poll(refreshSale, salePause, true);
 const askOrders = poll(refreshOrders, ordersPause, false);
+startSignIn(changedShopper);
 setInterval(render, TICK_MS);

@@ -10,15 +10,15 @@ export function stateAt(sale, now) {
     return sale.state === 'scheduled' && now >= Date.parse(sale.starts_at) ? 'open' : sale.state;
 }
 
-// What is counted down to, and the word for it; nothing when the sale is over.
+// What is counted down to, and the words for it and for its date; nothing when the sale is over.
 export function timeOf(sale, state) {
     switch (state) {
         case 'draft':
         case 'scheduled':
-            return { word: 'startsIn', until: Date.parse(sale.starts_at) };
+            return { word: 'startsIn', date: 'startsOn', until: Date.parse(sale.starts_at) };
         case 'open':
         case 'paused':
-            return { word: 'endsIn', until: Date.parse(sale.ends_at) };
+            return { word: 'endsIn', date: 'endsOn', until: Date.parse(sale.ends_at) };
         default:
             return { word: 'isOver', until: null };
     }

@@ -8,9 +8,11 @@ import { clockTime, moment, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
+import { keepToken, startHandedTokens } from './token.js';
 
 const EVERY_MS = 15_000;
 const TICK_MS = 500;
+const DAY_SECONDS = 86_400;
 // Those that sell come first.
 const ORDER = ['open', 'paused', 'scheduled', 'closed'];
 
@@ -19,6 +21,17 @@ let sales = null;
 // How many pages of the list are shown.
 let pages = 1;
 let hasMore = false;
+
+// When it starts or ends; of one that is over, of when it was.
+function timing(sale, state) {
+    const { word, date, until } = timeOf(sale, state);
+    if (until === null) {
+        return moment(sale.starts_at);
+    }
+    const left = secondsLeft(until, now());
+    // A day ahead, the date says more than the hours that are left.
+    return left > DAY_SECONDS ? say(date, { time: moment(until) }) : `${say(word)} ${clockTime(left)}`;
+}
 
 function card(id) {
     const name = element('a', { href: `/sales/${id}` });
@@ -31,10 +44,7 @@ function card(id) {
         setText(name, sale.name);
         setText(state, say(`state_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
-        const { word, until } = timeOf(sale, at);
-        const left = until === null ? 0 : secondsLeft(until, now());
-        // A day ahead, the date says more than the hours that are left.
-        setText(time, until === null || left > 86_400 ? moment(sale.starts_at) : `${say(word)} ${clockTime(left)}`);
+        setText(time, timing(sale, at));
     }
     return { row, update };
 }
@@ -93,6 +103,8 @@ async function refresh() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
+// The page of each sale says who that is, or that it is nobody.
+startHandedTokens(keepToken);
 document.addEventListener('visibilitychange', distrust);
 const again = poll(refresh, () => EVERY_MS, true);
 byId('more').addEventListener('click', () => {

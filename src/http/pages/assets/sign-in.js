@@ -1,33 +1,12 @@
-// Who the shopper is: whoever the token says that the shop's own sign-in has handed out. It is kept as long as the tab.
+// Who the shopper is: whoever the token says that the shop's own sign-in has handed out.
 
 import { ask } from './api.js';
 import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './development.js';
 import { byId, setText, show } from './dom.js';
 import { say } from './language.js';
-import { ofTab } from './storage.js';
-
-const KEPT = 'flashsale.token';
+import { forgetToken, keepToken, shopper, startHandedTokens } from './token.js';
 
 let why = '';
-
-// What a token says of itself; whether it is true, the server knows.
-function claims(token) {
-    try {
-        const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
-        const bytes = Uint8Array.from(atob(part), (char) => char.charCodeAt(0));
-        const said = JSON.parse(new TextDecoder().decode(bytes));
-        return typeof said.sub === 'string' && said.sub !== '' ? said : null;
-    } catch {
-        return null;
-    }
-}
-
-// The shopper, as { user, token }, or null.
-export function shopper() {
-    const token = ofTab.get(KEPT);
-    const said = token && claims(token);
-    return said ? { user: said.sub, token } : null;
-}
 
 export function showSignIn() {
     const who = shopper();
@@ -49,20 +28,19 @@ export function wantSignIn(reason) {
 }
 
 export function signOut() {
-    ofTab.remove(KEPT);
+    forgetToken();
     why = '';
 }
 
 // Calls `changed` whenever somebody has signed in or out.
 export function startSignIn(changed) {
     function signIn(token) {
-        if (!claims(token)) {
+        if (!keepToken(token)) {
             why = 'noToken';
             showSignIn();
             return;
         }
         why = '';
-        ofTab.set(KEPT, token);
         byId('token').value = '';
         changed();
         byId('main').focus();
@@ -88,6 +66,10 @@ export function startSignIn(changed) {
     byId('sign-out').addEventListener('click', () => {
         signOut();
         changed();
+    });
+    startHandedTokens((token) => {
+        changed();
+        signIn(token);
     });
     showSignIn();
 }
