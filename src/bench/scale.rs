@@ -512,12 +512,15 @@ fn shares(measured: &[Measured], what: &str, size: usize, by: usize) -> Vec<f64>
     of(measured, what, size).into_iter().filter_map(share).collect()
 }
 
-/// What a share has to be read with: how far windows of the smaller size are from each other.
+/// What a share has to be read with: how far windows of the smaller size are from each other; nothing of one window.
 fn spread(measured: &[Measured], what: &str, size: usize) -> String {
     let rates: Vec<f64> = of(measured, what, size)
         .into_iter()
         .filter_map(|(round, rate)| rate.filter(|_| round > 0))
         .collect();
+    if rates.len() < 2 {
+        return String::new();
+    }
     let middle = median(&rates);
     let [low, high] = [f64::min, f64::max].map(|pick: fn(f64, f64) -> f64| {
         let found = rates.iter().copied().reduce(pick);

@@ -5,6 +5,7 @@ use crate::support::app::program;
 use crate::support::poll::eventually;
 use crate::support::servers::{FOLDER, database, signal};
 use flashsale::bench::{rivals, sql};
+use flashsale::ledger::Ledger;
 use futures_util::future::join_all;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
@@ -135,7 +136,8 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     assert_eq!(columns(&report["tables"][0]), ["what", "a second", "lowest", "highest"]);
 }
 
-/// A trial of the sizes starts five pairs of servers and a cluster, so it is run with the measurements.
+/// A trial of the sizes starts three pairs of servers and a cluster, and takes more than half a minute, so it is run with the
+/// measurements.
 pub fn a_trial_of_the_sizes_measures_every_one() {
     let report = Trial::of("scale", &["--quick"]).run("scale");
     let sizes = report["figures"]["sizes"].as_array().unwrap();
@@ -166,8 +168,8 @@ pub fn a_trial_of_the_sizes_measures_every_one() {
     assert!(!notes.contains("extend"), "{notes}");
 }
 
-/// A trial of the comparison kills servers beside load for half a minute, so it is run with the measurements.
-pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
+#[test]
+fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     let report = Trial::of("compare", &["--quick"]).run("compare");
     let table = &report["tables"][0];
     assert_eq!(
@@ -214,6 +216,21 @@ pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
         );
         assert_eq!(scarce["marks"][1][1], "Redis killed", "{ours}");
     }
+}
+
+#[tokio::test]
+async fn a_worker_finds_no_outage_where_the_benchmark_only_measured_something_else() {
+    let url = database().await;
+    let ledger = Ledger::connect(&url).await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let stood_still = "update heartbeat set beaten_at = now() - interval '1 hour'";
+    sqlx::raw_sql(stood_still).execute(&mut connection).await.unwrap();
+    sql::beat(&url).await.unwrap();
+    assert_eq!(ledger.beat().await.unwrap(), None);
+    assert_eq!(sql::outages(&url).await.unwrap(), 0);
+    sqlx::raw_sql(stood_still).execute(&mut connection).await.unwrap();
+    assert!(ledger.beat().await.unwrap().is_some());
+    assert_eq!(sql::outages(&url).await.unwrap(), 1, "the report would say so");
 }
 
 /// Everybody asks twice at the same time under one key.
