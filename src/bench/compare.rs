@@ -3,12 +3,12 @@
 
 use super::load::{self, Percentiles, Window, real};
 use super::plot::{Plot, Series};
-use super::report::{Goal, Report, Side, Table, cell, median, ratio};
+use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, median, ratio};
 use super::rivals::{self, Way};
 use super::rush::{Crowd, Rush, rush};
 use super::shoppers::{Purchase, Question, Shoppers, sku};
 use super::sql::{self, Booked};
-use super::world::{OwnRedis, Plan, Terms, World, drained};
+use super::world::{Micros, OwnRedis, Plan, Terms, World, drained, in_words, middle};
 use super::{Bench, Options};
 use crate::domain::sale::Sale;
 use crate::embedded::Program;
@@ -61,8 +61,10 @@ struct Steady {
     a_second: Option<f64>,
     #[serde(flatten)]
     latency: Percentiles,
-    /// Answers other than an order.
-    others: Option<String>,
+    /// For each purchase; the drain is in it.
+    micros: Micros,
+    /// What else is to be said of it.
+    remarks: Vec<String>,
 }
 
 /// What was left of the stock after a rush with kills.
@@ -80,6 +82,8 @@ struct Scarce {
     lost: usize,
     /// Units that were sold to late shoppers after others had been told that nothing was left.
     sold_after_sold_out: usize,
+    /// Purchases of the rush, in which no unit comes back, that were asked for after somebody had been told so.
+    false_sold_out: usize,
     /// Shoppers who were told nothing until the end.
     unanswered: usize,
     /// From the kill of Redis to the answer of the next purchase that was asked for after it.
@@ -174,7 +178,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
     let clients = options.clients.unwrap_or(CLIENTS);
-    let bench = Bench::new(options, 1 + WAYS.len() * (rounds + 1))?;
+    let bench = Bench::new(options, 1 + WAYS.len() * rounds * 2)?;
     let options = &bench.options;
     let mut report = Report::begin("compare", "Four ways to sell", options.quick, options.seed);
     bench.step("starting Redis and Postgres")?;
@@ -184,36 +188,50 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let wanted = options.shoppers(window, RATE_MAX).max(stock * (DEMAND + 1));
     let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;
 
+    // Whoever is measured after another finds servers that have had more: each is first, second, third and last in turn.
+    let in_turn = |round: usize| (0..WAYS.len()).map(move |at| (at + round) % WAYS.len());
     let mut steady: Vec<Vec<Steady>> = vec![Vec::new(); WAYS.len()];
     let contenders: Vec<Contender<'_>> = WAYS
         .iter()
         .map(|(_, database, kind)| Contender::new(&bench, &world, &world.redis, database, *kind))
         .collect::<Result<_>>()?;
     for round in 1..=rounds {
-        for ((name, _, _), (contender, measured)) in WAYS.iter().zip(contenders.iter().zip(&mut steady)) {
+        for at in in_turn(round) {
+            let (Some((name, _, _)), Some(contender), Some(measured)) =
+                (WAYS.get(at), contenders.get(at), steady.get_mut(at))
+            else {
+                continue;
+            };
             bench.step(&format!("round {round}: {name}"))?;
             let it = plenty(&bench, &world, contender, &shoppers, clients, window)?;
             bench.say(&format!("{name}: {} a second", cell(it.a_second, 0)));
             measured.push(it);
         }
     }
-    let mut scarce = Vec::new();
-    for (name, database, kind) in WAYS {
-        bench.step(&format!("a rush with kills: {name}"))?;
-        // Nobody reads in again what others have written.
-        let redis = world.another_redis(&format!("redis-of-{database}"), true, &[])?;
-        let contender = Contender::new(&bench, &world, &redis, &format!("{database}_scarce"), kind)?;
-        let it = scarcity(&bench, &world, &contender, &shoppers, stock)?;
-        bench.say(&format!(
-            "{name}: {} oversold, {} leaked, {} duplicate, {} lost",
-            it.oversold,
-            it.leaked.map_or_else(|| "?".to_owned(), |it| it.to_string()),
-            it.duplicates,
-            it.lost
-        ));
-        scarce.push(it);
+    let mut scarce: Vec<Vec<Scarce>> = vec![Vec::new(); WAYS.len()];
+    for round in 1..=rounds {
+        for at in in_turn(round) {
+            let (Some((name, database, kind)), Some(counted)) = (WAYS.get(at), scarce.get_mut(at)) else {
+                continue;
+            };
+            bench.step(&format!("round {round}, a rush with kills: {name}"))?;
+            // Nobody reads in again what others have written.
+            let redis = world.another_redis(&format!("redis-of-{database}-{round}"), true, &[])?;
+            let database = format!("{database}_scarce_{round}");
+            let contender = Contender::new(&bench, &world, &redis, &database, *kind)?;
+            let it = scarcity(&bench, &world, &contender, &shoppers, stock)?;
+            bench.say(&format!(
+                "{name}: {} oversold, {} leaked, {} duplicate, {} lost",
+                it.oversold,
+                it.leaked.map_or_else(|| "?".to_owned(), |it| it.to_string()),
+                it.duplicates,
+                it.lost
+            ));
+            counted.push(it);
+        }
     }
-    let broken = tell(&mut report, (clients, window), &steady, &scarce);
+    let rushes: Vec<Rushes<'_>> = scarce.iter().map(|rounds| Rushes(rounds)).collect();
+    let broken = tell(&mut report, (clients, window), &steady, &rushes);
     report.end();
     Ok((report, broken))
 }
@@ -231,14 +249,19 @@ fn plenty(
     let sale = contender.sell(bench, world, 100_000_000)?;
     let server = contender.plan.address;
     let question = Question::purchases(server, &sale.id.to_string(), shoppers, bench.options.first_salt());
+    world.calm(bench, &contender.database)?;
+    let redis = [contender.redis.pid()?];
+    let before = world.used(&redis, program.pid());
     let tally = bench.wait_for(load::closed(server, &question, clients, window, &bench.stop))?;
     bench.go_on()?;
     contender.settle(bench, &sale)?;
+    let after = world.used(&redis, program.pid());
     program.stop();
     Ok(Steady {
         a_second: tally.rate(201, ""),
         latency: tally.latency.percentiles(),
-        others: tally.others(201, ""),
+        micros: after.micros_since(&before, tally.of_all_asked(201, "")),
+        remarks: tally.remarks(201, "", "purchases").collect(),
     })
 }
 
@@ -313,7 +336,7 @@ fn disturb(
     if reached(KILL_PROGRAM_AT) {
         killed.program = Some(Instant::now());
         program.kill();
-        program = contender.plan.start().context("after it was killed")?;
+        program = contender.plan.restart().context("after it was killed")?;
     }
     if reached(KILL_REDIS_AT) {
         killed.redis = Some(Instant::now());
@@ -336,7 +359,7 @@ fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Ki
     }
     let keys: HashSet<(&str, &str)> = booked.iter().map(|it| (it.user.as_str(), it.key.as_str())).collect();
     let duplicates = booked.len() - orders.len().min(keys.len());
-    let ((refused, nothing), (late_refused, late_nothing)) = (first.others(), late.others());
+    let ((_, nothing), (late_refused, late_nothing)) = (first.others(), late.others());
     let since = |moment: Instant| moment.saturating_duration_since(first.began).as_secs_f64();
     let mark = |moment: Option<Instant>, what: &str| moment.map(|moment| (since(moment), what.to_owned()));
     Scarce {
@@ -348,7 +371,8 @@ fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Ki
         leaked: (late_refused > 0).then(|| stock.saturating_sub(units)),
         duplicates,
         lost: acknowledged.difference(&ids).count(),
-        sold_after_sold_out: if refused > 0 { late.orders().count() } else { 0 },
+        sold_after_sold_out: first.sold_out.map_or(0, |_| late.orders().count()),
+        false_sold_out: first.false_sold_out(),
         unanswered: nothing + late_nothing,
         recovery_seconds: killed.redis.and_then(|moment| first.next_after(moment)),
         program_recovery_seconds: killed.program.and_then(|moment| first.next_after(moment)),
@@ -365,52 +389,93 @@ fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Ki
     }
 }
 
+/// The rushes of a way.
+struct Rushes<'a>(&'a [Scarce]);
+
+impl Rushes<'_> {
+    /// Of all of them together: one that broke a promise does not vanish among others that kept it.
+    fn sum(&self, of: impl Fn(&Scarce) -> usize) -> usize {
+        self.0.iter().map(of).sum()
+    }
+
+    /// Units leaked in those in which that could be told, if there is one.
+    fn leaked(&self) -> Option<usize> {
+        self.0.iter().filter_map(|it| it.leaked).reduce(|all, it| all + it)
+    }
+
+    fn middle(&self, of: impl Fn(&Scarce) -> Option<f64>) -> Option<f64> {
+        median(&self.0.iter().filter_map(of).collect::<Vec<_>>())
+    }
+}
+
 /// The rates of a way, round by round.
 fn rates(steady: &[Steady]) -> Vec<Option<f64>> {
     steady.iter().map(|it| it.a_second).collect()
 }
 
 /// What ours must not do, as far as it did.
-fn breaches(name: &str, it: &Scarce) -> Vec<String> {
+fn breaches(name: &str, rushes: &Rushes<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut note = |count: usize, what: &str| {
         if count > 0 {
             breaches.push(format!("{name}: {count} {what}"));
         }
     };
-    note(it.oversold, "units oversold");
-    note(it.leaked.unwrap_or_default(), "units leaked");
-    note(it.duplicates, "duplicate orders");
-    note(it.lost, "acknowledged orders lost");
+    for (what, count) in promises(rushes) {
+        note(count.unwrap_or_default(), what);
+    }
     breaches
+}
+
+/// What ours must not do, and how often it did in all rushes; nothing where that could not be told.
+fn promises(rushes: &Rushes<'_>) -> [(&'static str, Option<usize>); 6] {
+    [
+        ("units oversold", Some(rushes.sum(|it| it.oversold))),
+        ("units leaked", rushes.leaked()),
+        ("duplicate orders", Some(rushes.sum(|it| it.duplicates))),
+        ("acknowledged orders lost", Some(rushes.sum(|it| it.lost))),
+        (
+            "units sold to late shoppers after \"sold out\"",
+            Some(rushes.sum(|it| it.sold_after_sold_out)),
+        ),
+        (
+            "false \"sold out\" while a unit was free",
+            Some(rushes.sum(|it| it.false_sold_out)),
+        ),
+    ]
 }
 
 fn tell(
     report: &mut Report,
     (clients, window): (usize, Window),
     steady: &[Vec<Steady>],
-    scarce: &[Scarce],
+    scarce: &[Rushes<'_>],
 ) -> Vec<String> {
-    let first = scarce.first().cloned().unwrap_or_default();
+    let first = scarce.first().and_then(|it| it.0.first()).cloned().unwrap_or_default();
     report.intro = vec![
         format!(
             "The same HTTP server, checks of tokens and bodies, answers, Redis (append-only file, fsync always) and Postgres \
              for all. Speed: {clients} clients as fast as they are answered, for {:.1} s in each of {} rounds, in which the \
-             ways take turns; every purchase is of a shopper who has not bought before.",
+             ways take turns, another one first in each; every purchase is of a shopper who has not bought before. No Redis \
+             writes its file anew meanwhile, and Postgres is vacuumed and has everything in place before each window.",
             window.measured.as_secs_f64(),
             steady.first().map_or(0, Vec::len),
         ),
         format!(
-            "Correctness: {} shoppers want {} units. They wait 2 s for an answer and ask again under the same key. When {} % \
+            "Correctness, {} rushes of each way: {} shoppers want {} units. They wait 2 s for an answer and ask again under the same key. When {} % \
              of the units are sold, the application is killed (kill -9) and started again; at {} %, Redis. When all have been \
              told, late shoppers come. Orders are counted in Postgres and compared with what shoppers were told.",
-            first.shoppers, first.stock, KILL_PROGRAM_AT, KILL_REDIS_AT,
+            scarce.first().map_or(0, |it| it.0.len()),
+            first.shoppers,
+            first.stock,
+            KILL_PROGRAM_AT,
+            KILL_REDIS_AT,
         ),
     ];
     let mut table = Table::new(
         "Four ways to sell",
-        "Latencies in milliseconds. Recovery: seconds from the kill of Redis to the next accepted purchase; the database \
-         alone does not use it.",
+        "Latencies in milliseconds; medians of the rounds, as is recovery: seconds from the kill of Redis to the next \
+         accepted purchase; the database alone does not use it. What went wrong is the sum of all rushes.",
         &[
             "way",
             "purchases a second",
@@ -422,13 +487,14 @@ fn tell(
             "duplicate orders",
             "acknowledged orders lost",
             "sold after \"sold out\"",
+            "false \"sold out\"",
             "told nothing",
             "recovery",
         ],
     );
     let mut details = Table::new(
         "The rush",
-        "All counted in Postgres, and by what shoppers were told.",
+        "Of all rounds together, counted in Postgres and by what shoppers were told; seconds are medians.",
         &[
             "way",
             "seconds",
@@ -445,7 +511,10 @@ fn tell(
         };
         let share = |count: usize| match count {
             0 => "0".to_owned(),
-            count => format!("{count} ({:.2} %)", 100.0 * real(count) / real(it.stock.max(1))),
+            count => format!(
+                "{count} ({:.2} %)",
+                100.0 * real(count) / real(it.sum(|it| it.stock).max(1))
+            ),
         };
         let flat: Vec<f64> = rates(rounds).into_iter().flatten().collect();
         table.row([
@@ -454,27 +523,27 @@ fn tell(
             middle(|it| it.p50_ms),
             middle(|it| it.p99_ms),
             middle(|it| it.p999_ms),
-            share(it.oversold),
-            it.leaked.map_or_else(|| cell(None, 0), share),
-            share(it.duplicates),
-            share(it.lost),
-            share(it.sold_after_sold_out),
-            it.unanswered.to_string(),
-            cell(it.recovery_seconds, 2),
+            share(it.sum(|it| it.oversold)),
+            it.leaked().map_or_else(|| cell(None, 0), share),
+            share(it.sum(|it| it.duplicates)),
+            share(it.sum(|it| it.lost)),
+            share(it.sum(|it| it.sold_after_sold_out)),
+            share(it.sum(|it| it.false_sold_out)),
+            it.sum(|it| it.unanswered).to_string(),
+            cell(it.middle(|it| it.recovery_seconds), 2),
         ]);
+        let answers = it.0.iter().map(|it| it.answers.as_str()).filter(|it| !it.is_empty());
         details.row([
             (*name).to_owned(),
-            cell(Some(it.seconds), 1),
-            it.acknowledged.to_string(),
-            it.booked.to_string(),
-            cell(it.program_recovery_seconds, 2),
-            it.answers.clone(),
+            cell(it.middle(|it| Some(it.seconds)), 1),
+            it.sum(|it| it.acknowledged).to_string(),
+            it.sum(|it| it.booked).to_string(),
+            cell(it.middle(|it| it.program_recovery_seconds), 2),
+            answers.collect::<Vec<_>>().join("; "),
         ]);
         for (number, round) in rounds.iter().enumerate() {
-            if let Some(others) = &round.others {
-                report
-                    .notes
-                    .push(format!("{name}, round {}: also {others}", number + 1));
+            for remark in &round.remarks {
+                report.notes.push(format!("{name}, round {}: {remark}", number + 1));
             }
         }
     }
@@ -483,13 +552,7 @@ fn tell(
     report.goals = goals(steady);
     for ((name, _, kind), it) in WAYS.iter().zip(scarce) {
         if matches!(kind, Kind::Ours(_)) {
-            for (what, count) in [
-                ("units oversold", Some(it.oversold)),
-                ("units leaked", it.leaked),
-                ("duplicate orders", Some(it.duplicates)),
-                ("acknowledged orders lost", Some(it.lost)),
-                ("units sold after \"sold out\"", Some(it.sold_after_sold_out)),
-            ] {
+            for (what, count) in promises(it) {
                 let counted: Vec<f64> = count.map(real).into_iter().collect();
                 let goal = Goal::of(&format!("{name}: {what}"), Side::AtMost, 0.0, &counted);
                 report.goals.push(goal);
@@ -498,7 +561,7 @@ fn tell(
         }
     }
     report.plots.push(Plot {
-        title: "Purchases a second in the rush".to_owned(),
+        title: "Purchases a second in the first rush".to_owned(),
         x: "s".to_owned(),
         y: "purchases a second".to_owned(),
         is_stacked: true,
@@ -507,8 +570,8 @@ fn tell(
             .zip(scarce)
             .map(|((name, _, _), it)| Series {
                 name: (*name).to_owned(),
-                points: it.timeline.clone(),
-                marks: it.marks.clone(),
+                points: it.0.first().map(|it| it.timeline.clone()).unwrap_or_default(),
+                marks: it.0.first().map(|it| it.marks.clone()).unwrap_or_default(),
             })
             .collect(),
         ..Plot::default()
@@ -521,7 +584,7 @@ fn tell(
     let ways: Vec<_> = WAYS
         .iter()
         .zip(steady.iter().zip(scarce))
-        .map(|((name, _, _), (steady, scarce))| json!({"way": name, "steady": steady, "scarce": scarce}))
+        .map(|((name, _, _), (steady, scarce))| json!({"way": name, "steady": steady, "scarce": scarce.0}))
         .collect();
     report.figures = json!({"clients": clients, "window_seconds": window.measured.as_secs_f64(), "ways": ways});
     broken
@@ -535,19 +598,32 @@ fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
         let pairs = rates(full).into_iter().zip(rates(by));
         pairs.filter_map(|(rate, by)| ratio(rate, by)).collect()
     };
+    let words = |steady: &[Steady]| {
+        let cost = middle(&steady.iter().map(|it| it.micros).collect::<Vec<_>>());
+        in_words(&cost).unwrap_or_else(|| NOT_MEASURED.to_owned())
+    };
+    let way = |other: &[Steady], name: &str| {
+        format!(
+            "a purchase takes {} with full, {} with {name}",
+            words(full),
+            words(other)
+        )
+    };
     vec![
         Goal::of(
             "full ÷ database only, purchases a second",
             Side::AtLeast,
             20.0,
             &shares(database),
-        ),
+        )
+        .in_its_way(way(database, "database only")),
         Goal::of(
             "full ÷ basic script, purchases a second",
             Side::AtLeast,
             0.8,
             &shares(basic),
-        ),
+        )
+        .in_its_way(way(basic, "basic script")),
     ]
 }
 
@@ -559,6 +635,7 @@ mod tests {
 
     fn a_rush(told: Vec<Told>) -> Rush {
         Rush {
+            sold_out: told.contains(&refused()).then(Instant::now),
             told,
             accepted: Vec::new(),
             tally: Tally::new().unwrap(),
@@ -595,7 +672,7 @@ mod tests {
         );
         assert_eq!((it.oversold, it.leaked, it.duplicates, it.lost), (0, Some(0), 0, 0));
         assert_eq!(it.recovery_seconds, None);
-        assert!(breaches("x", &it).is_empty());
+        assert!(breaches("x", &Rushes(&[it])).is_empty());
     }
 
     #[test]
@@ -611,7 +688,14 @@ mod tests {
         assert_eq!(it.sold_after_sold_out, 1);
         let it = count(7, &first, &late, &books, &Killed::default());
         assert_eq!((it.oversold, it.leaked), (0, Some(3)));
-        assert_eq!(breaches("x", &it).len(), 3);
+        // One rush that was clean takes nothing back of another's.
+        let clean = Scarce {
+            leaked: Some(0),
+            ..Scarce::default()
+        };
+        let all = [clean.clone(), it, clean];
+        assert_eq!(breaches("x", &Rushes(&all)).len(), 4);
+        assert_eq!(Rushes(&all).leaked(), Some(3));
         // Where everybody who came late could buy, nobody knows how many are left.
         let it = count(7, &first, &a_rush(vec![has("d")]), &books, &Killed::default());
         assert_eq!(it.leaked, None);

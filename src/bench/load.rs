@@ -4,19 +4,21 @@
 use super::shoppers::Question;
 use super::wire::{Seen, Wire};
 use anyhow::{Context as _, Result};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// No answer takes longer than a client is patient.
 const LATENCY_MAX_MICROS: u64 = 60_000_000;
+/// How often requests are released that come at a rate.
+const TICK: Duration = Duration::from_millis(1);
 
 /// A count as a number that can be divided.
 #[must_use]
@@ -168,6 +170,18 @@ impl Tally {
         (!others.is_empty()).then(|| others.join(", "))
     }
 
+    /// What a report has to say of a window in which this status and code were expected.
+    pub fn remarks(&self, status: u16, code: &str, what: &str) -> impl Iterator<Item = String> {
+        let others = self.others(status, code).map(|others| format!("{what}: also {others}"));
+        let ran_out = self.ran_out.then(|| {
+            format!(
+                "{what}: shoppers ran out after {:.1} s, which is what is counted",
+                self.seconds
+            )
+        });
+        others.into_iter().chain(ran_out)
+    }
+
     /// How many a second had this status and code; nothing when the time was none.
     #[must_use]
     pub fn rate(&self, status: u16, code: &str) -> Option<f64> {
@@ -225,8 +239,8 @@ pub async fn closed(
     Ok(tally)
 }
 
-/// Requests come at this rate, evenly, and the first free of so many connections sends them. How long one took counts
-/// from when it was due, so that nobody who had to wait is left out.
+/// Requests come at this rate, those of a millisecond together at its beginning, and the first free of so many
+/// connections sends them. How long one took counts from when it was due, so that nobody who had to wait is left out.
 ///
 /// # Errors
 /// When the rate is none.
@@ -242,35 +256,47 @@ pub async fn open(
     let began = Instant::now();
     let warm = began + window.warm;
     let end = warm + window.measured;
-    let (due, dues) = mpsc::unbounded_channel();
-    // The runtime's timers tell milliseconds; a thread that sleeps by itself is a tenth of that late.
-    let (pace, stopped) = (Duration::from_secs_f64(1.0 / rate), stop.clone());
+    let (ticks, mut ticked) = mpsc::unbounded_channel();
+    let stopped = stop.clone();
+    // The runtime's timers tell milliseconds; a thread that sleeps by itself is a tenth of that late. It wakes once a
+    // tick and not once a request: that would take more of the processors than the requests themselves.
     let clock = thread::spawn(move || {
-        let mut next = began;
-        while next < end && !stopped.is_cancelled() {
-            let now = Instant::now();
-            if next > now {
-                thread::sleep(next - now);
-            }
+        let mut tick = began;
+        while tick < end && !stopped.is_cancelled() {
+            thread::sleep(tick.saturating_duration_since(Instant::now()));
             // As many as there are in the time: the channel ends with them.
-            if due.send(next).is_err() {
+            if ticks.send(tick).is_err() {
                 break;
             }
-            next += pace;
+            tick += TICK;
         }
     });
-    let dues = Rc::new(Mutex::new(dues));
+    let (dues, released) = (RefCell::new(VecDeque::new()), Semaphore::new(0));
+    let release = async {
+        let mut count = 0;
+        while let Some(tick) = ticked.recv().await {
+            let all = due_until(tick - began, rate);
+            dues.borrow_mut().extend((count..all).map(|_| tick));
+            released.add_permits(all - count);
+            count = all;
+        }
+        released.close();
+    };
     let (next, tally) = (Cell::new(0), RefCell::new(Tally::new()?));
-    let ran_out = Cell::new(false);
+    let ran_out = Cell::new(None);
     let crowd = (0..connections).map(|_| async {
         let mut wire = Wire::to(server);
         let mut request = Vec::with_capacity(1024);
         loop {
-            let due = dues.lock().await.recv().await;
+            // When all have been released, what is left is taken without being told.
+            if let Ok(told) = released.acquire().await {
+                told.forget();
+            }
+            let due = dues.borrow_mut().pop_front();
             let Some(due) = due else { break };
             let n = next.replace(next.get() + 1);
             if !question.write(n, &mut request) {
-                ran_out.set(true);
+                ran_out.set(ran_out.get().or_else(|| Some(Instant::now())));
                 break;
             }
             let seen = wire.ask_written(&request).await;
@@ -279,13 +305,24 @@ pub async fn open(
             }
         }
     });
-    join_all(crowd).await;
+    join(release, join_all(crowd)).await;
     clock.join().map_err(|_panic| anyhow::anyhow!("the clock panicked"))?;
     let mut tally = tally.into_inner();
-    tally.seconds = Instant::now().min(end).saturating_duration_since(warm).as_secs_f64();
-    tally.ran_out = ran_out.get();
+    let ended = ran_out.get().unwrap_or_else(Instant::now).min(end);
+    tally.seconds = ended.saturating_duration_since(warm).as_secs_f64();
+    tally.ran_out = ran_out.get().is_some();
     tally.asked = next.get();
     Ok(tally)
+}
+
+/// How many requests have been due at a tick and before, so long after the first.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts far below what a double is exact for"
+)]
+fn due_until(since: Duration, rate: f64) -> usize {
+    ((since + TICK).as_secs_f64() * rate - 1e-6).ceil() as usize
 }
 
 #[cfg(test)]
@@ -353,6 +390,17 @@ mod tests {
             }
         });
         address
+    }
+
+    #[test]
+    fn as_many_are_due_as_the_rate_says_whatever_its_fraction() {
+        for rate in [1.0, 100.0, 999.5, 18_000.0] {
+            let ticks = (0..2000).map(|tick| due_until(TICK * tick, rate));
+            let counts: Vec<usize> = ticks.collect();
+            assert_eq!(counts[0], (rate / 1000.0).ceil() as usize, "the first are due at once");
+            assert_eq!(counts[1999], (rate * 2.0) as usize);
+            assert!(counts.is_sorted());
+        }
     }
 
     #[tokio::test]

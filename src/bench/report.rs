@@ -97,6 +97,20 @@ impl Goal {
         self
     }
 
+    /// With what stands in its way, where it is missed.
+    #[must_use]
+    pub fn in_its_way(mut self, what: impl Into<String>) -> Self {
+        if matches!(self.verdict(), Verdict::Missed(_)) {
+            let what = what.into();
+            self.remark = if self.remark.is_empty() {
+                what
+            } else {
+                join(&self.remark, &what)
+            };
+        }
+        self
+    }
+
     /// Whether it is reached.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
@@ -463,6 +477,12 @@ mod tests {
         assert_eq!(median(&[]), None);
         let goal = Goal::of("x", Side::AtLeast, 1.0, &[]).with_remark("there is no cluster");
         assert_eq!(goal.figures(), "not measured; there is no cluster");
+        let said = |measured| {
+            Goal::of("x", Side::AtLeast, 1.0, &[measured])
+                .in_its_way("so much")
+                .remark
+        };
+        assert_eq!((said(0.5), said(1.0)), ("so much".to_owned(), String::new()));
     }
 
     #[test]

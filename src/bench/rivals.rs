@@ -27,14 +27,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{FromRow, PgPool};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Connections to Postgres: sixteen for each of two cores, so that many wait for one commit together.
-const CONNECTIONS: u32 = 32;
+/// Connections to Postgres of each worker, which has a core, so that many wait for one commit together.
+const CONNECTIONS: u32 = 16;
 /// How long anything behind a request may take: the client waits for two seconds.
 const CALL_MAX: Duration = Duration::from_millis(1500);
 /// How long an order may be paid.
@@ -71,6 +71,51 @@ create table orders (
     expires_at timestamptz not null,
     unique (sale_id, user_id, idempotency_key)
 );
+create function buy(
+    new_id uuid, of_sale uuid, of_sku text, by_user text, under_key text, units_wanted integer, units_max integer,
+    amount bigint, in_currency text, at timestamptz, until timestamptz
+) returns text language plpgsql as $$
+declare
+    refusal text;
+begin
+    -- What will be refused is refused before anything is written or locked.
+    if units_wanted + coalesce((select b.units from buyers b
+               where b.sale_id = of_sale and b.sku = of_sku and b.user_id = by_user), 0) > units_max then
+        refusal := 'limit';
+    elsif not exists (select from items i
+                      where i.sale_id = of_sale and i.sku = of_sku and i.available >= units_wanted) then
+        refusal := 'out';
+    end if;
+    -- After that, because it may be the key's own order that has used it up.
+    if exists (select from orders o
+               where o.sale_id = of_sale and o.user_id = by_user and o.idempotency_key = under_key) then
+        return 'known';
+    end if;
+    if refusal is not null then
+        return refusal;
+    end if;
+    insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, created_at,
+        expires_at)
+    values (new_id, of_sale, of_sku, by_user, under_key, units_wanted, amount, in_currency, at, until)
+    on conflict do nothing;
+    if not found then
+        return 'known';
+    end if;
+    insert into buyers as b (sale_id, sku, user_id, units) values (of_sale, of_sku, by_user, units_wanted)
+    on conflict (sale_id, sku, user_id) do update set units = b.units + excluded.units
+        where b.units + excluded.units <= units_max;
+    if not found then
+        raise exception 'limit' using errcode = 'S0001';
+    end if;
+    -- Last, because everybody queues for this row: it is locked for this statement and the commit.
+    update items i set available = i.available - units_wanted
+    where i.sale_id = of_sale and i.sku = of_sku and i.available >= units_wanted;
+    if not found then
+        raise exception 'out' using errcode = 'S0002';
+    end if;
+    return 'new';
+end
+$$;
 ";
 
 /// A way to sell.
@@ -119,10 +164,9 @@ fn no_answer(error: impl std::fmt::Display) -> Fault {
 }
 
 /// What both keep: orders in Postgres.
-#[derive(Clone)]
 struct Books {
     pool: PgPool,
-    listed: Arc<RwLock<HashMap<(Uuid, String), Listed>>>,
+    listed: RefCell<HashMap<(Uuid, String), Listed>>,
 }
 
 #[derive(FromRow)]
@@ -145,19 +189,14 @@ impl Books {
             .connect_with(options);
         Ok(Self {
             pool: pool.await.context("Postgres cannot be reached")?,
-            listed: Arc::default(),
+            listed: RefCell::default(),
         })
     }
 
     /// What is known of an item; read once.
     async fn listed(&self, wanted: &Wanted) -> Result<Option<Listed>, Fault> {
         let name = (wanted.sale.0, wanted.sku.to_string());
-        let known = self
-            .listed
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&name)
-            .cloned();
+        let known = self.listed.borrow().get(&name).cloned();
         if known.is_some() {
             return Ok(known);
         }
@@ -169,8 +208,7 @@ impl Books {
                 .await
                 .map_err(no_answer)?;
         if let Some(found) = &found {
-            let mut listed = self.listed.write().unwrap_or_else(PoisonError::into_inner);
-            listed.insert(name, found.clone());
+            self.listed.borrow_mut().insert(name, found.clone());
         }
         Ok(found)
     }
@@ -225,27 +263,6 @@ fn order(wanted: &Wanted, item: &Listed) -> Order {
         paid_at: None,
         user: wanted.user.clone(),
     }
-}
-
-/// Stores an order unless its key has one; whether it did.
-async fn insert<'a>(to: impl sqlx::PgExecutor<'a>, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query(
-        "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
-         created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing",
-    )
-    .bind(order.id.0)
-    .bind(order.sale_id.0)
-    .bind(order.sku.as_str())
-    .bind(wanted.user.as_str())
-    .bind(wanted.key.as_str())
-    .bind(wanted.quantity)
-    .bind(order.amount_minor)
-    .bind(&order.currency)
-    .bind(order.created_at)
-    .bind(order.expires_at)
-    .execute(to)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 /// One worker's own.
@@ -325,17 +342,18 @@ async fn purchase(
 pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
-        let books = Books::connect(config.database_url.expose()).await?;
+        let database = config.database_url.expose().clone();
         let tokens = Data::new(Tokens::new(config.jwt_secret.expose().as_bytes()));
         let redis = config.redis_url.expose().clone();
         let server = HttpServer::new(move || {
-            let (books, redis) = (books.clone(), redis.clone());
+            let (database, redis) = (database.clone(), redis.clone());
             App::new()
                 .app_data(tokens.clone())
-                // A connection to Redis for each worker, as ours has.
+                // Connections to both for each worker, as ours has to Redis: none is woken by another's thread.
                 .data_factory(move || {
-                    let (books, redis) = (books.clone(), redis.clone());
+                    let (database, redis) = (database.clone(), redis.clone());
                     async move {
+                        let books = Books::connect(&database).await?;
                         Ok::<_, anyhow::Error>(match way {
                             Way::DatabaseOnly => Till::DatabaseOnly(DatabaseOnly::over(books)),
                             Way::BasicScript => Till::BasicScript(BasicScript::connect(books, &redis).await?),

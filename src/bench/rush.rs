@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long before he asks again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// The code of the answer that nothing is left.
+const SOLD_OUT: &str = "sold_out";
 
 /// What a shopper was told in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Accepted {
     pub asked: Instant,
     /// When the answer was there.
     pub answered: Instant,
+    /// Whether the order was made by this request, and not by an earlier one under the same key.
+    pub is_new: bool,
 }
 
 /// What came of a rush.
@@ -44,6 +48,8 @@ pub struct Rush {
     pub told: Vec<Told>,
     /// Who bought, in the order of the answers.
     pub accepted: Vec<Accepted>,
+    /// When the first was told that nothing is left.
+    pub sold_out: Option<Instant>,
     /// Every answer, also those that were asked again about.
     pub tally: Tally,
     /// When it began.
@@ -64,6 +70,15 @@ impl Rush {
     pub fn others(&self) -> (usize, usize) {
         let nothing = self.told.iter().filter(|told| **told == Told::Nothing).count();
         (self.told.len() - self.orders().count() - nothing, nothing)
+    }
+
+    /// Purchases that were asked for after somebody had been told that nothing is left. Where no unit comes back, he was
+    /// told what was not true.
+    #[must_use]
+    pub fn false_sold_out(&self) -> usize {
+        let Some(sold_out) = self.sold_out else { return 0 };
+        let later = self.accepted.iter().filter(|it| it.is_new && it.asked > sold_out);
+        later.count()
     }
 
     /// Purchases a second in each stretch of this length, by seconds from the beginning.
@@ -119,6 +134,7 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
     let next = Cell::new(crowd.who.start);
     let told = RefCell::new(vec![Told::Nothing; crowd.who.len()]);
     let (accepted, tally) = (RefCell::new(Vec::new()), RefCell::new(Tally::new()?));
+    let sold_out = Cell::new(None);
     let clients = (0..crowd.connections).map(|_| async {
         let mut wire = Wire::patient(crowd.server, PATIENCE);
         let mut request = Vec::with_capacity(1024);
@@ -142,9 +158,18 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
                         continue;
                     }
                 };
-                if matches!(answer, Told::Order(_)) {
-                    sold.fetch_add(1, Ordering::Relaxed);
-                    accepted.borrow_mut().push(Accepted { asked, answered });
+                match &answer {
+                    Told::Order(_) => {
+                        sold.fetch_add(1, Ordering::Relaxed);
+                        let is_new = seen.status == 201;
+                        accepted.borrow_mut().push(Accepted {
+                            asked,
+                            answered,
+                            is_new,
+                        });
+                    }
+                    Told::Refused(code) if code == SOLD_OUT => sold_out.set(sold_out.get().or(Some(answered))),
+                    Told::Refused(_) | Told::Nothing => {}
                 }
                 if let Some(place) = told.borrow_mut().get_mut(n - crowd.who.start) {
                     *place = answer;
@@ -159,6 +184,7 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
     Ok(Rush {
         told: told.into_inner(),
         accepted: accepted.into_inner(),
+        sold_out: sold_out.into_inner(),
         tally,
         began,
     })
@@ -175,6 +201,7 @@ mod tests {
         let accepted = |asked, answered| Accepted {
             asked: at(asked),
             answered: at(answered),
+            is_new: true,
         };
         let rush = Rush {
             told: vec![
@@ -183,6 +210,7 @@ mod tests {
                 Told::Nothing,
             ],
             accepted: vec![accepted(0, 50), accepted(10, 120), accepted(200, 450)],
+            sold_out: None,
             tally: Tally::new().unwrap(),
             began,
         };
@@ -193,5 +221,27 @@ mod tests {
         assert!((rush.next_after(at(100)).unwrap() - 0.35).abs() < 1e-9);
         assert_eq!(rush.next_after(at(300)), None);
         assert_eq!((rush.orders().count(), rush.others()), (1, (1, 1)));
+    }
+
+    #[test]
+    fn sold_out_was_false_if_somebody_bought_who_asked_later() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let accepted = |asked, is_new| Accepted {
+            asked: at(asked),
+            answered: at(asked + 5),
+            is_new,
+        };
+        let mut rush = Rush {
+            told: Vec::new(),
+            // One who asked before, one who got his order once more, and one who bought what was not there.
+            accepted: vec![accepted(99, true), accepted(150, false), accepted(160, true)],
+            sold_out: Some(at(100)),
+            tally: Tally::new().unwrap(),
+            began,
+        };
+        assert_eq!(rush.false_sold_out(), 1);
+        rush.sold_out = None;
+        assert_eq!(rush.false_sold_out(), 0);
     }
 }

@@ -1,43 +1,46 @@
 //! `bench scale`: what a purchase costs as sales grow, and what that makes of many more of them.
 
 mod cluster;
+mod expiry;
 mod model;
 
 use super::ceiling::drain;
 use super::load::{self, Percentiles, Tally, Window, real};
 use super::plot::{Plot, Series};
-use super::report::{Goal, Report, Side, Table, cell, grouped, median, ratio};
+use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
 use super::shoppers::{Purchase, Question, Shoppers};
 use super::sql;
-use super::world::{Plan, Terms, World};
+use super::world::{Micros, Plan, Terms, World, in_words, middle};
 use super::{Bench, Options};
 use crate::domain::sale::Sale;
 use crate::embedded::Program;
-use anyhow::{Result, anyhow};
-use cluster::OnCluster;
+use anyhow::Result;
+use cluster::{Cluster, OnCluster};
+use expiry::Expiry;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use serde::Serialize;
 use serde_json::json;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
+use std::time::Instant;
 
 /// Connections of the crowd.
 const CLIENTS: usize = 64;
 /// No machine of two cores accepts more a second, a window in and out.
-const RATE_MAX: f64 = 15_000.0;
-/// The sizes, smallest first.
+const RATE_MAX: f64 = 30_000.0;
+/// The sizes, smallest first. The first and the last of items and holds have a goal.
 const ITEMS: [usize; 4] = [1, 10, 100, 1000];
-const SHARDS: [u16; 5] = [1, 4, 16, 64, 256];
+const SHARDS: [usize; 5] = [1, 4, 16, 64, 256];
 const SALES: [usize; 3] = [1, 10, 100];
 const HOLDS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const FEW_HOLDS: [usize; 2] = [100, 1_000];
+/// How often the two sizes of a goal take turns, and how long their windows are: in fewer and shorter ones, one and the same
+/// size differs by more than the goals allow.
+const TURNS: usize = 5;
+const TURN_SECONDS: f64 = 4.0;
 /// Shoppers who fill sales have numbers from here on, and no tokens.
 const FILLERS: usize = 100_000_000;
-/// The share of the peak at which purchases come while holds expire.
-const SHARE_WHILE_EXPIRING: f64 = 0.5;
-/// How long holds may take to expire.
-const EXPIRY_MAX: Duration = Duration::from_secs(180);
-/// How long before they do, in milliseconds.
-const EXPIRY_LEAD_MS: i64 = 1000;
 
 /// What one size came to in one round.
 #[derive(Clone, Debug, Serialize)]
@@ -46,6 +49,8 @@ struct Measured {
     what: &'static str,
     size: usize,
     a_second: Option<f64>,
+    /// For each purchase; the drain is in it.
+    micros: Micros,
     #[serde(flatten)]
     latency: Percentiles,
 }
@@ -57,17 +62,6 @@ struct Many {
     bytes_a_purchase: Option<f64>,
     fill_a_second: Option<f64>,
     drain_a_second: Option<f64>,
-}
-
-/// What it came to that many holds expired at once.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Expiry {
-    holds: usize,
-    rate: Option<f64>,
-    before: Percentiles,
-    meanwhile: Percentiles,
-    /// From the deadline until every unit was free again.
-    seconds: Option<f64>,
 }
 
 /// A world with an application and what is asked of it.
@@ -82,21 +76,24 @@ struct Stage<'a> {
     salt: u32,
     /// The next shopper of a sale that is sold from more than once.
     next: usize,
+    remarks: &'a RefCell<Vec<String>>,
 }
 
 impl<'a> Stage<'a> {
-    fn start(bench: &'a Bench, shoppers: &'a Shoppers, window: Window, world: World) -> Result<Self> {
+    fn start(of: &Common<'a>, world: World) -> Result<Self> {
+        let bench = of.bench;
         let database = world.database(bench, "scale", true)?;
         let all = world.plan("all", &["serve", "--role", "all"], &world.redis.url()?, &database)?;
         Ok(Self {
             bench,
             database,
             all,
-            shoppers,
+            shoppers: of.shoppers,
             clients: bench.options.clients.unwrap_or(CLIENTS),
-            window,
+            window: of.window,
             salt: bench.options.first_salt(),
             next: 0,
+            remarks: of.remarks,
             world,
         })
     }
@@ -105,8 +102,32 @@ impl<'a> Stage<'a> {
         self.world.sale(self.bench, self.all.address, &self.database, terms)
     }
 
-    /// Purchases of these items of these sales in turn, by shoppers who have bought nothing there.
-    fn purchases(&mut self, sales: &[Sale], items: usize, from: usize) -> Result<Tally> {
+    fn calm(&self) -> Result<()> {
+        self.world.calm(self.bench, &self.database)
+    }
+
+    fn remark(&self, remark: String) {
+        self.bench.say(&remark);
+        self.remarks.borrow_mut().push(remark);
+    }
+
+    fn note(&self, tally: &Tally, what: &str) {
+        for remark in tally.remarks(201, "", what) {
+            self.remark(remark);
+        }
+    }
+
+    /// Purchases of these items of these sales in turn, by shoppers who have bought nothing there; and what each cost,
+    /// the drain included.
+    fn purchases(
+        &mut self,
+        program: &Program,
+        what: &str,
+        (sales, items): (&[Sale], usize),
+        from: usize,
+        window: Window,
+    ) -> Result<(Tally, Micros)> {
+        self.calm()?;
         self.salt += 1;
         let of = sales
             .iter()
@@ -117,34 +138,88 @@ impl<'a> Stage<'a> {
             from,
             salt: self.salt,
         };
-        let asking = load::closed(self.all.address, &question, self.clients, self.window, &self.bench.stop);
+        let redis = [self.world.redis.pid()?];
+        let before = self.world.used(&redis, program.pid());
+        let asking = load::closed(self.all.address, &question, self.clients, window, &self.bench.stop);
         let tally = self.bench.wait_for(asking)?;
         self.bench.go_on()?;
         for sale in sales {
             self.world.drained(self.bench, sale)?;
         }
-        if let Some(others) = tally.others(201, "") {
-            self.bench.say(&format!("also {others}"));
-        }
-        Ok(tally)
+        let after = self.world.used(&redis, program.pid());
+        self.note(&tally, what);
+        let micros = after.micros_since(&before, tally.of_all_asked(201, ""));
+        Ok((tally, micros))
     }
 
     /// One size: sales of its own, which are closed afterwards so that nobody keeps them selling.
-    fn size(&mut self, sales: usize, terms: &Terms) -> Result<Tally> {
+    fn size(&mut self, program: &Program, of: Size, round: usize, window: Window) -> Result<Measured> {
+        let Size { what, size } = of;
+        let terms = of.terms()?;
+        let count = if what == "sales" { size } else { 1 };
         let sales = self
             .world
-            .sales(self.bench, self.all.address, &self.database, terms, sales)?;
-        self.world.calm(self.bench)?;
-        let tally = self.purchases(&sales, terms.items, 0)?;
+            .sales(self.bench, self.all.address, &self.database, &terms, count)?;
+        let name = format!("{what}, {size}, round {round}");
+        let (tally, micros) = self.purchases(program, &name, (&sales, terms.items), 0, window)?;
         self.world.close(self.bench, self.all.address, &sales)?;
-        Ok(tally)
+        Ok(Measured::of(of, round, &tally, micros))
     }
 
     /// A window of a sale that has holds already.
-    fn again(&mut self, sale: &Sale) -> Result<Tally> {
-        let tally = self.purchases(std::slice::from_ref(sale), 1, self.next)?;
+    fn again(&mut self, program: &Program, sale: &Sale, size: usize, round: usize, window: Window) -> Result<Measured> {
+        let name = format!("live holds, {size}, round {round}");
+        let sales = std::slice::from_ref(sale);
+        let (tally, micros) = self.purchases(program, &name, (sales, 1), self.next, window)?;
         self.next += tally.asked;
-        Ok(tally)
+        let what = "live holds";
+        Ok(Measured::of(Size { what, size }, round, &tally, micros))
+    }
+}
+
+/// What is the same in every world of a run.
+#[derive(Clone, Copy)]
+struct Common<'a> {
+    bench: &'a Bench,
+    shoppers: &'a Shoppers,
+    window: Window,
+    remarks: &'a RefCell<Vec<String>>,
+}
+
+/// So many of what.
+#[derive(Clone, Copy)]
+struct Size {
+    what: &'static str,
+    size: usize,
+}
+
+impl Size {
+    fn terms(self) -> Result<Terms> {
+        let terms = Terms::default();
+        Ok(match self.what {
+            "items" => Terms {
+                items: self.size,
+                ..terms
+            },
+            "shards" => Terms {
+                shards: u16::try_from(self.size)?,
+                ..terms
+            },
+            _ => terms,
+        })
+    }
+}
+
+impl Measured {
+    fn of(size: Size, round: usize, tally: &Tally, micros: Micros) -> Self {
+        Self {
+            round,
+            what: size.what,
+            size: size.size,
+            a_second: tally.rate(201, ""),
+            micros,
+            latency: tally.latency.percentiles(),
+        }
     }
 }
 
@@ -153,22 +228,61 @@ impl<'a> Stage<'a> {
 struct Cost {
     a_second: Option<f64>,
     /// Processor time of Redis, application, Postgres and generator.
-    micros: [Option<f64>; 4],
+    micros: Micros,
 }
 
 /// Purchases of one sale, with what they cost, the drain included.
-fn cost(stage: &mut Stage<'_>, program: &Program) -> Result<Cost> {
-    let redis = [stage.world.redis.pid()?];
-    let sale = stage.sale(&Terms::default())?;
-    let before = stage.world.used(&redis, program.pid());
-    let tally = stage.purchases(std::slice::from_ref(&sale), 1, 0)?;
-    let after = stage.world.used(&redis, program.pid());
-    stage.world.close(stage.bench, stage.all.address, &[sale])?;
-    let purchases = tally.of_all_asked(201, "");
+fn cost(stage: &mut Stage<'_>, round: usize) -> Result<Cost> {
+    let program = stage.all.start()?;
+    let (what, size) = ("shards", usize::from(Terms::default().shards));
+    let it = stage.size(&program, Size { what, size }, round, stage.window)?;
+    program.stop();
     Ok(Cost {
-        a_second: tally.rate(201, ""),
-        micros: after.micros_since(&before, purchases),
+        a_second: it.a_second,
+        micros: it.micros,
     })
+}
+
+/// Microseconds a second that one instance has each shard of an open sale cost while nobody buys: Redis, the application
+/// and Postgres; the fourth is nobody's.
+fn upkeep(stage: &Stage<'_>) -> Result<Micros> {
+    let program = stage.all.start()?;
+    let redis = [stage.world.redis.pid()?];
+    let shards = SHARDS.last().copied().unwrap_or(1);
+    let length = stage.window.measured * 2;
+    let idle = || -> Result<_> {
+        stage.calm()?;
+        let before = stage.world.used(&redis, program.pid());
+        let began = Instant::now();
+        stage.bench.wait_for(async { tokio::time::sleep(length).await });
+        stage.bench.go_on()?;
+        let after = stage.world.used(&redis, program.pid());
+        Ok(after.micros_since(&before, began.elapsed().as_secs_f64() * real(shards)))
+    };
+    let without = idle()?;
+    let size = Size {
+        what: "shards",
+        size: shards,
+    };
+    let sale = stage.sale(&size.terms()?)?;
+    let with = idle()?;
+    stage.world.close(stage.bench, stage.all.address, &[sale])?;
+    program.stop();
+    let mut more = [None; 4];
+    for (more, (with, without)) in more.iter_mut().zip(with.iter().zip(without)).take(3) {
+        *more = with.zip(without).map(|(with, without)| (with - without).max(0.0));
+    }
+    Ok(more)
+}
+
+/// How often two sizes that have a goal take turns.
+fn turns(options: &Options) -> usize {
+    options.rounds(TURNS)
+}
+
+/// The sizes of live holds.
+const fn holds(is_quick: bool) -> &'static [usize] {
+    if is_quick { &FEW_HOLDS } else { &HOLDS }
 }
 
 /// Measures; the report is not written yet.
@@ -177,9 +291,13 @@ fn cost(stage: &mut Stage<'_>, program: &Program) -> Result<Cost> {
 /// When something cannot be started or measured at all, or the run is ended.
 pub fn run(options: Options) -> Result<Report> {
     let rounds = options.rounds(3);
-    let window = options.window(3.0);
-    let sizes = ITEMS.len() + SHARDS.len() + SALES.len();
-    let bench = Bench::new(options, 2 + rounds * (sizes + 1) + HOLDS.len() + 5)?;
+    let (window, long) = (options.window(3.0), options.window(TURN_SECONDS));
+    let sizes = SHARDS.len() + SALES.len() + ITEMS.len() - 2;
+    let turns = turns(&options);
+    // The start, costs in turns with the cluster's, shards that are idle; expiries and sizes, two sizes of items; holds, their
+    // turns, and the drain beside them.
+    let steps = 1 + 2 * rounds + 1 + rounds * (sizes + 1) + 2 * turns + holds(options.quick).len() + turns + 1;
+    let bench = Bench::new(options, steps)?;
     let options = &bench.options;
     let mut report = Report::begin(
         "scale",
@@ -191,99 +309,127 @@ pub fn run(options: Options) -> Result<Report> {
     let world = World::start(&options.data)?;
     world.describe(&bench, &mut report)?;
     // A sale that is sold from in every window needs new ones each time.
-    let windows = HOLDS.len() + rounds + 1;
-    let shoppers = Shoppers::of(options.shoppers(window, RATE_MAX) * windows, &world.secrets.jwt)?;
-    let mut stage = Stage::start(&bench, &shoppers, window, world)?;
-    let mut measured = Vec::new();
-    let program = stage.all.start()?;
-    for round in 1..=rounds {
-        measure_sizes(&mut stage, round, &mut measured)?;
-    }
-    bench.step("what a purchase costs")?;
-    let costs = (0..rounds)
-        .map(|_| cost(&mut stage, &program))
-        .collect::<Result<Vec<_>>>()?;
-    bench.step("many holds that expire at once")?;
-    let peak = median(&costs.iter().filter_map(|it| it.a_second).collect::<Vec<_>>());
-    let expiry = expire(&mut stage, peak)?;
-    program.stop();
-    let many = measure_holds(&stage, rounds, &mut measured)?;
-    bench.step("a cluster of three primaries")?;
-    let on_cluster = cluster::measure(&mut stage);
-    let on_cluster = match on_cluster {
-        Ok(measured) => Some(measured),
-        Err(error) => {
-            bench.go_on()?;
-            report.notes.push(format!("The cluster was not measured: {error:#}"));
-            None
-        }
+    let wanted = options.shoppers(window, RATE_MAX) * HOLDS.len() + options.shoppers(long, RATE_MAX) * turns;
+    let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;
+    let remarks = RefCell::default();
+    let common = Common {
+        bench: &bench,
+        shoppers: &shoppers,
+        window,
+        remarks: &remarks,
     };
+    let mut stage = Stage::start(&common, world)?;
+    let (costs, on_cluster) = measure_costs(&mut stage, rounds)?;
+    bench.step("what shards cost while nobody buys")?;
+    let upkeep = upkeep(&stage)?;
+    let program = stage.all.start()?;
+    let peak = median(&costs.iter().filter_map(|it| it.a_second).collect::<Vec<_>>());
+    let mut expired = Vec::new();
+    for round in 1..=rounds {
+        bench.step(&format!("round {round}: many holds that expire at once"))?;
+        expired.push(expiry::expire(&mut stage, peak)?);
+    }
+    let mut measured = Vec::new();
+    for round in 1..=rounds {
+        measure_sizes(&mut stage, &program, round, &mut measured)?;
+    }
+    for turn in 1..=turns {
+        for size in pair(&ITEMS, turn) {
+            bench.step(&format!("turn {turn}: {size} items"))?;
+            let what = "items";
+            measured.push(stage.size(&program, Size { what, size }, turn, long)?);
+        }
+    }
+    program.stop();
+    let outages = bench.wait_for(sql::outages(&stage.database))?;
+    let many = measure_holds(&common, (turns, long), &stage.world, &mut measured)?;
+    // Otherwise holds were written anew meanwhile, which is no cost of what was measured.
+    if outages > 0 {
+        stage.remark("no worker came for more than five seconds, which was made up for by extending holds".to_owned());
+    }
     tell(
         &mut report,
         &stage,
-        (&measured, &costs),
-        (&many, &expiry),
+        (&measured, &costs, &upkeep),
+        (&many, &expired),
         on_cluster.as_ref(),
     );
     report.end();
     Ok(report)
 }
 
-fn measure_sizes(stage: &mut Stage<'_>, round: usize, measured: &mut Vec<Measured>) -> Result<()> {
-    let mut note = |what, size, tally: &Tally| {
-        measured.push(Measured {
-            round,
-            what,
-            size,
-            a_second: tally.rate(201, ""),
-            latency: tally.latency.percentiles(),
-        });
-    };
-    for items in ITEMS {
-        stage.bench.step(&format!("round {round}: {items} items"))?;
-        let terms = Terms {
-            items,
-            ..Terms::default()
+/// What a purchase costs on one Redis and on a cluster, in turns; without the cluster, if it cannot be had.
+fn measure_costs(stage: &mut Stage<'_>, rounds: usize) -> Result<(Vec<Cost>, Option<OnCluster>)> {
+    let bench = stage.bench;
+    let mut cluster = Cluster::start(stage);
+    let (mut costs, mut there) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        bench.step(&format!("round {round}: what a purchase costs"))?;
+        costs.push(cost(stage, round)?);
+        bench.step(&format!("round {round}: the same on a cluster of three primaries"))?;
+        let measured = match &cluster {
+            Ok(cluster) => cluster.measure(stage),
+            Err(_) => continue,
         };
-        note("items", items, &stage.size(1, &terms)?);
+        match measured {
+            Ok(measured) => there.push(measured),
+            Err(error) => cluster = Err(error),
+        }
+        bench.go_on()?;
     }
-    for shards in SHARDS {
-        stage.bench.step(&format!("round {round}: {shards} shards"))?;
-        let terms = Terms {
-            shards,
-            ..Terms::default()
-        };
-        note("shards", usize::from(shards), &stage.size(1, &terms)?);
+    if let Err(error) = cluster {
+        bench.go_on()?;
+        stage.remark(format!("The cluster was not measured: {error:#}"));
     }
-    for sales in SALES {
-        stage.bench.step(&format!("round {round}: {sales} sales"))?;
-        note("sales", sales, &stage.size(sales, &Terms::default())?);
+    Ok((costs, OnCluster::middle(&there)))
+}
+
+/// The first and the last size, another one first each time.
+fn pair(sizes: &[usize], turn: usize) -> Vec<usize> {
+    let mut pair: Vec<usize> = [sizes.first(), sizes.last()].into_iter().flatten().copied().collect();
+    if turn.is_multiple_of(2) {
+        pair.reverse();
+    }
+    pair
+}
+
+/// Every size that has no turns of its own, in another order each time.
+fn measure_sizes(stage: &mut Stage<'_>, program: &Program, round: usize, measured: &mut Vec<Measured>) -> Result<()> {
+    let between = ITEMS.get(1..ITEMS.len() - 1).unwrap_or_default();
+    let all = [("items", between), ("shards", &SHARDS[..]), ("sales", &SALES[..])];
+    let mut all: Vec<Size> = all
+        .into_iter()
+        .flat_map(|(what, sizes)| sizes.iter().map(move |size| Size { what, size: *size }))
+        .collect();
+    let seed = u64::from(stage.bench.options.first_salt()) + round as u64;
+    all.shuffle(&mut StdRng::seed_from_u64(seed));
+    for size in all {
+        stage
+            .bench
+            .step(&format!("round {round}: {} {}", size.size, size.what))?;
+        measured.push(stage.size(program, size, round, stage.window)?);
     }
     Ok(())
 }
 
 /// Fills a sale to one size after the other, in a world of its own; then takes turns between the most holds, there, and
 /// the fewest, each time in a world that has had nothing else.
-fn measure_holds<'a>(of: &Stage<'a>, rounds: usize, measured: &mut Vec<Measured>) -> Result<Many> {
-    let (bench, shoppers, window): (&'a Bench, &'a Shoppers, Window) = (of.bench, of.shoppers, of.window);
-    let sizes: &[usize] = if bench.options.quick { &FEW_HOLDS } else { &HOLDS };
+fn measure_holds(
+    common: &Common<'_>,
+    (turns, long): (usize, Window),
+    first: &World,
+    measured: &mut Vec<Measured>,
+) -> Result<Many> {
+    let bench = common.bench;
+    let sizes = holds(bench.options.quick);
     let (fewest, most) = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-    let another = || -> Result<Stage<'a>> {
+    let another = || {
         let mut world = World::start(&bench.options.data)?;
         // One secret, so that the same tokens are good in all.
-        world.secrets = of.world.secrets.clone();
-        Stage::start(bench, shoppers, window, world)
+        world.secrets = first.secrets.clone();
+        Stage::start(common, world)
     };
     let mut many = another()?;
-    let mut note = |round, size, tally: &Tally| {
-        measured.push(Measured {
-            round,
-            what: "live holds",
-            size,
-            a_second: tally.rate(201, ""),
-            latency: tally.latency.percentiles(),
-        });
-    };
     let mut came_to = Many {
         holds: most,
         ..Many::default()
@@ -306,27 +452,28 @@ fn measure_holds<'a>(of: &Stage<'a>, rounds: usize, measured: &mut Vec<Measured>
             let holds = real(filled + many.next);
             came_to.bytes_a_purchase = ratio(Some(redis.memory()? - empty), Some(holds));
         } else if *size != fewest {
-            let tally = many.again(&sale)?;
             // In one world after the other: for the picture, not for the goal.
-            note(0, *size, &tally);
+            measured.push(many.again(&program, &sale, *size, 0, many.window)?);
         }
     }
     program.stop();
-    for round in 1..=rounds {
-        bench.step(&format!("round {round}: fewest and most holds"))?;
-        let mut few = another()?;
-        let program = few.all.start()?;
-        let small = few.sale(&Terms::default())?;
-        few.world.fill(bench, &small, FILLERS..FILLERS + fewest, 0)?;
-        few.world.drained(bench, &small)?;
-        few.world.calm(bench)?;
-        note(round, fewest, &few.again(&small)?);
-        program.stop();
-        drop(few);
-        many.world.calm(bench)?;
-        let program = many.all.start()?;
-        note(round, most, &many.again(&sale)?);
-        program.stop();
+    for turn in 1..=turns {
+        bench.step(&format!("turn {turn}: fewest and most holds"))?;
+        for size in pair(sizes, turn) {
+            if size == most {
+                let program = many.all.start()?;
+                measured.push(many.again(&program, &sale, most, turn, long)?);
+                program.stop();
+            } else {
+                let mut few = another()?;
+                let program = few.all.start()?;
+                let small = few.sale(&Terms::default())?;
+                few.world.fill(bench, &small, FILLERS..FILLERS + fewest, 0)?;
+                few.world.drained(bench, &small)?;
+                measured.push(few.again(&program, &small, fewest, turn, long)?);
+                program.stop();
+            }
+        }
     }
     bench.step("the drain beside many orders")?;
     let url = many.world.redis.url()?;
@@ -341,61 +488,12 @@ fn measure_holds<'a>(of: &Stage<'a>, rounds: usize, measured: &mut Vec<Measured>
     many.world
         .fill(bench, &sale, FILLERS + filled..FILLERS + filled + more, 0)?;
     program.stop();
+    many.calm()?;
     came_to.drain_a_second = drain(bench, &many.world, &sale, &worker)?;
+    if bench.wait_for(sql::outages(&many.database))? > 0 {
+        many.remark("many holds: no worker came for more than five seconds, so that they were extended".to_owned());
+    }
     Ok(came_to)
-}
-
-/// Has many holds expire at once while others buy at half the peak.
-fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry> {
-    let bench = stage.bench;
-    let holds = bench.options.size(2_000, 200_000);
-    let Some(rate) = peak.map(|peak| peak * SHARE_WHILE_EXPIRING) else {
-        return Ok(Expiry::default());
-    };
-    let held = stage.sale(&Terms::default())?;
-    stage.world.fill(bench, &held, FILLERS..FILLERS + holds, 0)?;
-    stage.world.drained(bench, &held)?;
-    stage.world.calm(bench)?;
-    let bought = stage.sale(&Terms::default())?;
-    let mut ask = |measured: Duration, stop: &tokio_util::sync::CancellationToken, from| {
-        stage.salt += 1;
-        let question = Question::Purchases {
-            of: vec![Purchase::of(stage.all.address, &bought.id.to_string(), 0)],
-            shoppers: stage.shoppers,
-            from,
-            salt: stage.salt,
-        };
-        let window = Window {
-            warm: Duration::from_millis(200),
-            measured,
-        };
-        bench.wait_for(load::open(stage.all.address, &question, rate, 256, window, stop))
-    };
-    let before = ask(stage.window.measured * 2, &bench.stop, 0)?;
-    bench.go_on()?;
-    bench.wait_for(sql::expire_in(&stage.database, held.id.0, EXPIRY_LEAD_MS))?;
-    let due = Instant::now() + Duration::from_millis(EXPIRY_LEAD_MS.unsigned_abs());
-    let is_over = bench.stop.child_token();
-    let (meanwhile, ended) = thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let ended = runtime.block_on(sql::wait_expired(&stage.database, held.id.0, EXPIRY_MAX));
-            is_over.cancel();
-            ended
-        });
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        (ask(EXPIRY_MAX, &is_over, before.asked), watching.join())
-    });
-    let ended = ended.map_err(|_panic| anyhow!("who watched the holds panicked"))??;
-    let meanwhile = meanwhile?;
-    bench.go_on()?;
-    Ok(Expiry {
-        holds,
-        rate: before.rate(201, ""),
-        before: before.latency.percentiles(),
-        meanwhile: meanwhile.latency.percentiles(),
-        seconds: ended.map(|at| at.saturating_duration_since(due).as_secs_f64()),
-    })
 }
 
 /// The figures of one size, round by round; rounds count from 1.
@@ -414,12 +512,48 @@ fn shares(measured: &[Measured], what: &str, size: usize, by: usize) -> Vec<f64>
     of(measured, what, size).into_iter().filter_map(share).collect()
 }
 
-fn goals(measured: &[Measured], many: &Many, expiry: &Expiry, is_quick: bool) -> Vec<Goal> {
-    let sizes: &[usize] = if is_quick { &FEW_HOLDS } else { &HOLDS };
-    let (fewest, most) = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-    let p99: Vec<f64> = ratio(expiry.meanwhile.p99_ms, expiry.before.p99_ms)
+/// What a share has to be read with: how far windows of the smaller size are from each other; nothing of one window.
+fn spread(measured: &[Measured], what: &str, size: usize) -> String {
+    let rates: Vec<f64> = of(measured, what, size)
         .into_iter()
+        .filter_map(|(round, rate)| rate.filter(|_| round > 0))
         .collect();
+    if rates.len() < 2 {
+        return String::new();
+    }
+    let middle = median(&rates);
+    let [low, high] = [f64::min, f64::max].map(|pick: fn(f64, f64) -> f64| {
+        let found = rates.iter().copied().reduce(pick);
+        cell(ratio(found, middle), 2)
+    });
+    format!(
+        "{} windows of {} by themselves are from {low} to {high} of their median",
+        rates.len(),
+        grouped(real(size))
+    )
+}
+
+/// What a purchase costs with both sizes, in words.
+fn costs_of(measured: &[Measured], what: &str, [large, small]: [usize; 2]) -> String {
+    let [large, small] = [large, small].map(|size| {
+        let found = measured
+            .iter()
+            .filter(|it| it.what == what && it.size == size && it.round > 0);
+        let cost = middle(&found.map(|it| it.micros).collect::<Vec<_>>());
+        in_words(&cost).unwrap_or_else(|| NOT_MEASURED.to_owned())
+    });
+    format!("a purchase takes {large}, against {small}")
+}
+
+fn goals(measured: &[Measured], many: &Many, expired: &[Expiry], is_quick: bool) -> Vec<Goal> {
+    let sizes = holds(is_quick);
+    let (fewest, most) = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
+    let p99: Vec<f64> = expired
+        .iter()
+        .filter_map(|it| ratio(it.meanwhile.p99_ms, it.before.p99_ms))
+        .collect();
+    let expiring = expired.first().map_or(0, |it| it.holds);
+    let meanwhile = |of: fn(&Expiry) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
     let bytes: Vec<f64> = many.bytes_a_purchase.into_iter().collect();
     vec![
         Goal::of(
@@ -431,13 +565,17 @@ fn goals(measured: &[Measured], many: &Many, expiry: &Expiry, is_quick: bool) ->
             Side::AtLeast,
             0.9,
             &shares(measured, "live holds", most, fewest),
-        ),
+        )
+        .with_remark(spread(measured, "live holds", fewest))
+        .in_its_way(costs_of(measured, "live holds", [most, fewest])),
         Goal::of(
             "throughput with 1,000 items ÷ with 1",
             Side::AtLeast,
             0.9,
             &shares(measured, "items", 1000, 1),
-        ),
+        )
+        .with_remark(spread(measured, "items", 1))
+        .in_its_way(costs_of(measured, "items", [1000, 1])),
         Goal::of("Redis bytes a purchase after the drain", Side::AtMost, 350.0, &bytes).with_remark(format!(
             "{} orders, drained by the application",
             grouped(real(many.holds))
@@ -445,32 +583,43 @@ fn goals(measured: &[Measured], many: &Many, expiry: &Expiry, is_quick: bool) ->
         Goal::of(
             &format!(
                 "{} holds expiring at once: p99 of purchases meanwhile ÷ before",
-                grouped(real(expiry.holds))
+                grouped(real(expiring))
             ),
             Side::AtMost,
             2.0,
             &p99,
-        ),
+        )
+        .in_its_way(format!(
+            "{} purchases a second came meanwhile, and {} holds a second were freed beside them",
+            cell(meanwhile(|it| it.rate), 0),
+            cell(meanwhile(|it| ratio(Some(real(it.holds)), it.seconds)), 0)
+        )),
     ]
 }
 
 fn tell(
     report: &mut Report,
     stage: &Stage<'_>,
-    (measured, costs): (&[Measured], &[Cost]),
-    (many, expiry): (&Many, &Expiry),
+    (measured, costs, upkeep): (&[Measured], &[Cost], &Micros),
+    (many, expired): (&Many, &[Expiry]),
     on_cluster: Option<&OnCluster>,
 ) {
     report.intro = vec![format!(
-        "Accepted purchases over HTTP of {} clients, with the drain at work beside them, in windows of {:.1} s; sizes take \
-         turns, and each round measures all of them. Redis has everything on disk before it answers; so has Postgres.",
+        "Accepted purchases over HTTP of {} clients, with the drain at work beside them, in windows of {:.1} s; each round \
+         measures all sizes once, in another order; the two sizes of a goal take turns {} times in windows of {:.1} s, another \
+         one first each time. Redis has everything on disk before it answers; so has Postgres. No Redis writes its file anew \
+         while anything is measured, and Postgres is vacuumed and has everything in place before each window.",
         stage.clients,
         stage.window.measured.as_secs_f64(),
+        turns(&stage.bench.options),
+        stage.bench.options.window(TURN_SECONDS).measured.as_secs_f64(),
     )];
-    report.goals = goals(measured, many, expiry, report.is_quick);
+    report.goals = goals(measured, many, expired, report.is_quick);
+    report.notes = stage.remarks.borrow().clone();
     let mut table = Table::new(
         "By size",
-        "The share is of the smallest size in the same round; of holds, only the fewest and the most took turns.",
+        "The share is of the smallest size in the same round. Of holds, only the fewest and the most took turns, each time on \
+         as many holds and those of the windows before.",
         &[
             "what",
             "how many",
@@ -519,7 +668,7 @@ fn tell(
         series: plots,
         ..Plot::default()
     });
-    report.tables.push(others(many, expiry));
+    report.tables.push(others(many, expired));
     let mut time = Table::new(
         "What one purchase costs",
         "Processor time in microseconds, the drain included; four shards on one Redis, or twelve on three primaries. All \
@@ -543,7 +692,7 @@ fn tell(
         time.row([name.to_owned(), rate, micros(0), micros(1), micros(2), micros(3)]);
     }
     report.tables.push(time);
-    let (table, notes) = model::grow(&one, many, on_cluster);
+    let (table, notes) = model::grow(&one, many, on_cluster, upkeep);
     report.tables.push(table);
     report.notes.extend(notes);
     report.figures = json!({
@@ -552,59 +701,68 @@ fn tell(
         "sizes": measured,
         "costs": costs,
         "many": many,
-        "expiry": expiry,
+        "expiry": expired,
+        "upkeep_micros_a_shard_and_second": upkeep,
         "cluster": on_cluster,
     });
 }
 
-fn others(many: &Many, expiry: &Expiry) -> Table {
+fn others(many: &Many, expired: &[Expiry]) -> Table {
     let mut table = Table::new(
         "Many at once",
-        "Expiry: purchases came at half the peak, evenly; latency counts from when they were due.",
+        "Expiry: medians of the rounds; purchases came at half the peak for up to 20 s, those of a millisecond together; latency \
+         counts from when they were due.",
         &["what", "figure"],
     );
     let holds = grouped(real(many.holds));
-    let row = |table: &mut Table, what: String, figure: String| table.row([what, figure]);
+    let mut row = |what: String, figure: Option<f64>, digits: usize| table.row([what, cell(figure, digits)]);
     row(
-        &mut table,
         format!("Redis bytes a purchase, {holds} holds"),
-        cell(many.bytes_a_purchase, 0),
+        many.bytes_a_purchase,
+        0,
     );
     row(
-        &mut table,
         format!("purchases a second by the script, up to {holds}, with the drain beside it"),
-        cell(many.fill_a_second, 0),
+        many.fill_a_second,
+        0,
     );
     row(
-        &mut table,
         format!("orders drained a second beside {holds} others"),
-        cell(many.drain_a_second, 0),
+        many.drain_a_second,
+        0,
     );
-    let expiring = grouped(real(expiry.holds));
+    let expiring = grouped(real(expired.first().map_or(0, |it| it.holds)));
+    let middle = |of: fn(&Expiry) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
     row(
-        &mut table,
         format!("seconds until {expiring} expired holds were free again"),
-        cell(expiry.seconds, 1),
+        middle(|it| it.seconds),
+        1,
     );
     row(
-        &mut table,
         "holds expired a second".to_owned(),
-        cell(ratio(Some(real(expiry.holds)), expiry.seconds), 0),
+        middle(|it| ratio(Some(real(it.holds)), it.seconds)),
+        0,
+    );
+    row("purchases a second meanwhile".to_owned(), middle(|it| it.rate), 0);
+    row(
+        "p50 of purchases before, ms".to_owned(),
+        middle(|it| it.before.p50_ms),
+        2,
     );
     row(
-        &mut table,
-        "purchases a second meanwhile".to_owned(),
-        cell(expiry.rate, 0),
-    );
-    row(
-        &mut table,
         "p99 of purchases before, ms".to_owned(),
-        cell(expiry.before.p99_ms, 2),
+        middle(|it| it.before.p99_ms),
+        2,
     );
     row(
-        &mut table,
+        "p50 of purchases meanwhile, ms".to_owned(),
+        middle(|it| it.meanwhile.p50_ms),
+        2,
+    );
+    row(
         "p99 of purchases meanwhile, ms".to_owned(),
-        cell(expiry.meanwhile.p99_ms, 2),
+        middle(|it| it.meanwhile.p99_ms),
+        2,
     );
     table
 }
@@ -619,6 +777,7 @@ mod tests {
             what: "items",
             size,
             a_second: Some(rate),
+            micros: [Some(rate), None, None, None],
             latency: Percentiles::default(),
         }
     }
@@ -634,9 +793,17 @@ mod tests {
         ];
         assert_eq!(shares(&all, "items", 1000, 1), [0.9, 0.8]);
         assert!(shares(&all, "shards", 4, 1).is_empty());
-        let goals = goals(&all, &Many::default(), &Expiry::default(), false);
+        let goals = goals(&all, &Many::default(), &[], false);
         assert_eq!(goals[0].measured, None, "there were no holds");
         assert!((goals[1].measured.unwrap() - 0.85).abs() < 1e-9);
         assert_eq!((goals[2].measured, goals[3].measured), (None, None));
+        // It is missed, so it says by what.
+        let remark = &goals[1].remark;
+        assert!(
+            remark.contains("2 windows of 1 by themselves are from 0.67 to 1.33"),
+            "{remark}"
+        );
+        assert!(remark.contains("Redis 125") && remark.contains("Redis 150"), "{remark}");
+        assert_eq!((pair(&ITEMS, 1), pair(&ITEMS, 2)), (vec![1, 1000], vec![1000, 1]));
     }
 }

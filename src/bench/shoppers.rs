@@ -10,6 +10,7 @@ use chrono::Utc;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
 use std::net::SocketAddr;
+use uuid::Uuid;
 
 /// How long tokens last, in seconds: longer than any run.
 const TOKEN_LASTS: i64 = 86_400;
@@ -20,16 +21,31 @@ pub fn sku(item: usize) -> String {
     format!("ITEM-{item}")
 }
 
-/// A shopper's id, as long as they mostly are.
+/// A shopper's id, as long and as random as they mostly are: in order, they would fill indexes page by page, which is
+/// cheaper than what a sale does.
 #[must_use]
 pub fn name(n: usize) -> String {
-    format!("shopper-{n:028}")
+    uuid(scatter(n as u64), scatter(!(n as u64)))
 }
 
-/// A key as long as they mostly are; another one for each salt.
+/// A key as long and as random as they mostly are; another one for each salt.
 #[must_use]
 pub fn key(salt: u32, n: usize) -> String {
-    format!("{salt:08x}-0000-4000-8000-{n:012x}")
+    let n = scatter(n as u64);
+    uuid(scatter(n ^ u64::from(salt)), n)
+}
+
+/// Another number for each number, which looks like chance: the last steps of splitmix64.
+const fn scatter(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+/// Written as UUIDs are.
+fn uuid(head: u64, tail: u64) -> String {
+    Uuid::from_u64_pair(head, tail).to_string()
 }
 
 /// Shoppers with their tokens, made before the clock starts.
@@ -200,12 +216,17 @@ pub fn script_calls(script: &str, sale: &Sale, shoppers: std::ops::Range<usize>,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn names_and_keys_are_as_long_as_uuids_and_differ() {
         assert_eq!((name(7).len(), key(1, 7).len()), (36, 36));
         assert_ne!(key(1, 7), key(2, 7));
         assert!(sku(3).parse::<crate::domain::ids::Sku>().is_ok());
+        let names: HashSet<String> = (0..10_000).map(name).collect();
+        assert_eq!(names.len(), 10_000);
+        let rising = (0..10_000).filter(|n| name(*n) < name(n + 1)).count();
+        assert!((4_500..5_500).contains(&rising), "they are in order: {rising}");
     }
 
     #[test]

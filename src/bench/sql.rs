@@ -199,19 +199,58 @@ pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked
     rows.into_iter().map(read).collect()
 }
 
-/// Sets the deadline of every order of a sale that is reserved to the same moment, so many milliseconds from now.
+/// Says that a worker came just now, so that the one that is started next finds no outage, which it would make up for by
+/// writing every hold anew.
 ///
 /// # Errors
 /// When Postgres refuses.
-pub async fn expire_in(url: &str, sale: Uuid, ms: i64) -> Result<()> {
+pub async fn beat(url: &str) -> Result<()> {
     let mut connection = connect(url).await?;
-    sqlx::query(
-        "update orders set expires_at = now() + $2 * interval '1 millisecond' where sale_id = $1 and state = 'reserved'",
-    )
-    .bind(sale)
-    .bind(ms)
-    .execute(&mut connection)
-    .await?;
+    sqlx::query("update heartbeat set beaten_at = clock_timestamp()")
+        .execute(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(())
+}
+
+/// Does now what Postgres would do some time later because of what has been written: clears away what is dead, counts what
+/// there is, and has everything where it belongs on disk.
+///
+/// # Errors
+/// When Postgres refuses.
+pub async fn settle(url: &str) -> Result<()> {
+    let mut connection = connect(url).await?;
+    for statement in ["vacuum (analyze)", "checkpoint"] {
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
+    }
+    connection.close().await?;
+    Ok(())
+}
+
+/// How many outages a ledger of ours has noted.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub async fn outages(url: &str) -> Result<i64> {
+    let mut connection = connect(url).await?;
+    let count = sqlx::query_scalar("select count(*) from outages")
+        .fetch_one(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(count)
+}
+
+/// Sets the deadline of every order of a sale that is reserved to the same moment.
+///
+/// # Errors
+/// When Postgres refuses.
+pub async fn expire_at(url: &str, sale: Uuid, at: DateTime<Utc>) -> Result<()> {
+    let mut connection = connect(url).await?;
+    sqlx::query("update orders set expires_at = $2 where sale_id = $1 and state = 'reserved'")
+        .bind(sale)
+        .bind(at)
+        .execute(&mut connection)
+        .await?;
     connection.close().await?;
     Ok(())
 }

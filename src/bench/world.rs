@@ -3,7 +3,7 @@
 use super::Bench;
 use super::machine::{family_seconds, processor_seconds, processor_seconds_of, sync_micros};
 use super::operator::Operator;
-use super::report::{Report, ratio};
+use super::report::{Report, median, ratio};
 use super::resp::Resp;
 use super::shoppers::{script_calls, sku};
 use super::{resp, sql};
@@ -27,6 +27,9 @@ use std::time::Duration;
 const DRAIN_MAX: Duration = Duration::from_secs(600);
 /// How long Redis may take to write its file anew.
 const CALM_MAX: Duration = Duration::from_secs(120);
+/// No Redis that is measured writes its file anew meanwhile. It would do so once in some hundred thousand purchases, in the
+/// middle of one window and not of another, and never where a part is measured.
+const NO_REWRITE: (&str, &str) = ("auto-aof-rewrite-percentage", "0");
 /// Calls that are written before they are sent.
 const FILL_AT_ONCE: usize = 20_000;
 /// So many events may wait for the ledger while a sale is filled: below what stops a shard of it.
@@ -152,16 +155,30 @@ pub struct Plan {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     ready: &'static str,
+    /// The database, if it is a ledger of ours.
+    ledger: Option<String>,
     /// Where it listens.
     pub address: SocketAddr,
 }
 
 impl Plan {
-    /// Starts it, and waits until it serves.
+    /// Starts it, and waits until it serves. That nobody ran it for a while is no outage.
     ///
     /// # Errors
     /// When it does not.
     pub fn start(&self) -> Result<Program> {
+        if let Some(ledger) = &self.ledger {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(sql::beat(ledger))?;
+        }
+        self.restart()
+    }
+
+    /// Starts it at once after it was killed.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub fn restart(&self) -> Result<Program> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         Program::start(self.name, &self.dir, &arguments, &self.environment, self.ready)
     }
@@ -191,7 +208,7 @@ impl World {
             settings: vec![("max_connections".to_owned(), "300".to_owned())],
         };
         Ok(Self {
-            redis: OwnRedis::start(dir.join("sold-from"), RedisOptions::default())?,
+            redis: own_redis(&dir, "sold-from", true, &[])?,
             postgres: PostgresServer::start(&dir, &postgres)?,
             secrets: Secrets::default(),
             folder,
@@ -209,15 +226,7 @@ impl World {
     /// # Errors
     /// When it does not start.
     pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
-        let options = RedisOptions {
-            durable: is_durable,
-            settings: settings
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-            ..RedisOptions::default()
-        };
-        OwnRedis::start(self.dir().join(name), options)
+        own_redis(self.dir(), name, is_durable, settings)
     }
 
     /// Writes down which servers these are, and how fast their disk is.
@@ -285,6 +294,7 @@ impl World {
             arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
             environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
             ready: if is_worker { "\"working\"" } else { "\"serving\"" },
+            ledger: arguments.starts_with(&["serve"]).then(|| database.to_owned()),
             address,
         })
     }
@@ -355,11 +365,13 @@ impl World {
         drained(bench, &self.redis, sale)
     }
 
-    /// Waits until Redis does not write its file anew, which was begun by what was measured before.
+    /// Has both servers do what is left of what was measured before: Postgres in this database, and Redis if it writes its
+    /// file anew because it was just started.
     ///
     /// # Errors
-    /// When it does not answer, or takes too long.
-    pub fn calm(&self, bench: &Bench) -> Result<()> {
+    /// When one does not answer, or takes too long.
+    pub fn calm(&self, bench: &Bench, database: &str) -> Result<()> {
+        bench.wait_for(sql::settle(database))?;
         let mut redis = self.redis.connect()?;
         bench.poll("Redis has written its file anew", CALM_MAX, || {
             let is_writing = redis.info("persistence", "aof_rewrite_in_progress")? != "0";
@@ -387,9 +399,47 @@ impl World {
     }
 }
 
+/// A Redis whose files are in a folder of this name.
+fn own_redis(dir: &Path, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
+    let settings = settings.iter().chain([&NO_REWRITE]);
+    let options = RedisOptions {
+        durable: is_durable,
+        settings: settings
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..RedisOptions::default()
+    };
+    OwnRedis::start(dir.join(name), options)
+}
+
 /// Processor time that was used until a moment, in seconds: by Redis, the application, Postgres and the generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Used([Option<f64>; 4]);
+
+/// Microseconds of processor time for each purchase: of Redis, the application, Postgres and the generator.
+pub type Micros = [Option<f64>; 4];
+
+/// Processor time a purchase in words; nothing if there is none of the parts.
+#[must_use]
+pub fn in_words(micros: &Micros) -> Option<String> {
+    let parts = Used::WHO.iter().zip(micros);
+    let parts: Vec<String> = parts
+        .filter_map(|(who, micros)| Some(format!("{who} {:.0}", (*micros)?)))
+        .collect();
+    let sum: f64 = micros.iter().flatten().sum();
+    (!parts.is_empty()).then(|| format!("{sum:.0} µs of processor time ({})", parts.join(", ")))
+}
+
+/// The middle of each part.
+#[must_use]
+pub fn middle(all: &[Micros]) -> Micros {
+    let mut middle = [None; 4];
+    for (part, each) in middle.iter_mut().enumerate() {
+        let figures = all.iter().filter_map(|it| it.get(part).copied().flatten());
+        *each = median(&figures.collect::<Vec<_>>());
+    }
+    middle
+}
 
 impl Used {
     /// Whose time it is.
@@ -397,7 +447,7 @@ impl Used {
 
     /// Microseconds for each of so many purchases since an earlier moment.
     #[must_use]
-    pub fn micros_since(&self, before: &Self, purchases: f64) -> [Option<f64>; 4] {
+    pub fn micros_since(&self, before: &Self, purchases: f64) -> Micros {
         let mut micros = [None; 4];
         for (each, (now, then)) in micros.iter_mut().zip(self.0.iter().zip(before.0)) {
             *each = now

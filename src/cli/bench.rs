@@ -26,7 +26,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// All three, one after the other: a quarter of an hour.
+    /// All three, one after the other: up to twenty minutes.
     #[command(after_help = "Example:\n  flashsale bench all --out loadtest/results")]
     All(Measuring),
     /// What the parts could do at most, and what share of it the whole reaches.

@@ -3,12 +3,17 @@
 
 use crate::support::app::program;
 use crate::support::poll::eventually;
-use crate::support::servers::{FOLDER, signal};
+use crate::support::servers::{FOLDER, database, signal};
+use flashsale::bench::{rivals, sql};
+use flashsale::ledger::Ledger;
+use futures_util::future::join_all;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use sqlx::{Connection as _, PgConnection};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use uuid::Uuid;
 
 /// A trial with its folders: where the report goes, and where the servers keep their data.
 struct Trial {
@@ -119,14 +124,52 @@ fn a_trial_of_the_ceiling_measures_every_part() {
         assert!(round[name].as_f64().unwrap() > 0.0, "{name}: {round}");
     }
     assert_eq!(round["accepted"].as_array().unwrap().len(), 2);
+    for name in ["micros", "at_share_micros", "sold_out_micros", "endpoint_micros"] {
+        assert_eq!(round[name].as_array().unwrap().len(), 4, "{name}: {round}");
+    }
+    // A worker that starts does not make up for the time in which only something else was measured.
+    let notes = report["notes"].to_string();
+    assert!(!notes.contains("extending holds"), "{notes}");
     // A purchase leaves a row, and no more than that.
     let bytes = report["figures"]["memory"]["bytes_a_purchase"].as_f64().unwrap();
     assert!((150.0..350.0).contains(&bytes), "{bytes}");
     assert_eq!(columns(&report["tables"][0]), ["what", "a second", "lowest", "highest"]);
 }
 
-/// A trial of the comparison kills servers beside load for half a minute, so it is run with the measurements.
-pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
+/// A trial of the sizes starts three pairs of servers and a cluster, and takes more than half a minute, so it is run with the
+/// measurements.
+pub fn a_trial_of_the_sizes_measures_every_one() {
+    let report = Trial::of("scale", &["--quick"]).run("scale");
+    let sizes = report["figures"]["sizes"].as_array().unwrap();
+    let of = |what: &str| -> BTreeSet<u64> {
+        let found = sizes.iter().filter(|it| it["what"] == what);
+        found
+            .map(|it| {
+                assert!(it["a_second"].as_f64().unwrap() > 0.0, "{it}");
+                assert!(it["micros"][1].as_f64().is_some(), "{it}");
+                it["size"].as_u64().unwrap()
+            })
+            .collect()
+    };
+    assert_eq!(of("items"), [1, 10, 100, 1000].into());
+    assert_eq!(of("shards"), [1, 4, 16, 64, 256].into());
+    assert_eq!(of("sales"), [1, 10, 100].into());
+    assert_eq!(of("live holds"), [100, 1000].into());
+    let figures = &report["figures"];
+    assert!(
+        figures["cluster"]["cost"]["a_second"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    assert!(figures["expiry"][0]["seconds"].as_f64().unwrap() > 0.0, "{report}");
+    for goal in report["goals"].as_array().unwrap() {
+        assert!(goal["measured"].as_f64().is_some(), "{goal}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(!notes.contains("extend"), "{notes}");
+}
+
+#[test]
+fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     let report = Trial::of("compare", &["--quick"]).run("compare");
     let table = &report["tables"][0];
     assert_eq!(
@@ -142,6 +185,7 @@ pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
             "duplicate orders",
             "acknowledged orders lost",
             "sold after \"sold out\"",
+            "false \"sold out\"",
             "told nothing",
             "recovery"
         ]
@@ -153,7 +197,7 @@ pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
         ["database only", "basic script", "full", "full, durability postgres"]
     );
     for way in ways {
-        let (steady, scarce) = (&way["steady"][0], &way["scarce"]);
+        let (steady, scarce) = (&way["steady"][0], &way["scarce"][0]);
         assert!(steady["a_second"].as_f64().unwrap() > 0.0, "{way}");
         assert!(steady["p99_ms"].as_f64() >= steady["p50_ms"].as_f64(), "{way}");
         // Something was killed in the middle of each, and everybody was told in the end.
@@ -162,8 +206,8 @@ pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
         assert!(scarce["acknowledged"].as_u64().unwrap() > 0, "{way}");
     }
     for ours in &ways[2..] {
-        let scarce = &ours["scarce"];
-        for name in ["oversold", "leaked", "duplicates", "lost"] {
+        let scarce = &ours["scarce"][0];
+        for name in ["oversold", "leaked", "duplicates", "lost", "false_sold_out"] {
             assert_eq!(scarce[name], 0, "{name}: {ours}");
         }
         assert_eq!(
@@ -172,6 +216,68 @@ pub fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
         );
         assert_eq!(scarce["marks"][1][1], "Redis killed", "{ours}");
     }
+}
+
+#[tokio::test]
+async fn a_worker_finds_no_outage_where_the_benchmark_only_measured_something_else() {
+    let url = database().await;
+    let ledger = Ledger::connect(&url).await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let stood_still = "update heartbeat set beaten_at = now() - interval '1 hour'";
+    sqlx::raw_sql(stood_still).execute(&mut connection).await.unwrap();
+    sql::beat(&url).await.unwrap();
+    assert_eq!(ledger.beat().await.unwrap(), None);
+    assert_eq!(sql::outages(&url).await.unwrap(), 0);
+    sqlx::raw_sql(stood_still).execute(&mut connection).await.unwrap();
+    assert!(ledger.beat().await.unwrap().is_some());
+    assert_eq!(sql::outages(&url).await.unwrap(), 1, "the report would say so");
+}
+
+/// Everybody asks twice at the same time under one key.
+#[tokio::test]
+async fn the_rival_in_the_database_keeps_to_keys_limits_and_stock() {
+    let name = format!("rival_{}", Uuid::new_v4().simple());
+    let url = sql::create_database(&database().await, &name).await.unwrap();
+    rivals::prepare(&url).await.unwrap();
+    let sale = Uuid::new_v4();
+    rivals::list(&url, sale, "ITEM-0", 5, 1).await.unwrap();
+    let connect = || PgConnection::connect(&url);
+    let buy = async |user: String, key: &str| -> String {
+        let call = "select buy($1, $2, 'ITEM-0', $3, $4, 1, 1, 100, 'EUR', now(), now() + interval '1 day')";
+        let asking = sqlx::query_scalar(call)
+            .bind(Uuid::new_v4())
+            .bind(sale)
+            .bind(user)
+            .bind(key);
+        let answer: Result<String, sqlx::Error> = asking.fetch_one(&mut connect().await.unwrap()).await;
+        // What it raises is a code.
+        answer.unwrap_or_else(|error| error.as_database_error().unwrap().code().unwrap().into_owned())
+    };
+    let twice = async |user: usize| {
+        let user = format!("user-{user}");
+        let (one, other) = tokio::join!(buy(user.clone(), "key"), buy(user.clone(), "key"));
+        (user, BTreeSet::from([one, other]))
+    };
+    let answers = join_all((0..12).map(twice)).await;
+    let bought = BTreeSet::from(["known".to_owned(), "new".to_owned()]);
+    let (buyers, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(_, said)| *said == bought);
+    assert_eq!(buyers.len(), 5, "{others:?}");
+    for (user, said) in others {
+        assert!(said.iter().all(|it| it == "out" || it == "S0002"), "{said:?}");
+        assert_eq!(buy(user, "key").await, "out");
+    }
+    for (user, _) in buyers {
+        assert_eq!(buy(user.clone(), "key").await, "known");
+        assert_eq!(buy(user, "another").await, "limit");
+    }
+    let mut connection = connect().await.unwrap();
+    let left: (i64, i64, i64) = sqlx::query_as(
+        "select sum(available)::int8, (select count(*) from orders), (select sum(units) from buyers) from items",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(left, (0, 5, 5));
 }
 
 #[test]

@@ -733,6 +733,6 @@ async fn live_page_beside_a_crowd() {
 
 #[test]
 #[ignore = "a measurement: ./dev figures"]
-fn a_comparison_with_other_ways_to_sell_finds_nothing_wrong_with_ours() {
-    crate::bench::a_trial_of_the_comparison_finds_nothing_wrong_with_ours();
+fn a_trial_of_the_sizes_of_sales_measures_every_one() {
+    crate::bench::a_trial_of_the_sizes_measures_every_one();
 }

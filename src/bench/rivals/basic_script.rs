@@ -1,8 +1,9 @@
 //! A script in Redis checks and counts, and the application writes the order to Postgres afterwards; when that fails, it
 //! gives the units back. What no application can do that is written like this: give back what it took before it died.
 
-use super::{Books, CALL_MAX, Sold, Wanted, insert, no_answer, order, stock_key};
+use super::{Books, CALL_MAX, Sold, Wanted, no_answer, order, stock_key};
 use crate::domain::fault::Fault;
+use crate::domain::order::Order;
 use anyhow::Context as _;
 use redis::Script;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -67,6 +68,27 @@ impl BasicScript {
             .map_err(no_answer)
     }
 
+    /// Stores an order unless its key has one; whether it did.
+    async fn insert(&self, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
+        let done = sqlx::query(
+            "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
+             created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing",
+        )
+        .bind(order.id.0)
+        .bind(order.sale_id.0)
+        .bind(order.sku.as_str())
+        .bind(wanted.user.as_str())
+        .bind(wanted.key.as_str())
+        .bind(wanted.quantity)
+        .bind(order.amount_minor)
+        .bind(&order.currency)
+        .bind(order.created_at)
+        .bind(order.expires_at)
+        .execute(&self.books.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
     /// Sells, or says why not; nothing where there is no such item.
     pub(super) async fn sell(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
         let Some(item) = self.books.listed(wanted).await? else {
@@ -83,7 +105,7 @@ impl BasicScript {
             return Ok(Some(self.books.find(wanted).await?.unwrap_or(refusal)));
         }
         let order = order(wanted, &item);
-        match insert(&self.books.pool, wanted, &order).await {
+        match self.insert(wanted, &order).await {
             Ok(true) => Ok(Some(Sold::New(order))),
             Ok(false) => {
                 // The key has its order, so nothing more was to be taken.

@@ -1,8 +1,12 @@
-//! One transaction of Postgres a purchase. The row of the item, for which all of them queue, is locked last, so that it
-//! is locked no longer than one statement and the commit take.
+//! One transaction of Postgres a purchase, in one round trip: a function, and its commit with it. The row of the item, for
+//! which all of them queue, is locked last, so that it is locked for one statement and the commit alone.
 
-use super::{Books, Sold, Wanted, insert, no_answer, order};
+use super::{Books, Sold, Wanted, no_answer, order};
 use crate::domain::fault::Fault;
+
+/// What the function raises when others were faster since it looked, so that nothing of it is kept.
+const LIMIT_REACHED: &str = "S0001";
+const SOLD_OUT: &str = "S0002";
 
 /// See the module.
 pub(super) struct DatabaseOnly(Books);
@@ -18,46 +22,37 @@ impl DatabaseOnly {
             return Ok(None);
         };
         let order = order(wanted, &item);
-        let mut tx = self.0.pool.begin().await.map_err(no_answer)?;
-        if !insert(&mut *tx, wanted, &order).await.map_err(no_answer)? {
-            tx.rollback().await.map_err(no_answer)?;
-            return self.0.find(wanted).await;
+        let answer: Result<String, sqlx::Error> =
+            sqlx::query_scalar("select buy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
+                .bind(order.id.0)
+                .bind(order.sale_id.0)
+                .bind(order.sku.as_str())
+                .bind(wanted.user.as_str())
+                .bind(wanted.key.as_str())
+                .bind(wanted.quantity)
+                .bind(item.per_user_limit)
+                .bind(order.amount_minor)
+                .bind(&order.currency)
+                .bind(order.created_at)
+                .bind(order.expires_at)
+                .fetch_one(&self.0.pool)
+                .await;
+        let raised = |error: &sqlx::Error, code| {
+            error
+                .as_database_error()
+                .is_some_and(|it| it.code().as_deref() == Some(code))
+        };
+        match answer {
+            Ok(answer) => match answer.as_str() {
+                "new" => Ok(Some(Sold::New(order))),
+                "known" => self.0.find(wanted).await,
+                "limit" => Ok(Some(Sold::LimitReached)),
+                "out" => Ok(Some(Sold::Out)),
+                other => Err(no_answer(other)),
+            },
+            Err(error) if raised(&error, LIMIT_REACHED) => Ok(Some(Sold::LimitReached)),
+            Err(error) if raised(&error, SOLD_OUT) => Ok(Some(Sold::Out)),
+            Err(error) => Err(no_answer(error)),
         }
-        // Nobody's first purchase meets the condition of the update, so that is asked of it here.
-        let within_limit = wanted.quantity <= item.per_user_limit
-            && sqlx::query(
-                "insert into buyers (sale_id, sku, user_id, units) values ($1, $2, $3, $4) \
-                 on conflict (sale_id, sku, user_id) do update set units = buyers.units + excluded.units \
-                 where buyers.units + excluded.units <= $5",
-            )
-            .bind(wanted.sale.0)
-            .bind(wanted.sku.as_str())
-            .bind(wanted.user.as_str())
-            .bind(wanted.quantity)
-            .bind(item.per_user_limit)
-            .execute(&mut *tx)
-            .await
-            .map_err(no_answer)?
-            .rows_affected()
-                == 1;
-        if !within_limit {
-            tx.rollback().await.map_err(no_answer)?;
-            return Ok(Some(Sold::LimitReached));
-        }
-        let taken = sqlx::query(
-            "update items set available = available - $3 where sale_id = $1 and sku = $2 and available >= $3",
-        )
-        .bind(wanted.sale.0)
-        .bind(wanted.sku.as_str())
-        .bind(i64::from(wanted.quantity))
-        .execute(&mut *tx)
-        .await
-        .map_err(no_answer)?;
-        if taken.rows_affected() == 0 {
-            tx.rollback().await.map_err(no_answer)?;
-            return Ok(Some(Sold::Out));
-        }
-        tx.commit().await.map_err(no_answer)?;
-        Ok(Some(Sold::New(order)))
     }
 }

@@ -1,12 +1,16 @@
 //! A cluster of three primaries on this machine: does a purchase cost there what it costs on one Redis?
 
+use super::model::typical;
 use super::{Cost, Stage};
 use crate::bench::load;
 use crate::bench::machine::processor_seconds_of;
-use crate::bench::report::ratio;
+use crate::bench::report::{median, ratio};
+use crate::bench::resp::Resp;
 use crate::bench::shoppers::Question;
-use crate::bench::world::{OwnRedis, Terms, free_port};
-use anyhow::{Result, bail};
+use crate::bench::world::{OwnRedis, Plan, Terms, free_port};
+use crate::domain::sale::Sale;
+use crate::stock::keys::ShardKey;
+use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -28,57 +32,96 @@ pub(super) struct OnCluster {
     pub(super) busiest: Option<f64>,
 }
 
-/// Starts a cluster and an application on it, and measures as on one Redis.
-pub(super) fn measure(stage: &mut Stage<'_>) -> Result<OnCluster> {
-    let bench = stage.bench;
-    let (nodes, url) = start(stage)?;
-    let database = stage.world.database(bench, "on_cluster", true)?;
-    let plan = stage
-        .world
-        .plan("on-cluster", &["serve", "--role", "all"], &url, &database)?;
-    let program = plan.start()?;
-    let terms = Terms {
-        shards: SHARDS,
-        ..Terms::default()
-    };
-    let sale = stage.world.sale(bench, plan.address, &database, &terms)?;
-    let pids = nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
-    let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
-    let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
-    stage.salt += 1;
-    let question = Question::purchases(plan.address, &sale.id.to_string(), stage.shoppers, stage.salt);
-    let asking = load::closed(plan.address, &question, stage.clients, stage.window, &bench.stop);
-    let tally = bench.wait_for(asking)?;
-    bench.go_on()?;
-    let mut operator = stage.world.operator(plan.address);
-    let id = sale.id.to_string();
-    bench.poll("the ledger catches up", DRAIN_MAX, || {
-        let stats = bench.wait_for(operator.stats(&id))?;
-        Ok((stats["undrained_events"] == 0).then_some(()))
-    })?;
-    let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
-    let (_, audit) = bench.wait_for(operator.count(&id))?;
-    if audit["balanced"] != true {
-        bail!("the books of the sale are not even: {audit}");
+impl OnCluster {
+    /// The middle of the rounds, if there is one.
+    pub(super) fn middle(rounds: &[Self]) -> Option<Self> {
+        let first = rounds.first()?;
+        let costs: Vec<Cost> = rounds.iter().map(|it| it.cost.clone()).collect();
+        let busiest: Vec<f64> = rounds.iter().filter_map(|it| it.busiest).collect();
+        Some(Self {
+            primaries: first.primaries,
+            cost: typical(&costs),
+            busiest: median(&busiest),
+        })
     }
-    program.stop();
-    if let Some(others) = tally.others(201, "") {
-        bench.say(&format!("also {others}"));
+}
+
+/// A cluster, and an application that can be started on it.
+pub(super) struct Cluster {
+    nodes: Vec<OwnRedis>,
+    database: String,
+    plan: Plan,
+}
+
+impl Cluster {
+    /// Starts the nodes.
+    pub(super) fn start(stage: &Stage<'_>) -> Result<Self> {
+        let (nodes, url) = start(stage)?;
+        let database = stage.world.database(stage.bench, "on_cluster", true)?;
+        let plan = stage
+            .world
+            .plan("on-cluster", &["serve", "--role", "all"], &url, &database)?;
+        Ok(Self { nodes, database, plan })
     }
-    let purchases = tally.of_all_asked(201, "");
-    let spent: Vec<f64> = after_each
-        .iter()
-        .zip(&before_each)
-        .map(|(now, then)| now - then)
-        .collect();
-    Ok(OnCluster {
-        primaries: nodes.len(),
-        cost: Cost {
-            a_second: tally.rate(201, ""),
-            micros: after.micros_since(&before, purchases),
-        },
-        busiest: ratio(spent.iter().copied().reduce(f64::max), Some(spent.iter().sum())),
-    })
+
+    /// Measures as on one Redis.
+    pub(super) fn measure(&self, stage: &mut Stage<'_>) -> Result<OnCluster> {
+        let (bench, plan) = (stage.bench, &self.plan);
+        let program = plan.start()?;
+        let terms = Terms {
+            shards: SHARDS,
+            ..Terms::default()
+        };
+        let sale = stage.world.sale(bench, plan.address, &self.database, &terms)?;
+        stage.world.calm(bench, &self.database)?;
+        let pids = self.nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
+        let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
+        let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
+        stage.salt += 1;
+        let id = sale.id.to_string();
+        let question = Question::purchases(plan.address, &id, stage.shoppers, stage.salt);
+        let asking = load::closed(plan.address, &question, stage.clients, stage.window, &bench.stop);
+        let tally = bench.wait_for(asking)?;
+        bench.go_on()?;
+        let mut nodes = self.nodes.iter().map(OwnRedis::connect).collect::<Result<Vec<_>>>()?;
+        bench.poll("the ledger catches up", DRAIN_MAX, || {
+            Ok((backlog(&mut nodes, &sale)? == 0).then_some(()))
+        })?;
+        let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
+        let mut operator = stage.world.operator(plan.address);
+        let (_, audit) = bench.wait_for(operator.count(&id))?;
+        if audit["balanced"] != true {
+            bail!("the books of the sale are not even: {audit}");
+        }
+        stage.world.close(bench, plan.address, &[sale])?;
+        program.stop();
+        stage.note(&tally, "a cluster of three primaries");
+        let purchases = tally.of_all_asked(201, "");
+        let spent: Vec<f64> = after_each
+            .iter()
+            .zip(&before_each)
+            .map(|(now, then)| now - then)
+            .collect();
+        Ok(OnCluster {
+            primaries: self.nodes.len(),
+            cost: Cost {
+                a_second: tally.rate(201, ""),
+                micros: after.micros_since(&before, purchases),
+            },
+            busiest: ratio(spent.iter().copied().reduce(f64::max), Some(spent.iter().sum())),
+        })
+    }
+}
+
+/// Events of a sale that wait for the ledger. Only the node that has a shard answers for it.
+fn backlog(nodes: &mut [Resp], sale: &Sale) -> Result<i64> {
+    let mut all = 0;
+    for shard in 0..sale.shards {
+        let events = ShardKey { sale: sale.id, shard }.events();
+        let found = nodes.iter_mut().find_map(|node| node.number(&["XLEN", &events]).ok());
+        all += found.with_context(|| format!("no node has {events}"))?;
+    }
+    Ok(all)
 }
 
 /// The nodes, and the URL of the cluster.

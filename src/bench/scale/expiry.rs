@@ -1,0 +1,116 @@
+//! Many holds that end at the same moment, while others buy.
+
+use super::{FILLERS, Stage};
+use crate::bench::load::{self, Percentiles, Tally, Window};
+use crate::bench::shoppers::{Purchase, Question};
+use crate::bench::sql;
+use crate::bench::world::Terms;
+use anyhow::{Result, anyhow};
+use chrono::{TimeDelta, Utc};
+use serde::Serialize;
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// The share of the peak at which purchases come meanwhile.
+const SHARE_OF_PEAK: f64 = 0.5;
+/// Connections that they come over.
+const CONNECTIONS: usize = 256;
+/// How long holds may take to expire.
+const EXPIRY_MAX: Duration = Duration::from_secs(180);
+/// Purchases come no longer than this meanwhile.
+const ASKED_MAX: Duration = Duration::from_secs(20);
+/// How long purchases are looked at before. Somewhat longer than that before the holds end, all of them must have been given
+/// their deadline.
+const BEFORE: f64 = 4.0;
+const ASIDE: Duration = Duration::from_millis(500);
+
+/// What it came to that many holds expired at once.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Expiry {
+    pub(super) holds: usize,
+    pub(super) rate: Option<f64>,
+    pub(super) before: Percentiles,
+    pub(super) meanwhile: Percentiles,
+    /// From the deadline until every unit was free again.
+    pub(super) seconds: Option<f64>,
+}
+
+/// Has many holds expire at once while others buy at half the peak, for some time.
+pub(super) fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry> {
+    let bench = stage.bench;
+    let (holds, lead_seconds) = (bench.options.size(2_000, 200_000), bench.options.size(2, 20));
+    let mut came_to = Expiry {
+        holds,
+        ..Expiry::default()
+    };
+    let Some(rate) = peak.map(|peak| peak * SHARE_OF_PEAK) else {
+        return Ok(came_to);
+    };
+    let (held, bought) = (stage.sale(&Terms::default())?, stage.sale(&Terms::default())?);
+    stage.world.fill(bench, &held, FILLERS..FILLERS + holds, 0)?;
+    stage.world.drained(bench, &held)?;
+    let before_window = bench.options.window(BEFORE);
+    let lead = Duration::from_secs(u64::try_from(lead_seconds)?);
+    // Each hold gets the same moment, which is still to come when the last of them has it: so none ends before.
+    let (due, deadline) = (Instant::now() + lead, Utc::now() + TimeDelta::from_std(lead)?);
+    bench.wait_for(sql::expire_at(&stage.database, held.id.0, deadline))?;
+    stage.calm()?;
+    let is_late = Instant::now() + before_window.warm + before_window.measured + ASIDE > due;
+    if is_late {
+        stage.remark(format!(
+            "an expiry was not measured: within {lead_seconds} s not all holds had their deadline"
+        ));
+    } else {
+        let before = ask(stage, (&bought.id.to_string(), 0), rate, before_window, &bench.stop)?;
+        bench.go_on()?;
+        stage.note(&before, "before holds expired");
+        let (is_over, database) = (bench.stop.child_token(), stage.database.clone());
+        let (meanwhile, ended) = thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let ended = runtime.block_on(sql::wait_expired(&database, held.id.0, EXPIRY_MAX));
+                is_over.cancel();
+                ended
+            });
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let window = Window {
+                warm: Duration::ZERO,
+                measured: ASKED_MAX,
+            };
+            let meanwhile = ask(stage, (&bought.id.to_string(), before.asked), rate, window, &is_over);
+            (meanwhile, watching.join())
+        });
+        let ended = ended.map_err(|_panic| anyhow!("who watched the holds panicked"))??;
+        let meanwhile = meanwhile?;
+        bench.go_on()?;
+        stage.note(&meanwhile, "while holds expired");
+        came_to.rate = meanwhile.rate(201, "");
+        came_to.before = before.latency.percentiles();
+        came_to.meanwhile = meanwhile.latency.percentiles();
+        came_to.seconds = ended.map(|at| at.saturating_duration_since(due).as_secs_f64());
+    }
+    stage.world.drained(bench, &bought)?;
+    stage.world.close(bench, stage.all.address, &[held, bought])?;
+    Ok(came_to)
+}
+
+/// Purchases of a sale at a rate, by shoppers from one on.
+fn ask(
+    stage: &mut Stage<'_>,
+    (sale, from): (&str, usize),
+    rate: f64,
+    window: Window,
+    stop: &CancellationToken,
+) -> Result<Tally> {
+    stage.salt += 1;
+    let server = stage.all.address;
+    let question = Question::Purchases {
+        of: vec![Purchase::of(server, sale, 0)],
+        shoppers: stage.shoppers,
+        from,
+        salt: stage.salt,
+    };
+    let asking = load::open(server, &question, rate, CONNECTIONS, window, stop);
+    stage.bench.wait_for(asking)
+}
