@@ -196,7 +196,7 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
     pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        match in_time(LOOK_WAIT, self.fresh(id)).await {
+        match in_time(LOOK_WAIT, Box::pin(self.fresh(id))).await {
             Err(Fault::Unavailable(why)) => match self.remembered(id).await {
                 Some(sale) => Ok(Some(sale)),
                 None => Err(Fault::Unavailable(why)),
