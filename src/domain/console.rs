@@ -202,36 +202,87 @@ pub struct Action {
     pub outcome: Option<String>,
 }
 
-/// Members of a body that are kept, and characters of each that is text.
+/// Members of an object that are kept, and characters of each that is text.
 const MEMBERS_MAX: usize = 24;
 const TEXT_MAX: usize = 200;
+/// How deep it goes: the items of a sale are objects in a list in the body.
+const DEPTH_MAX: usize = 3;
+/// Bytes that an action's detail has as JSON, at the most.
+const BYTES_MAX: usize = 8192;
+/// Bytes beside a value or a member's name: quotes, a colon, a comma; and those of an empty object.
+const BESIDE: usize = 4;
+/// Bytes that are kept free for how many of a list have no room.
+const REST: usize = 16;
 
-/// What the trail keeps of a body: its plain members, cut where they are long, and of lists how long they are. What is no
-/// JSON object leaves nothing; its action will be refused.
+/// What the trail keeps of a body: what was asked for, cut where texts are long, and of lists as many as there is room for. What
+/// is no JSON object leaves nothing; its action will be refused.
 #[must_use]
 pub fn detail(body: &[u8]) -> Map<String, Value> {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
         return Map::new();
     };
-    let kept = members
-        .into_iter()
-        .filter(|(name, _)| name.len() <= 64 && !name.contains('\0'))
-        .filter_map(|(name, value)| {
-            let value = match value {
-                // What a text cannot hold in Postgres.
-                Value::String(text) => text
-                    .chars()
-                    .filter(|it| *it != '\0')
-                    .take(TEXT_MAX)
-                    .collect::<String>()
-                    .into(),
-                Value::Array(list) => format!("{} of them", list.len()).into(),
-                Value::Object(_) => return None,
-                plain => plain,
-            };
-            Some((name, value))
-        });
-    kept.take(MEMBERS_MAX).collect()
+    // Lists last: the longest leaves room to all that is short.
+    let (lists, others): (Vec<_>, Vec<_>) = named(members).partition(|(_, value)| value.is_array());
+    let mut room = BYTES_MAX - BESIDE;
+    let mut kept = Map::new();
+    for (name, value) in others.into_iter().chain(lists).take(MEMBERS_MAX) {
+        if let Some((value, left)) = fit(value, DEPTH_MAX - 1, room.saturating_sub(length_of(&name))) {
+            room = left;
+            kept.insert(name, value);
+        }
+    }
+    kept
+}
+
+/// Members with names that are names, and that a text in Postgres can hold.
+fn named(members: Map<String, Value>) -> impl Iterator<Item = (String, Value)> {
+    let is_name = |name: &str| name.len() <= 64 && !name.contains('\0');
+    members.into_iter().filter(move |(name, _)| is_name(name))
+}
+
+/// The bytes of a text as JSON, with what stands beside it.
+fn length_of(text: &str) -> usize {
+    Value::from(text).to_string().len() + BESIDE
+}
+
+/// As much of a value as there is room for, and what room is left then; nothing if there is none.
+fn fit(value: Value, depth: usize, room: usize) -> Option<(Value, usize)> {
+    match value {
+        Value::Array(list) if depth > 0 => {
+            let all = list.len();
+            let mut left = room.checked_sub(BESIDE + REST)?;
+            let mut kept = Vec::new();
+            for value in list {
+                let Some((value, rest)) = fit(value, depth - 1, left) else {
+                    kept.push(format!("{} more", all - kept.len()).into());
+                    break;
+                };
+                left = rest;
+                kept.push(value);
+            }
+            Some((kept.into(), left))
+        }
+        Value::Object(members) if depth > 0 => {
+            let mut left = room.checked_sub(BESIDE)?;
+            let mut kept = Map::new();
+            for (name, value) in named(members).take(MEMBERS_MAX) {
+                let (value, rest) = fit(value, depth - 1, left.checked_sub(length_of(&name))?)?;
+                left = rest;
+                kept.insert(name, value);
+            }
+            Some((kept.into(), left))
+        }
+        Value::Array(_) | Value::Object(_) => fit("…".into(), 0, room),
+        Value::String(text) => {
+            let cut: String = text.chars().filter(|it| *it != '\0').take(TEXT_MAX).collect();
+            let left = room.checked_sub(length_of(&cut))?;
+            Some((cut.into(), left))
+        }
+        plain => {
+            let left = room.checked_sub(plain.to_string().len() + BESIDE)?;
+            Some((plain, left))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -274,17 +325,49 @@ mod tests {
     }
 
     #[test]
-    fn the_trail_keeps_what_is_plain_and_short() {
-        let body = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(300), "items": [1, 2], "guards": {"a": 1},
-            "until": null, "bad\0name": 1, "text": "a\0b"});
+    fn the_trail_keeps_what_was_asked_for_and_cuts_what_is_long() {
+        let body = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(300), "guards": {"a": 1, "b": {"c": {}}},
+            "items": [{"sku": "a", "stock": 2, "bad\0name": 1}, {"sku": "b\0", "list": [1]}], "until": null,
+            "bad\0name": 1, "text": "a\0b"});
         let kept = detail(body.to_string().as_bytes());
-        let expected = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(200), "items": "2 of them", "until": null,
-            "text": "ab"});
+        let expected = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(200), "guards": {"a": 1, "b": {"c": "…"}},
+            "items": [{"sku": "a", "stock": 2}, {"sku": "b", "list": "…"}], "until": null, "text": "ab"});
         assert_eq!(Value::Object(kept), expected);
         let many: Map<String, Value> = (0..100).map(|number| (format!("m{number}"), json!(1))).collect();
         assert_eq!(detail(Value::Object(many).to_string().as_bytes()).len(), MEMBERS_MAX);
         for nothing in ["", "[1]", "{", "\"text\""] {
             assert!(detail(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn the_trail_keeps_as_much_of_a_body_as_it_has_room_for() {
+        let item = |n: usize| json!({"sku": format!("sku-{n}"), "price_minor": 100, "stock": n, "per_user_limit": 1});
+        let items: Vec<Value> = (0..1000).map(item).collect();
+        let kept = detail(
+            json!({"items": items, "name": "A sale", "shards": 4})
+                .to_string()
+                .as_bytes(),
+        );
+        assert_eq!((&kept["name"], &kept["shards"]), (&json!("A sale"), &json!(4)));
+        let listed = kept["items"].as_array().unwrap();
+        let told = listed.len() - 1;
+        assert!(told > 80, "{told}");
+        assert_eq!(listed[..told], items[..told]);
+        assert_eq!(listed[told], format!("{} more", 1000 - told));
+        let deep = "[".repeat(100) + &"]".repeat(100);
+        let wide = json!({"list": vec!["\u{1}\"é".repeat(200); 100]}).to_string();
+        let objects =
+            json!({"items": vec![json!({"a": "\u{1}".repeat(200), "b": "\u{1}".repeat(200)}); 60]}).to_string();
+        for body in [
+            json!({"items": items}).to_string(),
+            format!("{{\"deep\": {deep}}}"),
+            wide,
+            objects,
+        ] {
+            let kept = detail(body.as_bytes());
+            let length = Value::Object(kept.clone()).to_string().len();
+            assert!(!kept.is_empty() && length <= BYTES_MAX, "{length}");
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use super::App;
 use super::drain::drain_to_now;
+use super::sale_book::in_time;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
+use crate::stock::record::BuyerRecord;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,9 @@ use tokio::time::Instant;
 
 /// Orders of one shopper in one sale that one answer lists.
 pub const LIST_MAX: usize = 1000;
+
+/// How long a shopper waits for the ledger where the stock may know as well.
+const LEDGER_WAIT: Duration = Duration::from_secs(1);
 
 /// How long an operator waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
@@ -27,7 +32,7 @@ pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<
     let Some(sale) = sale_of(app, id).await? else {
         return Ok(None);
     };
-    let in_ledger = app.ledger.order(id).await;
+    let in_ledger = in_time(LEDGER_WAIT, app.ledger.order(id)).await;
     if let Ok(Some(order)) = in_ledger {
         return Ok((order.user == *user).then_some(order));
     }
@@ -50,18 +55,25 @@ pub(super) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>,
     Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
 }
 
-/// A shopper's orders in a sale, oldest first; `None` when there is no such sale.
+/// A shopper's orders in a sale, oldest first; `None` when there is no such sale. While Postgres is away, those that the
+/// stock has, if these are all: decided orders that it left to the ledger would be missed by their owner.
 ///
 /// # Errors
-/// `Unavailable` when either side cannot tell.
+/// `Unavailable` when the stock cannot tell, or the ledger cannot and the stock does not have them all.
 pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<Vec<Order>>, Fault> {
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(None);
     };
     // The stock first: what it has that the ledger does not yet have by then is on its way, and not missed.
-    let in_stock = find_in_stock(app, &sale, user, None).await?;
+    let row = read_row(app, &sale, user).await?;
+    // What is not there counts as never bought only on a shard that is whole.
+    let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(home_of(&sale, user));
+    let in_stock = orders_of(row, &sale, user)?;
     let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
-    let mut orders = app.ledger.orders_of(sale.id, user, max).await?;
+    let mut orders = match in_time(LEDGER_WAIT, app.ledger.orders_of(sale.id, user, max)).await {
+        Err(Fault::Unavailable(_)) if is_all => Vec::new(),
+        in_ledger => in_ledger?,
+    };
     let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
     // Events are taken in in their order, so what the ledger has is older.
     orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
@@ -95,17 +107,29 @@ pub(super) async fn find_in_stock(
     user: &UserId,
     only: Option<OrderId>,
 ) -> Result<Vec<Order>, Fault> {
+    let mut row = read_row(app, sale, user).await?;
+    row.orders.retain(|(id, _)| only.is_none_or(|only| only == *id));
+    orders_of(row, sale, user)
+}
+
+/// What the stock knows of a shopper: nothing, once a sale has left it.
+async fn read_row(app: &App, sale: &Sale, user: &UserId) -> Result<BuyerRecord, Fault> {
     if !sale.is_in_stock() {
-        return Ok(Vec::new());
+        return Ok(BuyerRecord::default());
     }
-    let home = ShardKey {
-        sale: sale.id,
-        shard: home_shard(&sale.secret.0, user, sale.shards),
-    };
-    let buyer = app.stock.read_buyer(home, user).await?;
-    let orders = buyer.orders.into_iter();
+    app.stock.read_buyer(home_of(sale, user), user).await
+}
+
+fn orders_of(row: BuyerRecord, sale: &Sale, user: &UserId) -> Result<Vec<Order>, Fault> {
+    let orders = row.orders.into_iter();
     orders
-        .filter(|(id, _)| only.is_none_or(|only| only == *id))
         .map(|(id, record)| record.into_order(id, sale, user.clone(), false))
         .collect()
+}
+
+fn home_of(sale: &Sale, user: &UserId) -> ShardKey {
+    ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, user, sale.shards),
+    }
 }

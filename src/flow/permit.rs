@@ -255,6 +255,11 @@ impl Permits {
         self.state().superseded.contains(&shard)
     }
 
+    /// Whether this process has let a shard sell so lately that it is still whole.
+    pub(super) fn lets_sell(&self, shard: ShardKey) -> bool {
+        self.state().held.get(&shard).is_some_and(Held::has_permit)
+    }
+
     /// Whether this process knows a shard to be whole, and lets it sell.
     pub(super) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)

@@ -1,6 +1,6 @@
 //! The sales that this process knows. What never changes of a sale once it is loaded (items, prices, shards, secret)
 //! is remembered for good; what changes (state, times, stock) is read again after a moment. Selling asks only for
-//! the first kind, so it goes on while Postgres is away.
+//! the first kind, so it goes on while Postgres is away. Looking asks for the second, and then takes it as it was told last.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -12,6 +12,7 @@ pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -28,6 +29,8 @@ const NEW: TimeDelta = TimeDelta::seconds(60);
 const NEAR: u32 = 1000;
 /// How long those who look at Redis alone wait to be told which sales there are.
 const LIVE_WAIT: Duration = Duration::from_secs(3);
+/// How long those who look at a sale wait for the ledger, before they are told what it told last.
+const LOOK_WAIT: Duration = Duration::from_millis(400);
 /// Sales remembered; more are read again.
 const SALES_MAX: u64 = 10_000;
 
@@ -188,20 +191,90 @@ impl SaleBook {
         Ok(sale)
     }
 
+    /// The sale as it was at most a moment ago, or, when Postgres does not tell in time, as it told this process last.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
+    pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
+        match in_time(LOOK_WAIT, Box::pin(self.fresh(id))).await {
+            Err(Fault::Unavailable(why)) => match self.remembered(id).await {
+                Some(sale) => Ok(Some(sale)),
+                None => Err(Fault::Unavailable(why)),
+            },
+            told => told,
+        }
+    }
+
+    /// Up to `max` sales that shoppers may know, newest first, after the one given. When Postgres does not tell in time,
+    /// those of them whose keys are in Redis.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered.
+    pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
+        let asked = self.ledger.sales(i64::try_from(max).unwrap_or(i64::MAX), after, false);
+        let why = match in_time(LOOK_WAIT, asked).await {
+            Err(Fault::Unavailable(why)) => why,
+            told => return Ok(told?.into_iter().map(Arc::new).collect()),
+        };
+        let last = match after {
+            None => u32::MAX,
+            Some(id) => match self.remembered(id).await {
+                Some(sale) => sale.number,
+                None => return Err(Fault::Unavailable(why)),
+            },
+        };
+        let mut sales: Vec<Arc<Sale>> = match &*self.last_live.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(live) => live
+                .iter()
+                .filter(|it| it.number < last && is_loaded(it))
+                .cloned()
+                .collect(),
+            None => return Err(Fault::Unavailable(why)),
+        };
+        sales.sort_by_key(|sale| Reverse(sale.number));
+        sales.truncate(max);
+        Ok(sales)
+    }
+
     /// The fixed parts of a sale; its state may be old. While it is a draft, it is read again.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer and the sale is not remembered.
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        match self.loaded.get(&id).await {
+        match self.known_loaded(id).await {
             Some(sale) => Ok(Some(sale)),
             None => Box::pin(self.read_unloaded(id)).await,
         }
     }
 
+    /// A sale that is known to be loaded, whose fixed parts need not be asked for: nobody has to have come here for it
+    /// before Postgres went away.
+    async fn known_loaded(&self, id: SaleId) -> Option<Arc<Sale>> {
+        if let Some(sale) = self.loaded.get(&id).await {
+            return Some(sale);
+        }
+        let sale = self.told(|sale| sale.id == id)?;
+        self.remember(&sale).await;
+        Some(sale)
+    }
+
     /// The sale as it was last read here, if it is loaded: for while Postgres does not answer.
     pub async fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
-        self.loaded.get(&id).await
+        let told = self.told(|sale| sale.id == id);
+        let loaded = self.loaded.get(&id).await;
+        match (told, loaded) {
+            // What this process has changed itself, it knows before it is told.
+            (Some(told), Some(loaded)) if loaded.state_version > told.state_version => Some(loaded),
+            (told, loaded) => told.or(loaded),
+        }
+    }
+
+    /// A loaded sale as the ledger told it last among all whose keys are in Redis. Every process asks for them all the while,
+    /// so that is a moment old when Postgres goes away.
+    fn told(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
+        let live = self.last_live.read().unwrap_or_else(PoisonError::into_inner);
+        let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
+        found.cloned()
     }
 
     /// A sale that is not known to be loaded. Ids that nobody has are believed for a moment; a draft is not: another
@@ -227,6 +300,9 @@ impl SaleBook {
         if let Some(id) = self.numbers.get(&number).await.flatten() {
             return Box::pin(self.fixed_or_draft(id)).await;
         }
+        if let Some(sale) = self.told(|sale| sale.number == number) {
+            return Ok(Some(sale));
+        }
         let read = async {
             // Many who ask for one that is new at the same moment are one look.
             if standing == Standing::New && self.doubts.check().is_err() {
@@ -250,7 +326,7 @@ impl SaleBook {
 
     /// The same by its id. Whether a draft has been loaded this moment is only looked for so often in a second.
     async fn fixed_or_draft(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        if let Some(sale) = self.loaded.get(&id).await {
+        if let Some(sale) = self.known_loaded(id).await {
             return Ok(Some(sale));
         }
         match self.fresh(id).await? {
@@ -323,6 +399,12 @@ impl SaleBook {
 /// Whether what never changes of a sale is final.
 const fn is_loaded(sale: &Sale) -> bool {
     !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
+}
+
+/// What is asked of the ledger by those who can do without.
+pub(super) async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let told = tokio::time::timeout(wait, asked).await;
+    told.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
 }
 
 /// Redis's clock, or this host's while Redis is away: what a state looks like must not depend on it being there.

@@ -5,13 +5,13 @@ use super::{App, waiting_room};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::{Millis, from_millis};
 use crate::ledger::audit::Books;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use futures_util::StreamExt as _;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use moka::future::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// A sale's stock as shoppers may know it.
 #[derive(Debug, Clone)]
 pub struct Glance {
-    /// The sale as the ledger had it a moment ago.
+    /// The sale as the ledger had it a moment ago, or as its shards have it if they know better.
     pub sale: Arc<Sale>,
     /// Units that are free, or on their way between two shards, by SKU; absent before the sale is loaded.
     pub free: BTreeMap<Sku, i64>,
@@ -209,10 +209,11 @@ fn by_ledger(items: &mut [ItemStats], books: &Books) {
     }
 }
 
-/// What a sale still offered a moment ago; `None` when there is no such sale.
+/// What a sale still offered a moment ago; `None` when there is no such sale. While Postgres does not answer, of a sale that
+/// this process remembers.
 ///
 /// # Errors
-/// As [`stats`].
+/// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when none of them is all there.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     app.glances
         .0
@@ -224,26 +225,38 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault>
 /// What a sale offered when that could last be told: Postgres may be away, or a shard be rebuilt, while the others sell.
 ///
 /// # Errors
-/// As [`stats`], when it could not be told for long.
+/// As [`glance`], when it could not be told for long.
 pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match glance(app, id).await {
-        Ok(Some(glance)) => {
-            app.glances.1.insert(id, Arc::clone(&glance)).await;
-            Ok(Some(glance))
-        }
         Err(fault) => match app.glances.1.get(&id).await {
             Some(glance) => Ok(Some(glance)),
             None => Err(fault),
         },
-        none => none,
+        told => told,
     }
 }
 
 async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let Some(sale) = app.sales.fresh(id).await? else {
+    let Some(sale) = app.sales.latest(id).await? else {
         return Ok(None);
     };
-    let readings = readings(app, &sale).await?;
+    let mut fault = None;
+    let mut readings = Vec::new();
+    if sale.is_in_stock() {
+        for reading in app.stock.read_shards_each(&sale).await {
+            match reading {
+                Ok(reading) => readings.push(reading),
+                Err(why) => fault = Some(why),
+            }
+        }
+    }
+    // One shard that cannot tell takes nothing from what the others sell, and nobody is told that its units are gone.
+    let last = match fault {
+        Some(fault) if readings.is_empty() => return Err(fault),
+        Some(fault) => Some(app.glances.1.get(&id).await.ok_or(fault)?),
+        None => None,
+    };
+    let sale = as_told_to_shards(sale, &readings);
     let read_at = match readings.first() {
         Some(reading) => reading.now,
         None => app.stock.now().await?,
@@ -253,26 +266,65 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     if sale.retired || !readings.is_empty() {
         for item in &sale.items {
             let counters = total(&item.sku, &readings);
-            free.insert(item.sku.clone(), counters.available + counters.in_transit().max(0));
+            let seen = counters.available + counters.in_transit().max(0);
+            let before = last.as_ref().and_then(|last| last.free.get(&item.sku)).copied();
+            free.insert(item.sku.clone(), before.map_or(seen, |before| before.max(seen)));
         }
     }
-    Ok(Some(Arc::new(Glance {
+    let glance = Arc::new(Glance {
         sale,
         free,
         read_at,
         read: Instant::now(),
-    })))
+    });
+    if last.is_none() {
+        app.glances.1.insert(id, Arc::clone(&glance)).await;
+    }
+    Ok(Some(glance))
 }
 
-/// Up to `max` sales that shoppers may know, newest first, after the one given.
+/// The sale with the newest state that anybody has told a shard: while Postgres does not answer, another process may have
+/// changed it since this one was told.
+fn as_told_to_shards(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
+    let records = readings.iter().map(|reading| &reading.record);
+    let told = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
+    match told.max_by_key(|record| record.state_version) {
+        Some(record) => Arc::new(Sale {
+            lifecycle: record.lifecycle,
+            state_version: record.state_version,
+            starts_at: from_millis(record.starts_at),
+            ends_at: from_millis(record.ends_at),
+            ..Sale::clone(&sale)
+        }),
+        None => sale,
+    }
+}
+
+/// Up to `max` sales that shoppers may know, newest first, after the one given, and whether more follow. One that cannot tell
+/// what it offers does not take the others along: it is as it was seen last, or left out.
 ///
 /// # Errors
-/// As [`stats`].
-pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Glance>>, Fault> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let sales = app.ledger.sales(max, after, false).await?;
-    let found = try_join_all(sales.into_iter().map(|sale| glance(app, sale.id))).await?;
-    Ok(found.into_iter().flatten().collect())
+/// As [`glance`], when all of them would be left out.
+pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Vec<Arc<Glance>>, bool), Fault> {
+    let mut sales = app.sales.newest(max + 1, after).await?;
+    let has_more = sales.len() > max;
+    sales.truncate(max);
+    let looks = join_all(sales.iter().map(|sale| glance(app, sale.id))).await;
+    let mut found = Vec::with_capacity(looks.len());
+    let mut fault = None;
+    for (sale, look) in sales.iter().zip(looks) {
+        match look {
+            Ok(glance) => found.extend(glance),
+            Err(why) => {
+                found.extend(app.glances.1.get(&sale.id).await);
+                fault = Some(why);
+            }
+        }
+    }
+    if let (true, Some(fault)) = (found.is_empty(), fault) {
+        return Err(fault);
+    }
+    Ok((found, has_more))
 }
 
 /// An item over all shards.

@@ -33,6 +33,7 @@ assets! {
     "clock.js"
     "console-accounts.js"
     "console-api.js"
+    "console-asked.js"
     "console-dialog.js"
     "console-fields.js"
     "console-form.js"

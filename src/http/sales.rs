@@ -18,11 +18,11 @@ pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>)
     counted(&api, looks);
     let limit = page.limit.get();
     let after = page.starting_after;
-    let found = api
-        .for_shopper(move |app| async move { glances(&app, limit + 1, after).await })
+    let (found, has_more) = api
+        .for_shopper(move |app| async move { glances(&app, limit, after).await })
         .await?;
-    let sales: Vec<PublicSale> = found.into_iter().map(PublicSale::from).collect();
-    Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
+    let data: Vec<PublicSale> = found.into_iter().map(PublicSale::from).collect();
+    Ok(HttpResponse::Ok().json(Page { data, has_more }))
 }
 
 /// `GET /v1/sales/{id}`

@@ -12,7 +12,7 @@ use crate::domain::ids::{Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -98,6 +98,11 @@ impl Stock {
     /// As [`Stock::read_shard`].
     pub async fn read_shards(&self, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
         try_join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
+    }
+
+    /// The same, of each shard what came of reading it.
+    pub async fn read_shards_each(&self, sale: &Sale) -> Vec<Result<ShardReading, Fault>> {
+        join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
     }
 
     /// Reads what the home shard knows of one shopper.

@@ -14,7 +14,10 @@ use thirtyfour::Key;
 const RESULT: &str = ".result";
 const STREAM: &str = "#stream";
 const STATE: &str = "#sale-state";
-const RESTOCK: &str = "form.panel button";
+const RESTOCK: &str = "form.panel button[type=submit]";
+/// What came of a restock, beside its fields.
+const RESTOCKED: &str = "form.panel .result";
+const RESTOCK_WRONG: &str = "#restock-quantity-wrong";
 /// How many buy at once, and how often each of them tries at the most.
 const BUYERS: usize = 8;
 const TRIES_MAX: usize = 1000;
@@ -48,6 +51,13 @@ impl Window {
             .run("return document.getElementById(arguments[0]).value", &[id])
             .await;
         value.as_str().unwrap().to_owned()
+    }
+
+    /// Whether all of it can be seen without scrolling.
+    async fn is_in_view(&self, selector: &str) -> bool {
+        let script = "const box = document.querySelector(arguments[0]).getBoundingClientRect();
+            return box.height > 0 && box.top >= 0 && box.bottom <= window.innerHeight";
+        self.run(script, &[selector]).await == true
     }
 
     /// The number in a tile, by its title.
@@ -266,12 +276,18 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     stop.store(true, Ordering::Relaxed);
     assert_eq!(shoppers.join_all().await.into_iter().sum::<i64>(), 120);
     window.fill("#restock-quantity", "30").await;
-    window.does("form.panel button").await;
-    window.sees(RESULT, "30 units of phone were added").await;
+    window.does(RESTOCK).await;
+    window.sees(RESTOCKED, "30 units of phone were added").await;
+    assert!(window.is_in_view(RESTOCKED).await);
     window.sees(".unit .numbers", "30 available").await;
     window.fill("#restock-quantity", "-31").await;
-    window.does("form.panel button").await;
-    window.sees(RESULT, "cannot be moved").await;
+    window.does(RESTOCK).await;
+    window.sees(RESTOCK_WRONG, "cannot be moved").await;
+    assert!(window.is_in_view(RESTOCK_WRONG).await && window.is_in_view(RESTOCKED).await);
+    assert_eq!(
+        window.run("return document.activeElement.id", &[]).await,
+        "restock-quantity"
+    );
     window.click("#audit").await;
     window.sees(".note.is-good", "all 150 units are accounted for").await;
     window.does("#do-resume").await;
@@ -455,6 +471,69 @@ async fn a_live_page_outlives_its_server_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_finds_no_place_to_watch_from_is_told_so_and_not_that_the_connection_is_lost() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut viewers = Vec::new();
+    for _ in 0..64 {
+        let viewer = app.request(Method::GET, Who::Operator, &path).send().await.unwrap();
+        assert_eq!(viewer.status().as_u16(), 200);
+        viewers.push(viewer);
+    }
+    let window = Window::open(&app).await.expect(&["503"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(STREAM, "There is no live view now").await;
+    window
+        .sees(&format!("{STREAM} [lang=en]"), "64 viewers at the most")
+        .await;
+    window.click("#language").await;
+    window.sees(STREAM, "目前无法实时查看").await;
+    drop(viewers);
+    window.sees(STREAM, "实时").await;
+    window.misses(&format!("{STREAM} [lang=en]")).await;
+    window.sees(".unit .numbers", "可售 10").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_terms_of_a_sale_and_what_was_asked_for_are_told_in_words() {
+    let app = TestApp::start().await;
+    let id = app.create_sale(&sale()).await;
+    let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 500, "holds_max": 3});
+    let changed = sale_with(&json!({"guards": guards, "stock": 25}));
+    let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}"));
+    app.send(request.json(&changed)).await.ok(200);
+    let plain = app.create_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    let on = "a purchase token is asked for, it is given out for a captcha, \
+              or for a proof of work that costs 500, an account has 3 unpaid orders at the most";
+    window.sees(".facts", on).await;
+    let trail = "[aria-labelledby=table-trail] tbody tr:first-child";
+    for told in [
+        "Change draft",
+        on,
+        "phone: A phone, €499.00, stock 25, At most 5 per person",
+        "Requests of one shopper: 1000 in 60000 ms",
+    ] {
+        window.sees(trail, told).await;
+    }
+    let on = "要求购买令牌, 通过图片验证码发放令牌";
+    window.click("#language").await;
+    window.sees(".facts", on).await;
+    window.sees(trail, on).await;
+    window.sees(trail, "库存 25").await;
+    for raw in ["false", "holds_max", "purchase_rate", "undefined"] {
+        let text = window.text("#view").await.unwrap();
+        assert!(!text.contains(raw), "{raw}: {text}");
+    }
+    window.goto(&format!("/console/sales/{plain}")).await;
+    window.sees(".facts", "防护 无").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_told_in_the_language_of_the_page() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
@@ -478,13 +557,13 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.sees("#instances", "1 / 1").await;
     window.fill("#restock-quantity", "-11").await;
     window.does(RESTOCK).await;
-    window.sees(RESULT, "可售数量不足。").await;
+    window.sees(RESTOCK_WRONG, "可售数量不足。").await;
     // In English, it says it in its own words alone.
     window.click("#language").await;
     window.sees("#instances", "1 of 1").await;
     window.does(RESTOCK).await;
     poll::within(Duration::from_secs(10), "it is said in English alone", async || {
-        let all = window.text(RESULT).await.unwrap_or_default();
+        let all = window.text(RESTOCK_WRONG).await.unwrap_or_default();
         all.contains("free") && all.is_ascii()
     })
     .await;
@@ -706,7 +785,7 @@ async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
     .await;
     assert_eq!(window.value("restock-quantity").await, "30");
     window.does(RESTOCK).await;
-    window.sees(RESULT, "30 units of tablet were added").await;
+    window.sees(RESTOCKED, "30 units of tablet were added").await;
     window.driver().refresh().await.unwrap();
     window.sees(STATE, "Open").await;
     assert_eq!(window.value("restock-quantity").await, "");
@@ -1025,7 +1104,7 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
     window.block(&["*/restock"]).await;
     window.fill("#restock-quantity", "30").await;
     window.does(RESTOCK).await;
-    window.sees(RESULT, "It is not known whether that worked").await;
+    window.sees(RESTOCKED, "It is not known whether that worked").await;
     let lost = window.run(&kept, &[]).await;
     let open: Value = serde_json::from_str(lost.as_str().unwrap()).unwrap();
     // The request has come through, and its answer has not.
@@ -1051,13 +1130,13 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
         window.click(RESTOCK).await;
         window.sees("dialog p", "it is done once").await;
         window.click("dialog .strong").await;
-        window.sees(RESULT, said).await;
+        window.sees(RESTOCKED, said).await;
         assert_eq!(window.run(&kept, &[]).await, lost, "{code}");
-        window.click(".result button").await;
+        window.click("form.panel .result button").await;
     }
     window.run("window.refusal = null", &[]).await;
     window.does(RESTOCK).await;
-    window.sees(RESULT, "30 units of phone were added").await;
+    window.sees(RESTOCKED, "30 units of phone were added").await;
     assert_eq!(app.units(&id).await, [40, 0, 0]);
     assert_eq!(window.run(&kept, &[]).await, "[]");
     // The next one is another.

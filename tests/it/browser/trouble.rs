@@ -1,7 +1,7 @@
 //! What a page makes of reloads, other tabs, and a server that is gone for a while.
 
 use super::window::{Window, development};
-use crate::support::app::{Instance, TestApp, rfc3339, sale, sale_with};
+use crate::support::app::{Instance, TestApp, environment, rfc3339, sale, sale_with};
 use crate::support::raw::Raw;
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
@@ -558,5 +558,28 @@ async fn a_shop_that_is_too_busy_is_asked_again_when_it_said() {
     }
     window.goto("/").await;
     window.sees("#sales", "A sale").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_loaded_while_postgres_is_away_sells() {
+    let mut postgres = servers::FreshPostgres::start().await;
+    let mut environment = environment(&servers::redis(), &postgres.url());
+    environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
+    let app = Instance::start(&environment, "all").may_log_errors();
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    postgres.stop();
+    window.driver().refresh().await.unwrap();
+    window.sees("#state", "On sale").await;
+    window.sees(ORDER, "Reserved").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    window.sees("#orders li:nth-child(2) .pill", "Reserved").await;
+    window.misses("#connection").await;
     window.close().await;
 }

@@ -318,7 +318,9 @@ async fn whatever_an_operator_does_is_in_the_trail() {
     }
     assert_eq!(all[0]["detail"], ban);
     assert_eq!(all[1]["detail"], json!({"sku": "phone", "quantity": 5}));
-    assert_eq!(all[5]["detail"]["items"], "1 of them");
+    let asked = &all[5]["detail"];
+    assert_eq!(asked["items"], sale()["items"]);
+    assert_eq!(asked["purchase_rate"], json!({"limit": 1000, "window_ms": 60_000}));
     // Of one sale, also its creation, whose id nobody knew before; page by page.
     let of_sale = actions(&app, &format!("?sale_id={id}")).await;
     assert_eq!(of_sale, [&all[1..4], &all[5..6]].concat());

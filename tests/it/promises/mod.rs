@@ -7,6 +7,7 @@ mod durability;
 mod expiry;
 mod ledger;
 mod outage;
+mod outage_looks;
 mod payment_races;
 mod recovery;
 mod replay;

@@ -3,8 +3,9 @@
 // The server answers within two seconds; whoever waits longer has lost it.
 const PATIENCE_MS = 8000;
 
-// `credentials` says whether cookies go along, which shoppers have none of; `patience` how long to wait, in milliseconds.
-export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS } = {}) {
+// `credentials` says whether cookies go along, which shoppers have none of; `patience` how long to wait, in milliseconds;
+// `isStream` that what is there has no end, and only whether it is there is asked for.
+export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
     const timer = setTimeout(() => giveUp.abort(), patience);
@@ -24,7 +25,7 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             credentials,
             signal: giveUp.signal,
         });
-        const said = await response.json();
+        const said = isStream && response.ok ? {} : await response.json();
         return {
             isOk: response.ok,
             status: response.status,
@@ -41,6 +42,9 @@ export async function ask(method, path, { token, headers = {}, body, credentials
         return { isOk: false, status: 0, body: {}, code: 'no_answer', wait: 1, sent, received: performance.now() };
     } finally {
         clearTimeout(timer);
+        if (isStream) {
+            giveUp.abort();
+        }
     }
 }
 

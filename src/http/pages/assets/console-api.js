@@ -55,6 +55,12 @@ export async function signOut() {
     return answer.isOk || answer.status === 401 ? hear({ isOk: false }) : answer;
 }
 
+// What the API says of a stream that it does not give; nothing if it gives one, or does not answer.
+export async function whyRefused(path) {
+    const { isOk, body } = await ask('GET', path, { credentials: MINE, isStream: true });
+    return !isOk && typeof body.detail === 'string' ? body.detail : '';
+}
+
 export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS } = {}) {
     const send = () => {
         const all = method === 'GET' ? headers : { ...headers, [HEADER]: token ?? '' };

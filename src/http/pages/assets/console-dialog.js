@@ -71,6 +71,7 @@ export function resultLine() {
         busy: () => tellAll('', say('working')),
         good: (words) => tellAll('is-good', words),
         bad: (answer) => tellAll('is-bad', wordsOf(answer)),
+        wrong: (words) => tellAll('is-bad', words),
         clear: () => tell('', ''),
     };
 }

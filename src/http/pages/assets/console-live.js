@@ -1,20 +1,24 @@
 // Follows a sale: samples come as server-sent events. Whatever ends the stream, it is asked for again, and it is said that
 // this is so.
 
-import { findSession, isSignedIn } from './console-api.js';
+import { findSession, isSignedIn, whyRefused } from './console-api.js';
 
 const AGAIN_MS = 1000;
 const AGAIN_MAX_MS = 8000;
 // Longer than the longest pause between two samples: a stream that is silent for so long is dead.
 const SILENCE_MAX_MS = 30_000;
 const LOOK_MS = 1000;
+// After so many tries without a stream it is asked why.
+const MISSES_MAX = 2;
 
-// `heard(sample)` is told each sample, `course(points)` what was before the first, `changed(isConnected)` how it stands.
-// Returns what asks at once.
+// `heard(sample)` is told each sample, `course(points)` what was before the first, `changed(isConnected, why)` how it stands
+// and why there is no stream, if the API says so. Returns what asks at once.
 export function followSale(id, { heard, course, changed }) {
+    const path = `/v1/admin/sales/${id}/live`;
     let source = null;
     let timer = null;
     let misses = 0;
+    let why = '';
     let lastHeard = performance.now();
 
     function stop() {
@@ -25,7 +29,7 @@ export function followSale(id, { heard, course, changed }) {
 
     function lose() {
         stop();
-        changed(false);
+        changed(false, why);
         timer = setTimeout(again, Math.min(AGAIN_MS * 2 ** misses, AGAIN_MAX_MS));
         misses += 1;
     }
@@ -36,16 +40,26 @@ export function followSale(id, { heard, course, changed }) {
         if (answer.isOk && !isSignedIn()) {
             stop();
         } else if (answer.isOk) {
+            await look();
             open();
         } else {
+            why = '';
             lose();
+        }
+    }
+
+    // An `EventSource` is not told what an answer says that is no stream: there may be no place for one more viewer.
+    async function look() {
+        if (misses >= MISSES_MAX) {
+            why = await whyRefused(path);
+            changed(false, why);
         }
     }
 
     function open() {
         stop();
         lastHeard = performance.now();
-        source = new EventSource(`/v1/admin/sales/${id}/live`);
+        source = new EventSource(path);
         const on = (name, act) =>
             source.addEventListener(name, (event) => {
                 lastHeard = performance.now();
@@ -53,6 +67,7 @@ export function followSale(id, { heard, course, changed }) {
             });
         on('course', (points) => {
             misses = 0;
+            why = '';
             changed(true);
             course(points);
         });

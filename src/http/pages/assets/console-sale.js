@@ -4,6 +4,7 @@ import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly } from './console-api.js';
+import { guardsTold, itemTold } from './console-asked.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf, typedIn } from './console-fields.js';
 import { followSale } from './console-live.js';
@@ -12,7 +13,7 @@ import { word } from './console-table.js';
 import { trailTable } from './console-trail.js';
 import { unitsOf } from './console-units.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
-import { clockTime, momentExact, money, secondsLeft } from './format.js';
+import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
 import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
@@ -32,6 +33,8 @@ const ACTIONS = {
     closed: [],
 };
 const STRONG = ['preload', 'open', 'resume'];
+// Refusals of a restock that are about how many units it asks for.
+const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
 // Tells apart what shoppers got from what they did not.
 const GOOD = ['reserved', 'replayed'];
 
@@ -70,7 +73,7 @@ export function saleView(view, id) {
     const stopped = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
-    const restock = restockPart(id, path, result, () => refresh());
+    const restock = restockPart(id, path, () => refresh());
     const trail = trailTable(id);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
@@ -81,6 +84,8 @@ export function saleView(view, id) {
     let sale = null;
     let live = null;
     let isConnected = null;
+    // Why there is no stream, if the API has said so.
+    let refusal = '';
     let points = [];
     let toldState = null;
 
@@ -149,7 +154,7 @@ export function saleView(view, id) {
         const health = live?.health;
         const wrong = [];
         if (isConnected === false) {
-            wrong.push(say('reconnecting'));
+            wrong.push(refusal ? { text: say('liveRefused'), more: refusal } : say('reconnecting'));
         }
         for (const [server, label] of [['redis', 'Redis'], ['postgres', 'Postgres']]) {
             const fault = health?.[server].fault;
@@ -216,7 +221,6 @@ export function saleView(view, id) {
     });
 
     function renderDetails() {
-        const guards = Object.entries(sale.guards).map(([guard, value]) => `${guard}: ${value}`);
         const facts = [
             ['saleId', id],
             ['shards', String(sale.shards)],
@@ -224,11 +228,8 @@ export function saleView(view, id) {
             ['paymentWindow', String(sale.payment_window_seconds)],
             ['rateLimit', String(sale.purchase_rate.limit)],
             ['rateWindow', String(sale.purchase_rate.window_ms)],
-            ['theGuards', guards.join(', ')],
-            ...sale.items.slice(0, 50).map((item) => [
-                null,
-                `${item.sku}: ${apart(item.name)}, ${money(item.price_minor, item.currency)}, ${say('limitNote', { n: item.per_user_limit })}`,
-            ]),
+            ['theGuards', guardsTold(sale.guards)],
+            ...sale.items.slice(0, 50).map((item) => [null, itemTold(item)]),
         ];
         const rows = facts.map(([key, text]) =>
             element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text])),
@@ -336,8 +337,9 @@ export function saleView(view, id) {
     const again = followSale(id, {
         heard,
         course: add,
-        changed(connected) {
+        changed(connected, why = '') {
             isConnected = connected;
+            refusal = why;
             render();
             if (connected) {
                 refresh();
@@ -406,7 +408,8 @@ function auditPart(path) {
 }
 
 // Adds units or takes unsold ones back. The request keeps its key until it is known what became of it, also over a reload.
-function restockPart(id, path, result, done) {
+function restockPart(id, path, done) {
+    const result = resultLine();
     const once = onceOnly(`flashsale.restock.${id}`);
     const sku = element('select', { id: 'restock-sku' });
     const quantity = fieldOf({ id: 'restock-quantity', label: 'restockQuantity', kind: 'whole', min: -1_000_000_000, max: 1_000_000_000, hint: 'restockHint' });
@@ -417,6 +420,7 @@ function restockPart(id, path, result, done) {
         word('h2', 'restock'),
         element('div', { class: 'row' }, word('label', 'sku', { for: sku.id }), sku),
         quantity.node,
+        result.node,
         button,
     );
     const typed = typedIn(form, `flashsale.typed.restock.${id}`, {
@@ -452,11 +456,12 @@ function restockPart(id, path, result, done) {
             result.good(say(units > 0 ? 'did_add' : 'did_take', words));
             quantity.set('');
             typed.forget();
+        } else if (OF_QUANTITY.includes(answer.code)) {
+            result.wrong(say('somethingWrong'));
+            quantity.complain(wordsOf(answer));
+            quantity.control.focus();
         } else {
             result.bad(answer);
-            if (answer.code === 'invalid_request') {
-                quantity.complain(wordsOf(answer));
-            }
         }
         done();
     });

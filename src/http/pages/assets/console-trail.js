@@ -1,9 +1,10 @@
 // What operators did: who, what, when, from where, and what came of it.
 
+import { askedTold } from './console-asked.js';
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
-import { apart, plainly, say } from './language.js';
+import { plainly, say } from './language.js';
 
 const EVERY_MS = 10_000;
 
@@ -21,12 +22,6 @@ function whoDid(entry) {
     const known = say(`actor_${entry.actor}`) + session;
     // A name in another script must not turn what stands around it.
     return entry.operator ? element('span', {}, element('bdi', {}, plainly(entry.operator)), ` · ${known}`) : known;
-}
-
-function details(detail) {
-    return Object.entries(detail)
-        .map(([name, value]) => `${name}: ${apart(value)}`)
-        .join(', ');
 }
 
 // `sale` is the one whose actions are listed; all if there is none.
@@ -50,7 +45,7 @@ export function trailTable(sale) {
                 entry.address ?? '',
                 actionName(entry.action),
                 ...(sale ? [] : [link]),
-                element('span', { class: 'small' }, details(entry.detail)),
+                element('span', { class: 'small' }, askedTold(entry.detail)),
                 element('span', { class: `pill ${tone}` }, said),
             ];
         },

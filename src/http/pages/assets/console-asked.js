@@ -1,0 +1,87 @@
+// What operators asked for, in words: the terms of a sale, and what the trail has kept of a request.
+
+import { momentExact, money } from './format.js';
+import { apart, say } from './language.js';
+
+const isList = (value) => Array.isArray(value);
+const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
+
+// The guards of a sale that are on, each in words.
+export function guardsTold(guards) {
+    const told = [];
+    const add = (isOn, key, values) => isOn && told.push(say(key, values));
+    const { purchase_token: token, challenge, captcha_proof_cost: instead, holds_max: holds, unpaid_cooldown_seconds: pause } = guards;
+    add(token === true, 'on_token');
+    add(challenge === 'captcha', 'on_captcha');
+    add(challenge === 'captcha' && instead > 0, 'on_captcha_proof', { n: instead });
+    add(challenge === 'proof_of_work', 'on_proof', { n: guards.proof_cost ?? '–' });
+    add(holds > 0, 'on_holds', { n: holds });
+    add(pause > 0, 'on_cooldown', { n: pause });
+    add(guards.waiting_room === true, 'on_room', { n: guards.admissions_per_second ?? '–', seconds: guards.admission_seconds ?? '–' });
+    return told.length > 0 ? told.join(', ') : say('on_none');
+}
+
+export const rateTold = ({ limit, window_ms: window }) => say('rateTold', { n: limit, ms: window });
+
+// An item of a sale, in one line.
+export function itemTold(item) {
+    if (!isObject(item)) {
+        return apart(item);
+    }
+    const parts = [];
+    if (item.name !== undefined) {
+        parts.push(apart(item.name));
+    }
+    if (item.price_minor !== undefined) {
+        parts.push(money(Number(item.price_minor), String(item.currency ?? '')));
+    }
+    if (item.stock !== undefined) {
+        parts.push(say('stockNote', { n: item.stock }));
+    }
+    if (item.per_user_limit !== undefined) {
+        parts.push(say('limitNote', { n: item.per_user_limit }));
+    }
+    return `${apart(item.sku ?? '–')}: ${parts.join(', ')}`;
+}
+
+function timeTold(value) {
+    return Number.isNaN(Date.parse(value)) ? apart(value) : momentExact(value);
+}
+
+function durabilityTold(value) {
+    const told = say(`durability_${value}`);
+    return told.startsWith('durability_') ? apart(value) : told;
+}
+
+// Members whose names have words, and how their values are told where that is not as they are.
+const MEMBERS = {
+    sku: ['sku'],
+    quantity: ['restockQuantity'],
+    user: ['account'],
+    reason: ['reason'],
+    reference: ['refundReference'],
+    payment_id: ['payment'],
+    name: ['name'],
+    starts_at: ['starts', timeTold],
+    ends_at: ['ends', timeTold],
+    until: ['until', (value) => (value === null ? say('span_ever') : timeTold(value))],
+    shards: ['shards'],
+    payment_window_seconds: ['paymentWindow'],
+    durability: ['durability', durabilityTold],
+    purchase_rate: ['rateLimit', (value) => (isObject(value) ? rateTold(value) : apart(value))],
+    guards: ['theGuards', (value) => (isObject(value) ? guardsTold(value) : apart(value))],
+    items: ['theItems', (value) => (isList(value) ? value.map(itemTold).join('; ') : apart(value))],
+};
+
+function otherTold(value) {
+    return apart(typeof value === 'object' && value !== null ? JSON.stringify(value) : value);
+}
+
+// What the trail has kept of a request, with words for what is common.
+export const askedTold = (detail) =>
+    Object.entries(detail)
+        .map(([member, value]) => {
+            const [key, tell = otherTold] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : [];
+            return `${key ? say(key) : apart(member)}: ${tell(value)}`;
+        })
+        .join(' · ');

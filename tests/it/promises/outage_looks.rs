@@ -1,0 +1,232 @@
+//! While Postgres is away, whoever arrives is shown what is sold, buys it, and finds what he has bought.
+
+use crate::support::app::{Client, Instance, Who, environment, sale, sale_with};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, shopper_at};
+use crate::support::poll::within;
+use crate::support::raw::Raw;
+use crate::support::servers::{FreshPostgres, redis};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::SaleId;
+use flashsale::domain::sale::{SaleState, Transition};
+use flashsale::domain::shard::home_shard;
+use flashsale::flow;
+use flashsale::flow::stats::{glance, glances};
+use flashsale::stock::keys::ShardKey;
+use serde_json::{Value, json};
+
+/// Every sale on the list, by id and state, and the pages that it took.
+async fn listed(client: &Client, limit: usize) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    loop {
+        let after = all
+            .last()
+            .map_or_else(String::new, |(id, _)| format!("&starting_after={id}"));
+        let page = client
+            .get(Who::Nobody, &format!("/v1/sales?limit={limit}{after}"))
+            .await
+            .ok(200)
+            .body;
+        let text = |sale: &Value, name: &str| sale[name].as_str().unwrap().to_owned();
+        let data = page["data"].as_array().unwrap();
+        all.extend(data.iter().map(|sale| (text(sale, "id"), text(sale, "state"))));
+        if page["has_more"] == false {
+            return all;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_whoever_arrives_sees_what_is_sold_and_buys_it() {
+    let mut postgres = FreshPostgres::start().await;
+    let environment = environment(&redis(), &postgres.url());
+    let (one, other) = (
+        Instance::start(&environment, "all").may_log_errors(),
+        Instance::start(&environment, "api").may_log_errors(),
+    );
+    let id = one.load_sale(&sale_with(&json!({"name": "The first"}))).await;
+    let paused = one.load_sale(&sale()).await;
+    one.operate(&paused, "pause").await.ok(200);
+    let last = one.load_sale(&sale()).await;
+    let draft = one.create_sale(&sale()).await;
+    let kept = one.buy("ada", &id, "kept", 2).await.ok(201).id();
+    let given_back = one.buy("ada", &id, "given back", 1).await.ok(201).id();
+    one.cancel("ada", &given_back).await.ok(200);
+    let all = listed(&one, 2).await;
+    // Nobody has asked the other one for any of them; it lets their shards sell, like every instance.
+    within(PATIENCE, "the other instance knows the sales", async || {
+        let metrics = other.get(Who::Nobody, "/metrics").await.text;
+        metrics.contains("flashsale_shards{state=\"selling\"} 6\n")
+    })
+    .await;
+    postgres.stop();
+
+    for instance in [&one, &other] {
+        assert_eq!(listed(instance, 2).await, all);
+        let ids: Vec<&String> = all.iter().map(|(id, _)| id).collect();
+        assert_eq!(ids, [&last, &paused, &id], "no draft, the newest first");
+        let seen = instance.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+        assert_eq!((&seen["name"], &seen["state"]), (&json!("The first"), &json!("open")));
+        assert_eq!(seen["items"][0]["availability"], "available");
+        let seen = instance.get(Who::Nobody, &format!("/v1/sales/{paused}")).await.ok(200);
+        assert_eq!(seen.body["state"], "paused");
+        // What it knows nothing of, it does not deny.
+        let unknown = instance.get(Who::Nobody, &format!("/v1/sales/{draft}")).await;
+        unknown.no(503, "unavailable");
+        let nothing = format!("/v1/sales/{}", uuid::Uuid::new_v4());
+        instance.get(Who::Nobody, &nothing).await.no(404, "not_found");
+        let had = instance.orders("ada", &id).await.ok(200).body;
+        let had: Vec<(&Value, &Value)> = had["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|order| (&order["id"], &order["state"]))
+            .collect();
+        assert_eq!(
+            had,
+            [
+                (&json!(kept), &json!("reserved")),
+                (&json!(given_back), &json!("cancelled"))
+            ]
+        );
+        assert_eq!(instance.orders("eve", &id).await.ok(200).body["data"], json!([]));
+        assert_eq!(instance.order("ada", &kept).await.ok(200).body["state"], "reserved");
+    }
+    let new = other.buy("bob", &id, "k", 5).await.ok(201).id();
+    for instance in [&one, &other] {
+        let had = instance.orders("bob", &id).await.ok(200).body;
+        assert_eq!(
+            (&had["data"][0]["id"], &had["data"][0]["confirmed"]),
+            (&json!(new), &json!(false))
+        );
+    }
+    one.buy("cyd", &id, "k", 3).await.ok(201);
+    for instance in [&one, &other] {
+        within(PATIENCE, "it is seen to be sold out", async || {
+            let seen = instance.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+            seen["items"][0]["availability"] == "sold_out"
+        })
+        .await;
+    }
+
+    postgres.restart();
+    for instance in [&one, &other] {
+        within(PATIENCE, "the order is confirmed", async || {
+            let had = instance.orders("bob", &id).await.ok(200).body;
+            had["data"][0]["id"] == new && had["data"][0]["confirmed"] == true
+        })
+        .await;
+    }
+    assert_eq!(listed(&other, 2).await, all);
+    one.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_a_shopper_is_not_told_that_orders_are_not_there_that_may_be() {
+    let mut postgres = FreshPostgres::start().await;
+    let world = World::with(redis(), postgres.url()).await;
+    let sale = world.sale(&Terms::of(20, 2)).await;
+    let raw = Raw::connect(&world.redis);
+    let (long, short, stopped) = ("long", shopper_at(&sale, 0), shopper_at(&sale, 1));
+    for user in [long, &short, &stopped] {
+        bought(&world.app, &sale, user, "k", 1).await;
+    }
+    world.settled(&sale).await;
+    // As of a shopper some of whose decided orders the row has no room for.
+    let home = home_shard(&sale.secret.0, &long.parse().unwrap(), sale.shards);
+    let row = ShardKey {
+        sale: sale.id,
+        shard: home,
+    }
+    .buyer(&long.parse().unwrap());
+    let _length: i64 = raw.call(redis::cmd("SETRANGE").arg(row).arg(6).arg(&[1_u8][..]));
+    let list = async |user: &str| flow::order::list_orders(&world.app, sale.id, &user.parse().unwrap()).await;
+    assert_eq!(list(long).await.unwrap().unwrap().len(), 1, "the ledger has them all");
+    postgres.stop();
+
+    let missing = list(long).await;
+    assert!(matches!(missing, Err(Fault::Unavailable(_))), "{missing:?}");
+    assert_eq!(list(&short).await.unwrap().unwrap().len(), 1);
+    assert_eq!(list(&stopped).await.unwrap().unwrap().len(), 1);
+    // On a shard that has lost its keys, nothing is known of anybody.
+    let lost = ShardKey {
+        sale: sale.id,
+        shard: 1,
+    };
+    let _gone: i64 = raw.call(
+        redis::cmd("DEL")
+            .arg(lost.shard())
+            .arg(lost.buyer(&stopped.parse().unwrap())),
+    );
+    within(PATIENCE, "it is seen that the shard is not whole", async || {
+        matches!(list(&stopped).await, Err(Fault::Unavailable(_)))
+    })
+    .await;
+    assert_eq!(list(&short).await.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_cannot_be_read_takes_neither_the_list_nor_its_own_other_shards_along() {
+    let mut world = World::new().await;
+    let (whole, torn) = (world.sale(&Terms::of(20, 2)).await, world.sale(&Terms::of(20, 2)).await);
+    let (dark, seen) = (world.sale(&Terms::of(20, 1)).await, world.sale(&Terms::of(20, 1)).await);
+    world.end_keeper().await;
+    for sale in [&torn, &seen] {
+        glance(&world.app, sale.id).await.unwrap().unwrap();
+    }
+    let raw = Raw::connect(&world.redis);
+    for (sale, shard) in [(&torn, 1), (&dark, 0), (&seen, 0)] {
+        let key = ShardKey { sale: sale.id, shard };
+        let _gone: i64 = raw.call(redis::cmd("DEL").arg(key.shard()));
+    }
+    let other = world.another().await;
+    for (app, expected) in [
+        (&world.app, vec![&seen, &torn, &whole]),
+        // Of the others, an instance that comes later has never seen what they offer.
+        (&other, vec![&whole]),
+    ] {
+        within(
+            PATIENCE,
+            "what was seen a moment ago is not believed any more",
+            async || glance(app, seen.id).await.is_err() && glance(app, dark.id).await.is_err(),
+        )
+        .await;
+        let (found, has_more) = glances(app, 100, None).await.unwrap();
+        let ids: Vec<SaleId> = found.iter().map(|glance| glance.sale.id).collect();
+        assert_eq!(ids, expected.iter().map(|sale| sale.id).collect::<Vec<_>>());
+        assert!(!has_more);
+        assert!(found.iter().all(|glance| glance.free.values().eq([&20])));
+    }
+    // The next page follows whatever is left out of one, and nobody takes a sale for none.
+    let (found, has_more) = glances(&world.app, 2, None).await.unwrap();
+    assert_eq!((found.len(), found[0].sale.id, has_more), (1, seen.id, true));
+    let (found, has_more) = glances(&other, 1, Some(torn.id)).await.unwrap();
+    assert_eq!((found[0].sale.id, has_more), (whole.id, false));
+    let nothing = glances(&other, 3, None).await;
+    assert!(matches!(nothing, Err(Fault::Incomplete(_))), "{nothing:?}");
+    glance(&world.app, torn.id).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_a_sale_stands_as_its_shards_were_told_last() {
+    let mut postgres = FreshPostgres::start().await;
+    let mut world = World::with(redis(), postgres.url()).await;
+    let sale = world.sale(&Terms::of(20, 2)).await;
+    world.end_keeper().await;
+    let other = world.another().await;
+    flow::permit::reconcile_all(&other).await.unwrap();
+    let state = async || {
+        let seen = glance(&other, sale.id).await.unwrap().unwrap();
+        seen.sale.state_at(seen.now())
+    };
+    assert_eq!(state().await, SaleState::Open);
+    flow::transition::transition(&world.app, sale.id, Transition::Pause)
+        .await
+        .unwrap();
+    postgres.stop();
+    within(PATIENCE, "it is seen that the sale is paused", async || {
+        state().await == SaleState::Paused
+    })
+    .await;
+    let (found, _) = glances(&other, 10, None).await.unwrap();
+    assert_eq!(found[0].sale.state_at(found[0].now()), SaleState::Paused);
+}
