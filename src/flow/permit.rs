@@ -7,7 +7,7 @@
 use super::rebuild::{make_ready, rebuild};
 use super::reconcile::{reconcile, resume};
 use super::retire::is_leaving;
-use super::{App, Tally};
+use super::{App, Tally, bans};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -302,7 +302,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
-        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held).await) })
+        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held, true).await) })
         .buffer_unordered(AT_ONCE);
     while let Some((shard, asked, permitted)) = renewals.next().await {
         match permitted {
@@ -313,7 +313,8 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
             }
             // Somebody is about to write it anew; once that is done it is of another epoch, or else as it was.
             Ok(Permitted::Halted) => _ = renewed.of(["halted"]).inc(),
-            Ok(Permitted::Not) => {
+            // After a while in which nobody could renew it, it is told first what was decided meanwhile.
+            Ok(Permitted::Not | Permitted::Lapsed) => {
                 renewed.of(["refused"]).inc();
                 app.permits.doubt(shard);
             }
@@ -332,13 +333,14 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-async fn permit(app: &App, shard: ShardKey, held: &Held) -> Result<Permitted, Fault> {
+async fn permit(app: &App, shard: ShardKey, held: &Held, renewal: bool) -> Result<Permitted, Fault> {
     let permit = Permit {
         epoch: held.epoch,
         run_id: &held.run_id,
         holds: HOLDS,
         events_max: WAITING_MAX,
         age_max: AGE_MAX,
+        renewal,
     };
     app.stock.permit(&held.sale, shard.shard, &permit, None).await
 }
@@ -563,6 +565,9 @@ async fn attend_on_server(
     };
     let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
+    let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
+    // They may have been silent for long, and must not sell before they know of these.
+    Box::pin(bans::tell_waiting(app, &now, &numbers)).await?;
     for key in shards {
         let Some(standing) = standings.get(&(key.sale, key.shard)) else {
             continue;
@@ -580,18 +585,23 @@ async fn attend_on_server(
         // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
         let told = app.stock.set_state(&now, key.shard).await;
         let permitted = match told {
-            Ok(()) => permit(app, *key, &held).await,
+            Ok(()) => permit(app, *key, &held, false).await,
             Err(fault) => Err(fault),
         };
         match permitted {
             Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
             Ok(Permitted::Halted) => halted = true,
-            Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+            Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
             }
             Err(fault) => return Err(fault),
         }
+    }
+    // Everything else that they could not be told was put off for longer each time.
+    if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
+        shards.iter().for_each(|key| app.permits.doubt(*key));
+        return Err(fault);
     }
     if halted {
         return Err(Fault::Unavailable(

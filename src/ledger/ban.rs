@@ -2,7 +2,7 @@
 
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, unsigned, word};
+use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
 use crate::domain::ban::{Ban, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
@@ -86,6 +86,27 @@ impl Ledger {
             "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
              from bans where greatest(banned_at, lifted_at) > now() - interval '10 minutes' \
              order by change desc limit 10000"
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_ban).collect()
+    }
+
+    /// What was decided last about those accounts of which shards have still to be told.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn waiting_bans(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<Ban>, Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        let rows = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where user_id in \
+                 (select message ->> 'user' from outbox where sale_id = $1 and shard = any($2) \
+                  and failure is null and message ->> 'kind' <> 'resolve' and message ->> 'kind' = 'ban')",
+            sale.0,
+            &shards
         )
         .fetch_all(&self.jobs)
         .await

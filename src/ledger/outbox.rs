@@ -347,10 +347,10 @@ impl Batch {
         .instrument(step("postpone the untold"))
         .await
         .map_err(|error| fault(&error))?;
-        // A second, doubled with every try up to a minute.
+        // A second, doubled with every try up to a minute; a state that others may sell against, no more than two.
         sqlx::query!(
-            "update outbox set attempts = attempts + 1, \
-             not_before = now() + least(60, power(2, least(attempts, 6))) * interval '1 second' \
+            "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
+                 least(case message ->> 'kind' when 'state' then 2 else 60 end, power(2, least(attempts, 6))) \
              where outbox_id = any($1)",
             &later
         )

@@ -245,8 +245,17 @@ impl Ledger {
         .execute(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
-        // What they were to be told was put off for longer each time that they could not be. A relay that has some of it in
-        // hand is trying.
+        self.make_due(sale, &found.iter().map(|it| it.shard).collect::<Vec<_>>())
+            .await
+    }
+
+    /// Makes what shards have still to be told due at once: it was put off for longer each time that they could not be. A
+    /// relay that has some of it in hand is trying.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn make_due(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(
             "update outbox set not_before = now() where outbox_id = any(array( \
                  select outbox_id from outbox where sale_id = $1 and shard = any($2) and failure is null \
