@@ -11,6 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
+use crate::ledger::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
 use chrono::Utc;
 use futures_util::future::try_join_all;
@@ -134,17 +135,30 @@ async fn tell(app: &App) {
     }
 }
 
-/// Tells shards that are being written, in these lives, of every account that is banned now.
+/// Tells shards that are being written, in these lives, of every account that is banned now. Whoever has claimed them asks by
+/// his own connection: a second one could be had only once somebody gives one back.
 ///
 /// # Errors
 /// A fault leaves some untold.
-pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>) -> Result<(), Fault> {
+pub(super) async fn tell_all(
+    app: &App,
+    sale: &Sale,
+    lives: &BTreeMap<u16, i64>,
+    mut claim: Option<&mut RebuildClaim>,
+) -> Result<(), Fault> {
     let life = |shard: u16| lives.get(&shard).map(|life| Some(*life));
     // Also what was lifted: shoppers without orders may stand in a shard from an earlier life.
-    tell_these(app, sale, &app.ledger.recent_bans().await?, life).await?;
+    let recent = match &mut claim {
+        Some(claim) => claim.recent_bans().await?,
+        None => app.ledger.recent_bans().await?,
+    };
+    tell_these(app, sale, &recent, life).await?;
     let mut after: Option<UserId> = None;
     loop {
-        let page = app.ledger.banned(after.as_ref(), PAGE_MAX).await?;
+        let page = match &mut claim {
+            Some(claim) => claim.banned(after.as_ref(), PAGE_MAX).await?,
+            None => app.ledger.banned(after.as_ref(), PAGE_MAX).await?,
+        };
         let Some(last) = page.last() else {
             return Ok(());
         };

@@ -4,7 +4,7 @@
 //! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
-use super::rebuild::{make_ready, rebuild};
+use super::rebuild::make_ready_and_rebuild;
 use super::reconcile::{reconcile, resume};
 use super::retire::is_leaving;
 use super::{App, Tally, bans};
@@ -22,7 +22,7 @@ use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -42,6 +42,9 @@ const SALES_AT_ONCE: usize = 4;
 /// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
 const ATTEND_TRIES_MAX: u32 = 20;
 const ATTEND_AGAIN: Duration = Duration::from_millis(50);
+/// Sales rebuilt at once: each has a connection to the ledger all the while, and those that wait for events to be taken in
+/// and the other jobs need some, too.
+const REBUILDINGS_MAX: usize = 4;
 /// Shards asked at once: so many that those whose server hangs do not hold up the others.
 const AT_ONCE: usize = 512;
 
@@ -55,6 +58,16 @@ pub struct Permits {
     granted: Notify,
     /// One at a time reconciles a sale in this process.
     attending: Attending,
+    /// A few at a time are rebuilt by this process.
+    rebuilding: Rebuilding,
+}
+
+struct Rebuilding(Semaphore);
+
+impl Default for Rebuilding {
+    fn default() -> Self {
+        Self(Semaphore::new(REBUILDINGS_MAX))
+    }
 }
 
 struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
@@ -175,6 +188,15 @@ impl Permits {
         state.superseded.remove(&shard);
         drop(state);
         self.granted.notify_waiters();
+    }
+
+    /// Waits for a turn at rebuilding a sale.
+    ///
+    /// # Errors
+    /// None: nobody ends the turns.
+    pub(super) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.rebuilding.0.acquire().await;
+        turn.map_err(|closed| Fault::Bug(closed.to_string()))
     }
 
     /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
@@ -429,11 +451,6 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     }
     attend(app, &sale).await?;
     Ok(Some(rebuilt))
-}
-
-async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
-    let seen = make_ready(app, sale, shards).await?;
-    rebuild(app, sale, &seen).await
 }
 
 /// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on

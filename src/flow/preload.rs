@@ -32,7 +32,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
                 crash::point("preload.after_shard");
             }
             let lives = (0..sale.shards).map(|shard| (shard, FIRST_EPOCH)).collect();
-            Box::pin(bans::tell_all(app, &sale, &lives)).await?;
+            Box::pin(bans::tell_all(app, &sale, &lives, None)).await?;
             crash::point("preload.before_finish");
             let Some(sale) = app.ledger.finish_loading(id).await? else {
                 return Ok(None);

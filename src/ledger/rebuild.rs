@@ -1,7 +1,9 @@
 //! What the ledger knows of shards that have to be reconciled, and the lock under which one is written anew.
 
+use super::ban::{banned, recent_bans};
 use super::outbox::{Message, lock_servers, send_all};
 use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use crate::domain::ban::Ban;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
@@ -441,6 +443,22 @@ impl RebuildClaim {
         );
         let known = known.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
         Ok(i64::try_from(orders.len()).unwrap_or(i64::MAX) - known)
+    }
+
+    /// [`Ledger::recent_bans`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn recent_bans(&mut self) -> Result<Vec<Ban>, Fault> {
+        recent_bans(&mut self.tx).await
+    }
+
+    /// [`Ledger::banned`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn banned(&mut self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+        banned(&mut self.tx, after, max).await
     }
 
     /// Gives the shards free again, as they are.

@@ -30,6 +30,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 fn sku() -> Sku {
@@ -237,6 +238,30 @@ async fn a_flushed_redis_sells_again_by_itself_with_every_order_and_limit_as_bef
     bought(&world.app, &sale, "holds", "more", 2).await;
     world.sells_out(&sale).await;
     assert!(rebuilds(&world, &sale).await >= 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_sales_that_are_lost_at_once_all_sell_again() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let mut sales = Vec::new();
+    for _ in 0..24 {
+        sales.push(world.sale(&Terms::of(4, 2)).await);
+    }
+    for sale in &sales {
+        bought(&world.app, sale, "ada", "k", 1).await;
+    }
+    flow::drain::drain_all(&world.app).await.unwrap();
+    let began = Instant::now();
+    let _ok: String = Raw::connect(&world.redis).call(&mut redis::cmd("FLUSHALL"));
+    for sale in &sales {
+        sells_again(&world.app, sale).await;
+    }
+    let took = began.elapsed();
+    for sale in &sales {
+        assert_eq!(world.settled(sale).await.stock.held, 1);
+    }
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
