@@ -19,6 +19,7 @@ use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Accounts read in one step.
 const PAGE_MAX: i64 = 1000;
@@ -27,9 +28,15 @@ const BANNING: Duration = Duration::from_secs(10);
 /// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
 const ENDED_MAX: usize = 1_000_000;
 
+/// Accounts that shoppers' own looks have the ledger see to at once, and those that may wait for that or be at it.
+const TURNS_MAX: usize = 2;
+const PLACES_MAX: usize = 100;
+
 /// What this process knows of accounts that may not buy.
 pub struct Bans {
     heard: RwLock<Heard>,
+    places: Semaphore,
+    turns: Semaphore,
     /// Those that its guards have begun to ban a moment ago.
     banning: Cache<UserId, ()>,
 }
@@ -39,6 +46,8 @@ impl Default for Bans {
         let banning = Cache::builder().max_capacity(100_000).time_to_live(BANNING);
         Self {
             heard: RwLock::default(),
+            places: Semaphore::new(PLACES_MAX),
+            turns: Semaphore::new(TURNS_MAX),
             banning: banning.build(),
         }
     }
@@ -51,7 +60,36 @@ struct Heard {
     change: i64,
 }
 
+/// A place among those who have the ledger see to an account.
+pub(super) struct Place<'a> {
+    turns: &'a Semaphore,
+    _held: SemaphorePermit<'a>,
+}
+
+impl Place<'_> {
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    /// None: nobody ends the turns.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.turns.acquire().await;
+        turn.map_err(|closed| Fault::Bug(closed.to_string()))
+    }
+}
+
 impl Bans {
+    /// A place for an account that a guard of this process has something against.
+    ///
+    /// # Errors
+    /// `Overloaded` when too many have one.
+    pub(super) fn place(&self) -> Result<Place<'_>, Fault> {
+        let full = |_full| Fault::Overloaded("too many accounts are to be seen to at once".to_owned());
+        Ok(Place {
+            turns: &self.turns,
+            _held: self.places.try_acquire().map_err(full)?,
+        })
+    }
+
     /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
     pub(super) async fn begins(&self, user: &UserId) -> bool {
         self.banning
