@@ -374,8 +374,9 @@ impl Ledger {
             sale.0
         );
         for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
-            waiting.push((unsigned(i64::from(row.shard))?, message));
+            if let Ok(message) = Message::read(row.message) {
+                waiting.push((unsigned(i64::from(row.shard))?, message));
+            }
         }
         Ok(Some(RebuildClaim {
             tx,
