@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Permit: give one shard the right to sell for a moment.
 -- Invariant: only the epoch that was reconciled with the ledger, on the server where that was done, is given a
---   permit; no counter changes.
+--   permit; one that is over is not renewed: somebody tells the shard the sale's state first; no counter changes.
 -- allow-oom: the brake must be able to hold before memory runs out, and to be let go.
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
@@ -14,19 +14,21 @@
 -- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
 -- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
 --                     replica, with hyphens in between
--- ARGV[6] now_ms      absent: ask TIME; stands in for it in tests
+-- ARGV[6] renewal     1: only what holds goes on; anything else: it may be given anew
+-- ARGV[7] now_ms      absent: ask TIME; stands in for it in tests
 -- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
 --                                              is 1 while it holds
 --         {'STALE', epoch}                        it is of another epoch
 --         {'MOVED'}                               it is on another server
 --         {'HALTED'}                              somebody is about to write it anew
+--         {'LAPSED'}                              it has no permit that could be renewed
 -- Retry:  the second run gives the same again.
 -- Caller: src/stock/permit.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key, halt_key = KEYS[1], KEYS[2], KEYS[3]
 local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[7])
 if not (epoch and for_ms and events_max and age_max)
   or #KEYS > 1003 or not (for_ms >= 1 and for_ms <= 60000) or for_ms % 1 ~= 0 then
   return redis.error_reply('BADARG permit')
@@ -57,6 +59,10 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+local its_brake, permit_until = unpack('>BI6', shard, 2)
+if ARGV[6] == '1' and now >= permit_until then
+  return { 'LAPSED' }
+end
 local waiting = redis.call('XLEN', events_key)
 local brake = waiting >= events_max and 1 or 0
 local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
@@ -70,7 +76,6 @@ for at = 1, #stream, 2 do
   end
 end
 -- Every process renews: one that comes while most of a permit is left writes nothing.
-local its_brake, permit_until = unpack('>BI6', shard, 2)
 if its_brake ~= brake or permit_until - now < for_ms / 2 then
   redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
 end

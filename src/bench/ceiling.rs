@@ -306,6 +306,7 @@ impl Stage<'_> {
                 holds: PERMIT,
                 events_max: i64::from(u32::MAX),
                 age_max: PERMIT * 10,
+                renewal: false,
             };
             match stock.permit(sale, 0, &permit, None).await? {
                 Permitted::Yes { brake: false, .. } => Ok(()),

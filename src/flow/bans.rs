@@ -11,6 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
+use crate::ledger::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
 use chrono::Utc;
 use futures_util::future::try_join_all;
@@ -18,6 +19,7 @@ use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Accounts read in one step.
 const PAGE_MAX: i64 = 1000;
@@ -26,9 +28,15 @@ const BANNING: Duration = Duration::from_secs(10);
 /// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
 const ENDED_MAX: usize = 1_000_000;
 
+/// Accounts that shoppers' own looks have the ledger see to at once, and those that may wait for that or be at it.
+const TURNS_MAX: usize = 2;
+const PLACES_MAX: usize = 100;
+
 /// What this process knows of accounts that may not buy.
 pub struct Bans {
     heard: RwLock<Heard>,
+    places: Semaphore,
+    turns: Semaphore,
     /// Those that its guards have begun to ban a moment ago.
     banning: Cache<UserId, ()>,
 }
@@ -38,6 +46,8 @@ impl Default for Bans {
         let banning = Cache::builder().max_capacity(100_000).time_to_live(BANNING);
         Self {
             heard: RwLock::default(),
+            places: Semaphore::new(PLACES_MAX),
+            turns: Semaphore::new(TURNS_MAX),
             banning: banning.build(),
         }
     }
@@ -50,7 +60,36 @@ struct Heard {
     change: i64,
 }
 
+/// A place among those who have the ledger see to an account.
+pub(super) struct Place<'a> {
+    turns: &'a Semaphore,
+    _held: SemaphorePermit<'a>,
+}
+
+impl Place<'_> {
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    /// None: nobody ends the turns.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.turns.acquire().await;
+        turn.map_err(|closed| Fault::Bug(closed.to_string()))
+    }
+}
+
 impl Bans {
+    /// A place for an account that a guard of this process has something against.
+    ///
+    /// # Errors
+    /// `Overloaded` when too many have one.
+    pub(super) fn place(&self) -> Result<Place<'_>, Fault> {
+        let full = |_full| Fault::Overloaded("too many accounts are to be seen to at once".to_owned());
+        Ok(Place {
+            turns: &self.turns,
+            _held: self.places.try_acquire().map_err(full)?,
+        })
+    }
+
     /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
     pub(super) async fn begins(&self, user: &UserId) -> bool {
         self.banning
@@ -134,17 +173,30 @@ async fn tell(app: &App) {
     }
 }
 
-/// Tells shards that are being written, in these lives, of every account that is banned now.
+/// Tells shards that are being written, in these lives, of every account that is banned now. Whoever has claimed them asks by
+/// his own connection: a second one could be had only once somebody gives one back.
 ///
 /// # Errors
 /// A fault leaves some untold.
-pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>) -> Result<(), Fault> {
+pub(super) async fn tell_all(
+    app: &App,
+    sale: &Sale,
+    lives: &BTreeMap<u16, i64>,
+    mut claim: Option<&mut RebuildClaim>,
+) -> Result<(), Fault> {
     let life = |shard: u16| lives.get(&shard).map(|life| Some(*life));
     // Also what was lifted: shoppers without orders may stand in a shard from an earlier life.
-    tell_these(app, sale, &app.ledger.recent_bans().await?, life).await?;
+    let recent = match &mut claim {
+        Some(claim) => claim.recent_bans().await?,
+        None => app.ledger.recent_bans().await?,
+    };
+    tell_these(app, sale, &recent, life).await?;
     let mut after: Option<UserId> = None;
     loop {
-        let page = app.ledger.banned(after.as_ref(), PAGE_MAX).await?;
+        let page = match &mut claim {
+            Some(claim) => claim.banned(after.as_ref(), PAGE_MAX).await?,
+            None => app.ledger.banned(after.as_ref(), PAGE_MAX).await?,
+        };
         let Some(last) = page.last() else {
             return Ok(());
         };
@@ -161,6 +213,15 @@ pub(super) async fn tell_all(app: &App, sale: &Sale, lives: &BTreeMap<u16, i64>)
 pub(super) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     let recent = app.ledger.recent_bans().await?;
     tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
+}
+
+/// Tells shards, whatever their lives, of those decisions that wait to be told them.
+///
+/// # Errors
+/// A fault leaves some untold.
+pub(super) async fn tell_waiting(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+    let waiting = app.ledger.waiting_bans(sale.id, shards).await?;
+    tell_these(app, sale, &waiting, |shard| shards.contains(&shard).then_some(None)).await
 }
 
 /// Tells the home shards of these accounts, in the lives that are named; those of which none is named are not told.

@@ -1,7 +1,10 @@
 //! Browse: count how often an account looks at sales, tell the operators of one that does so very often, and ban one that
 //! does so far too often.
 //!
-//! A crash between the count and what follows from it lets the account look once more; the next look finds the same.
+//! A crash between the count and what follows from it lets the account look once more; the next look finds the same. So it
+//! does where too many accounts are to be seen to at once: what shoppers cause comes to the ledger a few at a time, because
+//! each alert and each ban waits for the one before, on a connection that the drain may need. An alert that has no place is
+//! raised in the next minute in which the account looks as often.
 
 use super::{App, bans};
 use crate::domain::alert::AlertKind;
@@ -38,13 +41,19 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
     };
     match app.stock.pass(&limit, &asking).await? {
         Verdict::Passed { count } if alert_above > 0 && count == i64::from(alert_above) + 1 => {
+            let place = app.bans.place()?;
+            let _turn = place.turn().await?;
             let detail = format!("more than {alert_above} looks within a minute");
             app.ledger.raise_alert(AlertKind::Browsing, user, &detail).await
         }
         Verdict::Passed { .. } => Ok(()),
-        // Of many looks that come at once, one is enough; until the tokens are over, there are more.
-        Verdict::Limited { .. } if !app.bans.begins(user).await => Ok(()),
         Verdict::Limited { .. } => {
+            let place = app.bans.place()?;
+            // Of many looks that come at once, one is enough; until the tokens are over, there are more.
+            if !app.bans.begins(user).await {
+                return Ok(());
+            }
+            let _turn = place.turn().await?;
             let reason = format!("more than {ban_above} looks within a minute");
             let new = NewBan {
                 user: user.clone(),

@@ -4,10 +4,10 @@
 //! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
 //! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
 
-use super::rebuild::{make_ready, rebuild};
+use super::rebuild::make_ready_and_rebuild;
 use super::reconcile::{reconcile, resume};
 use super::retire::is_leaving;
-use super::{App, Tally};
+use super::{App, Tally, bans};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -22,7 +22,7 @@ use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -42,6 +42,9 @@ const SALES_AT_ONCE: usize = 4;
 /// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
 const ATTEND_TRIES_MAX: u32 = 20;
 const ATTEND_AGAIN: Duration = Duration::from_millis(50);
+/// Sales rebuilt at once: each has a connection to the ledger all the while, and those that wait for events to be taken in
+/// and the other jobs need some, too.
+const REBUILDINGS_MAX: usize = 4;
 /// Shards asked at once: so many that those whose server hangs do not hold up the others.
 const AT_ONCE: usize = 512;
 
@@ -55,6 +58,16 @@ pub struct Permits {
     granted: Notify,
     /// One at a time reconciles a sale in this process.
     attending: Attending,
+    /// A few at a time are rebuilt by this process.
+    rebuilding: Rebuilding,
+}
+
+struct Rebuilding(Semaphore);
+
+impl Default for Rebuilding {
+    fn default() -> Self {
+        Self(Semaphore::new(REBUILDINGS_MAX))
+    }
 }
 
 struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
@@ -175,6 +188,15 @@ impl Permits {
         state.superseded.remove(&shard);
         drop(state);
         self.granted.notify_waiters();
+    }
+
+    /// Waits for a turn at rebuilding a sale.
+    ///
+    /// # Errors
+    /// None: nobody ends the turns.
+    pub(super) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.rebuilding.0.acquire().await;
+        turn.map_err(|closed| Fault::Bug(closed.to_string()))
     }
 
     /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
@@ -307,7 +329,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
-        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held).await) })
+        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held, true).await) })
         .buffer_unordered(AT_ONCE);
     while let Some((shard, asked, permitted)) = renewals.next().await {
         match permitted {
@@ -318,7 +340,8 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
             }
             // Somebody is about to write it anew; once that is done it is of another epoch, or else as it was.
             Ok(Permitted::Halted) => _ = renewed.of(["halted"]).inc(),
-            Ok(Permitted::Not) => {
+            // After a while in which nobody could renew it, it is told first what was decided meanwhile.
+            Ok(Permitted::Not | Permitted::Lapsed) => {
                 renewed.of(["refused"]).inc();
                 app.permits.doubt(shard);
             }
@@ -337,13 +360,14 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-async fn permit(app: &App, shard: ShardKey, held: &Held) -> Result<Permitted, Fault> {
+async fn permit(app: &App, shard: ShardKey, held: &Held, renewal: bool) -> Result<Permitted, Fault> {
     let permit = Permit {
         epoch: held.epoch,
         run_id: &held.run_id,
         holds: HOLDS,
         events_max: WAITING_MAX,
         age_max: AGE_MAX,
+        renewal,
     };
     app.stock.permit(&held.sale, shard.shard, &permit, None).await
 }
@@ -432,11 +456,6 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     }
     attend(app, &sale).await?;
     Ok(Some(rebuilt))
-}
-
-async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
-    let seen = make_ready(app, sale, shards).await?;
-    rebuild(app, sale, &seen).await
 }
 
 /// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on
@@ -568,6 +587,9 @@ async fn attend_on_server(
     };
     let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
+    let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
+    // They may have been silent for long, and must not sell before they know of these.
+    Box::pin(bans::tell_waiting(app, &now, &numbers)).await?;
     for key in shards {
         let Some(standing) = standings.get(&(key.sale, key.shard)) else {
             continue;
@@ -585,18 +607,23 @@ async fn attend_on_server(
         // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
         let told = app.stock.set_state(&now, key.shard).await;
         let permitted = match told {
-            Ok(()) => permit(app, *key, &held).await,
+            Ok(()) => permit(app, *key, &held, false).await,
             Err(fault) => Err(fault),
         };
         match permitted {
             Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
             Ok(Permitted::Halted) => halted = true,
-            Ok(Permitted::Not) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+            Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
             }
             Err(fault) => return Err(fault),
         }
+    }
+    // Everything else that they could not be told was put off for longer each time.
+    if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
+        shards.iter().for_each(|key| app.permits.doubt(*key));
+        return Err(fault);
     }
     if halted {
         return Err(Fault::Unavailable(

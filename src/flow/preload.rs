@@ -9,9 +9,10 @@ use super::{App, bans};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::sale::Loading;
 use crate::stock::read_shard::ShardReading;
+use futures_util::future::join_all;
 use std::sync::Arc;
 
 /// The generation that every shard begins with.
@@ -31,7 +32,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
                 crash::point("preload.after_shard");
             }
             let lives = (0..sale.shards).map(|shard| (shard, FIRST_EPOCH)).collect();
-            Box::pin(bans::tell_all(app, &sale, &lives)).await?;
+            Box::pin(bans::tell_all(app, &sale, &lives, None)).await?;
             crash::point("preload.before_finish");
             let Some(sale) = app.ledger.finish_loading(id).await? else {
                 return Ok(None);
@@ -52,14 +53,17 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     Ok(Some((sale, readings)))
 }
 
-/// Makes every shard follow the sale's state.
+/// Makes every shard follow the sale's state, as far as they can be told: one that cannot keeps no other from it.
 ///
 /// # Errors
-/// A fault leaves the rest to the relay, which has a message for each.
+/// A fault leaves some to the relay, which has a message for each.
 pub(super) async fn tell_all_shards(app: &App, sale: &Sale) -> Result<(), Fault> {
     let shards = if sale.is_in_stock() { sale.shards } else { 0 };
-    for shard in 0..shards {
-        app.stock.set_state(sale, shard).await?;
-    }
-    Ok(())
+    let told = join_all((0..shards).map(|shard| app.stock.set_state(sale, shard))).await;
+    let stops = sale.lifecycle != Lifecycle::Active;
+    told.into_iter().try_for_each(|told| match told {
+        // It is being written anew, or has to be: it does not sell, and is told before it does.
+        Err(Fault::Incomplete(_)) if stops => Ok(()),
+        told => told,
+    })
 }

@@ -41,6 +41,17 @@ const DRAINS_AT_ONCE: usize = 4;
 /// How long the drain of what is left may take.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 
+/// Stops shards and writes them anew, once it is their sale's turn: with many sales to rebuild, each would have one of the
+/// connections of which all need another.
+///
+/// # Errors
+/// As [`rebuild`].
+pub(super) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
+    let _turn = app.permits.turn_to_rebuild().await?;
+    let seen = make_ready(app, sale, shards).await?;
+    rebuild(app, sale, &seen).await
+}
+
 /// Stops shards and takes in what they have left, so that they may be written anew. Returns their epochs by the ledger,
 /// as they were before.
 ///
@@ -233,7 +244,7 @@ async fn write_anew(
     forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
-    Box::pin(bans::tell_all(app, sale, &epochs)).await?;
+    Box::pin(bans::tell_all(app, sale, &epochs, Some(claim))).await?;
     crash::point("rebuild.after_buyers");
     let Some(units) = divide(sale, claim, &others, &live, &epochs) else {
         return Ok(Written::TooMuchElsewhere);

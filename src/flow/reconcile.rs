@@ -6,7 +6,7 @@
 
 use super::audit::shard_differences;
 use super::balance::is_even;
-use super::rebuild::{drain, make_ready, rebuild};
+use super::rebuild::{drain, make_ready_and_rebuild};
 use super::release::release_of;
 use super::{App, bans};
 use crate::bugs;
@@ -111,8 +111,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
         let damaged: Vec<u16> = damaged.into_iter().collect();
-        let seen = make_ready(app, sale, &damaged).await?;
-        rebuild(app, sale, &seen).await?;
+        make_ready_and_rebuild(app, sale, &damaged).await?;
     }
     Ok(())
 }

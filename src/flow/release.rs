@@ -241,7 +241,7 @@ pub async fn release_now(app: &App, decided: &Decided) {
 async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
     match tell(app, outgoing, epochs).await {
         // A shard that nobody rebuilds any more need not know.
-        Ok(Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
+        Ok(Delivery::Later | Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
             if leaving(app, std::slice::from_ref(outgoing))
                 .await
                 .contains(&outgoing.sale) =>

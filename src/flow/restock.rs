@@ -7,6 +7,7 @@
 
 use super::borrow::{finish, finish_left};
 use super::release::release_of;
+use super::retire::is_leaving;
 use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
@@ -65,8 +66,10 @@ pub async fn restock(
     if sale.item(sku).is_none() {
         return Ok(RestockOutcome::ItemNotFound);
     }
-    if !sale.is_in_stock() {
-        let state = if sale.retired {
+    // Nobody tells the shards of a sale that is leaving which life they are in, so they would never hear of it.
+    let leaves = is_leaving(&sale);
+    if leaves || !sale.is_in_stock() {
+        let state = if leaves || sale.retired {
             SaleState::Closed
         } else {
             SaleState::Draft
@@ -294,7 +297,10 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
     let Some(sale) = app.sales.fresh(pending.restock.sale).await? else {
         return Ok(0);
     };
-    if pending.restock.quantity > 0 {
+    if is_leaving(&sale) {
+        // What was taken out of shards goes with their keys; on the books it has stayed.
+        pending.refuse().await?;
+    } else if pending.restock.quantity > 0 {
         pending.add(&sale).await?;
     } else {
         withdraw(app, &sale, *pending).await?;

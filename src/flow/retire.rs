@@ -37,10 +37,19 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.note(app.ledger.forget_actions().await.map(|()| 0));
     tally.note(app.ledger.forget_sessions().await.map(|()| 0));
     tally.note(app.ledger.forget_outages().await.map(|()| 0));
+    tally.note(forget_refused(app).await.map(|()| 0));
     for id in app.ledger.retirable(Utc::now() - KEPT).await? {
         tally.note(retire(app, id).await);
     }
     tally.finish()
+}
+
+/// Messages that the stock has refused, and that no operator has seen to for a day, keep no sale in Redis.
+async fn forget_refused(app: &App) -> Result<(), Fault> {
+    for (sale, messages) in app.ledger.forget_refused(Utc::now() - KEPT).await? {
+        tracing::error!(%sale, messages, "a sale leaves Redis with decisions of the ledger that it had refused");
+    }
+    Ok(())
 }
 
 async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {

@@ -59,8 +59,9 @@ impl Ledger {
         );
         let mut waiting = Vec::new();
         for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
-            waiting.push((unsigned(i64::from(row.shard))?, message));
+            if let Ok(message) = Message::read(row.message) {
+                waiting.push((unsigned(i64::from(row.shard))?, message));
+            }
         }
         Ok(Owned { stock, waiting })
     }
@@ -127,8 +128,9 @@ impl Ledger {
             sale.0
         );
         for row in waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
-            books.shard(row.shard)?.waiting.push(message);
+            if let Ok(message) = Message::read(row.message) {
+                books.shard(row.shard)?.waiting.push(message);
+            }
         }
         let dead = sqlx::query!(
             "select shard, epoch, seq, reason from dead_letters where sale_id = $1 and order_id is null \

@@ -2,12 +2,13 @@
 
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, unsigned, word};
+use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::ban::{Ban, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::shard::home_shard;
 use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 
 struct Row {
     user_id: String,
@@ -81,11 +82,23 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn recent_bans(&self) -> Result<Vec<Ban>, Fault> {
+        recent_bans(&mut *acquire(&self.jobs).await?).await
+    }
+
+    /// What was decided last about those accounts of which shards have still to be told.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn waiting_bans(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<Ban>, Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let rows = sqlx::query_as!(
             Row,
             "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where greatest(banned_at, lifted_at) > now() - interval '10 minutes' \
-             order by change desc limit 10000"
+             from bans where user_id in \
+                 (select message ->> 'user' from outbox where sale_id = $1 and shard = any($2) \
+                  and failure is null and message ->> 'kind' <> 'resolve' and message ->> 'kind' = 'ban')",
+            sale.0,
+            &shards
         )
         .fetch_all(&self.jobs)
         .await
@@ -139,18 +152,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn banned(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
-        let rows = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
-             order by user_id limit $2",
-            after.map_or("", UserId::as_str),
-            max
-        )
-        .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
-        rows.into_iter().map(Row::into_ban).collect()
+        banned(&mut *acquire(&self.jobs).await?, after, max).await
     }
 
     /// Up to `max` accounts that are banned now, those first of which it was decided last, after the one given.
@@ -191,6 +193,36 @@ impl Ledger {
         .map_err(|error| fault(&error))?;
         rows.into_iter().map(Row::into_ban).collect()
     }
+}
+
+/// [`Ledger::recent_bans`], on a connection that one has.
+pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+         from bans where greatest(banned_at, lifted_at) > now() - interval '10 minutes' \
+         order by change desc limit 10000"
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(|error| fault(&error))?;
+    rows.into_iter().map(Row::into_ban).collect()
+}
+
+/// [`Ledger::banned`], on a connection that one has.
+pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+         from bans where user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
+         order by user_id limit $2",
+        after.map_or("", UserId::as_str),
+        max
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(|error| fault(&error))?;
+    rows.into_iter().map(Row::into_ban).collect()
 }
 
 /// One decision after the other, so that they become visible in the order of their numbers, and none while a sale begins to

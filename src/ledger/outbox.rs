@@ -6,6 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
@@ -72,6 +73,12 @@ const fn first_epoch() -> i64 {
 }
 
 impl Message {
+    /// A message as it is stored; says why if it is none. Whoever counts what waits leaves such a one out: the relay sees to it
+    /// that an operator hears of it.
+    pub(super) fn read(stored: serde_json::Value) -> Result<Self, String> {
+        serde_json::from_value(stored).map_err(|error| format!("no message: {error}"))
+    }
+
     /// An order has left `reserved`; `units` are its SKU and quantity.
     pub(super) fn resolve(order: Uuid, user: &str, units: (String, i64), state: OrderState, at: Millis) -> Self {
         let (sku, quantity) = units;
@@ -164,6 +171,19 @@ pub(super) async fn send_all(
     Ok(())
 }
 
+/// Notes why a message can never be delivered: an operator has to look.
+async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
+    sqlx::query!(
+        "update outbox set failure = $2, attempts = attempts + 1 where outbox_id = $1",
+        message,
+        reason
+    )
+    .execute(&mut **tx)
+    .await
+    .map_err(|error| fault(&error))?;
+    Ok(())
+}
+
 impl Ledger {
     /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
     /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
@@ -177,6 +197,20 @@ impl Ledger {
         sale: Option<SaleId>,
         except: &[(SaleId, u16)],
     ) -> Result<Batch, Fault> {
+        loop {
+            if let Some(batch) = self.take_readable(max, sale, except).await? {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// One batch; `None` when nobody could read any of it, which has been noted.
+    async fn take_readable(
+        &self,
+        max: i64,
+        sale: Option<SaleId>,
+        except: &[(SaleId, u16)],
+    ) -> Result<Option<Batch>, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
@@ -205,16 +239,32 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         let mut messages = Vec::with_capacity(rows.len());
+        let mut is_any_unreadable = false;
         for row in rows {
-            messages.push(Outgoing {
-                id: row.outbox_id,
-                sale: SaleId(row.sale_id),
-                shard: unsigned(i64::from(row.shard))?,
-                message: serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?,
-                attempts: row.attempts,
-            });
+            match Message::read(row.message) {
+                Ok(message) => messages.push(Outgoing {
+                    id: row.outbox_id,
+                    sale: SaleId(row.sale_id),
+                    shard: unsigned(i64::from(row.shard))?,
+                    message,
+                    attempts: row.attempts,
+                }),
+                Err(reason) => {
+                    let sale = SaleId(row.sale_id);
+                    tracing::error!(
+                        message = row.outbox_id, %sale, shard = row.shard, %reason,
+                        "nobody can read a decision of the ledger (table outbox)"
+                    );
+                    refuse(&mut tx, row.outbox_id, &reason).await?;
+                    is_any_unreadable = true;
+                }
+            }
         }
-        Ok(Batch { tx, messages })
+        if messages.is_empty() && is_any_unreadable {
+            commit(tx).await?;
+            return Ok(None);
+        }
+        Ok(Some(Batch { tx, messages }))
     }
 
     /// Whether shards have still to be told of their part of a restock. What one of them has refused is no longer told.
@@ -231,6 +281,24 @@ impl Ledger {
         .fetch_one(&self.api)
         .await
         .map_err(|error| fault(&error))
+    }
+
+    /// Deletes messages that were refused, of sales that Redis still has and that ended before `before`; says how many of
+    /// which sale.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn forget_refused(&self, before: DateTime<Utc>) -> Result<Vec<(SaleId, i64)>, Fault> {
+        let rows = sqlx::query!(
+            "with gone as (delete from outbox o using sales s where o.failure is not null and s.sale_id = o.sale_id \
+                 and s.retired_at is null and s.ends_at < $1 returning o.sale_id) \
+             select sale_id as \"sale!\", count(*) as \"messages!\" from gone group by sale_id",
+            before
+        )
+        .fetch_all(&self.jobs)
+        .await
+        .map_err(|error| fault(&error))?;
+        Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
     /// Deletes a message that the server `told` has just applied, unless a relay has taken it, or the shard is another
@@ -311,16 +379,7 @@ impl Batch {
                 Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => untold.push(id),
                 Delivery::Applied { by } => applied.entry(by.unwrap_or_default()).or_default().push(id),
                 Delivery::Later => later.push(id),
-                Delivery::Failed(reason) => {
-                    sqlx::query!(
-                        "update outbox set failure = $2, attempts = attempts + 1 where outbox_id = $1",
-                        id,
-                        reason
-                    )
-                    .execute(&mut *self.tx)
-                    .await
-                    .map_err(|error| fault(&error))?;
-                }
+                Delivery::Failed(reason) => refuse(&mut self.tx, id, &reason).await?,
             }
         }
         for (told, ids) in applied {
@@ -347,10 +406,10 @@ impl Batch {
         .instrument(step("postpone the untold"))
         .await
         .map_err(|error| fault(&error))?;
-        // A second, doubled with every try up to a minute.
+        // A second, doubled with every try up to a minute; a state that others may sell against, no more than two.
         sqlx::query!(
-            "update outbox set attempts = attempts + 1, \
-             not_before = now() + least(60, power(2, least(attempts, 6))) * interval '1 second' \
+            "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
+                 least(case message ->> 'kind' when 'state' then 2 else 60 end, power(2, least(attempts, 6))) \
              where outbox_id = any($1)",
             &later
         )

@@ -1,7 +1,9 @@
 //! What the ledger knows of shards that have to be reconciled, and the lock under which one is written anew.
 
+use super::ban::{banned, recent_bans};
 use super::outbox::{Message, lock_servers, send_all};
 use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use crate::domain::ban::Ban;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
@@ -245,8 +247,17 @@ impl Ledger {
         .execute(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
-        // What they were to be told was put off for longer each time that they could not be. A relay that has some of it in
-        // hand is trying.
+        self.make_due(sale, &found.iter().map(|it| it.shard).collect::<Vec<_>>())
+            .await
+    }
+
+    /// Makes what shards have still to be told due at once: it was put off for longer each time that they could not be. A
+    /// relay that has some of it in hand is trying.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn make_due(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(
             "update outbox set not_before = now() where outbox_id = any(array( \
                  select outbox_id from outbox where sale_id = $1 and shard = any($2) and failure is null \
@@ -363,8 +374,9 @@ impl Ledger {
             sale.0
         );
         for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let message = serde_json::from_value(row.message).map_err(|error| Fault::Bug(error.to_string()))?;
-            waiting.push((unsigned(i64::from(row.shard))?, message));
+            if let Ok(message) = Message::read(row.message) {
+                waiting.push((unsigned(i64::from(row.shard))?, message));
+            }
         }
         Ok(Some(RebuildClaim {
             tx,
@@ -432,6 +444,22 @@ impl RebuildClaim {
         );
         let known = known.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
         Ok(i64::try_from(orders.len()).unwrap_or(i64::MAX) - known)
+    }
+
+    /// [`Ledger::recent_bans`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn recent_bans(&mut self) -> Result<Vec<Ban>, Fault> {
+        recent_bans(&mut self.tx).await
+    }
+
+    /// [`Ledger::banned`].
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn banned(&mut self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+        banned(&mut self.tx, after, max).await
     }
 
     /// Gives the shards free again, as they are.

@@ -255,6 +255,15 @@ impl PendingRestock {
         Ok(true)
     }
 
+    /// Refuses it, and tells no shard.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: it stays pending.
+    pub async fn refuse(mut self) -> Result<(), Fault> {
+        self.decide("refused").await?;
+        commit(self.tx).await
+    }
+
     /// Refuses the withdrawal and sends back what was taken out.
     ///
     /// # Errors

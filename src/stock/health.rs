@@ -5,6 +5,10 @@ use super::keys::ShardKey;
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+/// How long a server is waited for that is asked for the time beside others.
+const CLOCK_MAX: Duration = Duration::from_millis(500);
 
 /// Settings that Redis can do without, what they should be, and what happens otherwise.
 const SHOULD: [(&str, &str, &str); 4] = [
@@ -54,9 +58,13 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
-        let clocks: Result<Vec<(i64, i64)>, Fault> = self.link.ask_all(&redis::cmd("TIME")).await;
-        let clocks = clocks.unwrap_or_default().into_iter();
-        match clocks.map(|(seconds, micros)| seconds * 1000 + micros / 1000).min() {
+        let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), CLOCK_MAX).await;
+        match clocks
+            .into_iter()
+            .flatten()
+            .map(|(seconds, micros)| seconds * 1000 + micros / 1000)
+            .min()
+        {
             Some(slowest) => Ok(slowest),
             None => self.now().await,
         }

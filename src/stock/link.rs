@@ -3,19 +3,24 @@
 
 use super::{CALL_MAX, CONNECT_MAX, bounded};
 use crate::domain::fault::Fault;
+use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
+use redis::cluster_routing::{
+    MultipleNodeRoutingInfo, ResponsePolicy, Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr,
+};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError,
     RedisFuture, RedisResult, Value,
 };
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// What the URL of a cluster begins with.
 const CLUSTER: &str = "redis+cluster://";
@@ -179,34 +184,52 @@ impl Link {
     pub(super) async fn owners(&self, key: &str) -> Result<HashMap<Slot, Place>, Fault> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let rows: Vec<Vec<Value>> = self.ask_server_of(key, &command).await?;
         let mut owners = HashMap::new();
-        for row in rows {
-            let mut row = row.into_iter();
-            // After the primary come its replicas.
-            let (Some(Value::Int(first)), Some(Value::Int(last)), Some(Value::Array(node))) =
-                (row.next(), row.next(), row.next())
-            else {
-                return Err(Fault::Bug("CLUSTER SLOTS answered no ranges".to_owned()));
-            };
-            let mut node = node.into_iter();
-            // A node may not know its own address, or that of another.
-            let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (node.next(), node.next()) else {
-                continue;
-            };
-            let (host, port) = (String::from_utf8_lossy(&host), u16::try_from(port));
-            if let Ok(port) = port
-                && !["", "?"].contains(&host.as_ref())
-            {
-                let place = Place {
-                    host: host.into_owned(),
-                    port,
-                };
-                let slots = (first..=last).filter_map(|slot| Slot::new(u16::try_from(slot).ok()?));
-                owners.extend(slots.map(|slot| (slot, place.clone())));
-            }
+        for (slots, place) in ranges_by(self.ask_server_of(key, &command).await?)? {
+            let slots = slots.filter_map(|slot| Slot::new(u16::try_from(slot).ok()?));
+            owners.extend(slots.map(|slot| (slot, place.clone())));
         }
         Ok(owners)
+    }
+
+    /// Asks every server that takes writes something that has no key, each by itself and no longer than this: one that is
+    /// silent takes no other's answer away.
+    pub(super) async fn ask_each<T: FromRedisValue>(&self, command: &Cmd, each_max: Duration) -> Vec<Result<T, Fault>> {
+        let link = match self {
+            Self::One(connection) => {
+                let mut connection = connection.clone();
+                let answer = bounded(command.query_async(&mut connection));
+                return vec![within(each_max, answer).await];
+            }
+            Self::Cluster(link) => link,
+        };
+        let slots = match within(each_max, Box::pin(Self::slots_of_primaries(link))).await {
+            Ok(slots) => slots,
+            Err(fault) => return vec![Err(fault)],
+        };
+        let answers = slots.into_iter().map(|slot| async move {
+            let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master));
+            let mut connection = link.connection();
+            let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(route));
+            let answer = Arc::clone(link).watched(answer);
+            let answer = bounded(async { Ok(redis::from_redis_value(answer.await?)?) });
+            within(each_max, Box::pin(answer)).await
+        });
+        join_all(answers).await
+    }
+
+    /// A slot of each primary, by the first of them that answers.
+    async fn slots_of_primaries(link: &Arc<ClusterLink>) -> Result<Vec<Slot>, Fault> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let any = Some(ResponsePolicy::OneSucceeded);
+        let route = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, any));
+        let mut connection = link.connection();
+        let answer = Arc::clone(link).watched(connection.route_command(command, route));
+        let rows = bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await?;
+        let first = |(slots, place): (RangeInclusive<i64>, Place)| Some((place, u16::try_from(*slots.start()).ok()?));
+        let slots: HashMap<Place, u16> = ranges_by(rows)?.into_iter().filter_map(first).collect();
+        Ok(slots.into_values().filter_map(Slot::new).collect())
     }
 
     /// Asks the server that has this key something that has no key.
@@ -276,6 +299,42 @@ impl Link {
             }
         }
     }
+}
+
+/// What is answered in this time.
+async fn within<T>(max: Duration, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let silent = |_elapsed| Err(Fault::Unavailable("Redis did not answer in time".to_owned()));
+    timeout(max, answer).await.unwrap_or_else(silent)
+}
+
+/// Which primary of a cluster has which slots, by what one of its nodes answered.
+fn ranges_by(rows: Vec<Vec<Value>>) -> Result<Vec<(RangeInclusive<i64>, Place)>, Fault> {
+    let mut ranges = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut row = row.into_iter();
+        // After the primary come its replicas.
+        let (Some(Value::Int(first)), Some(Value::Int(last)), Some(Value::Array(node))) =
+            (row.next(), row.next(), row.next())
+        else {
+            return Err(Fault::Bug("CLUSTER SLOTS answered no ranges".to_owned()));
+        };
+        let mut node = node.into_iter();
+        // A node may not know its own address, or that of another.
+        let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (node.next(), node.next()) else {
+            continue;
+        };
+        let (host, port) = (String::from_utf8_lossy(&host), u16::try_from(port));
+        if let Ok(port) = port
+            && !["", "?"].contains(&host.as_ref())
+        {
+            let place = Place {
+                host: host.into_owned(),
+                port,
+            };
+            ranges.push((first..=last, place));
+        }
+    }
+    Ok(ranges)
 }
 
 fn connection_info(url: &str) -> Result<ConnectionInfo, Fault> {

@@ -38,6 +38,8 @@ pub enum Permitted {
     Not,
     /// Somebody is about to write it anew.
     Halted,
+    /// It has no permit that could be renewed: what was decided meanwhile, it may not have been told.
+    Lapsed,
 }
 
 /// What a permit says.
@@ -53,6 +55,8 @@ pub struct Permit<'a> {
     pub events_max: i64,
     /// For so long they may wait.
     pub age_max: Duration,
+    /// Whether only a permit that holds may go on. Otherwise whoever asks has just told the shard what it must know.
+    pub renewal: bool,
 }
 
 impl Stock {
@@ -92,7 +96,8 @@ impl Stock {
             .arg(millis(permit.holds))
             .arg(permit.events_max)
             .arg(millis(permit.age_max))
-            .arg(permit.run_id);
+            .arg(permit.run_id)
+            .arg(u8::from(permit.renewal));
         if let Some(now) = now {
             call.arg(now);
         }
@@ -108,6 +113,7 @@ impl Stock {
             }
             "STALE" | "MOVED" => Ok(Permitted::Not),
             "HALTED" => Ok(Permitted::Halted),
+            "LAPSED" => Ok(Permitted::Lapsed),
             other => Err(unknown("permit", other)),
         }
     }

@@ -773,6 +773,24 @@ const MUTANTS: &[Mutant] = &[
         "permit_until == 0 then",
     ),
     (
+        "a permit that is over is renewed",
+        "permit",
+        "if ARGV[6] == '1' and now >= permit_until then",
+        "if false then",
+    ),
+    (
+        "a permit is renewed a millisecond after its end",
+        "permit",
+        "ARGV[6] == '1' and now >= permit_until",
+        "ARGV[6] == '1' and now > permit_until",
+    ),
+    (
+        "a permit is never given anew",
+        "permit",
+        "if ARGV[6] == '1' and now >= permit_until then",
+        "if now >= permit_until then",
+    ),
+    (
         "a permit is renewed too late",
         "permit",
         "permit_until - now < for_ms / 2",

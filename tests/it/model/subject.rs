@@ -296,6 +296,7 @@ impl Run<'_> {
             arg(asked.events_max),
             arg(asked.age_max),
             arg(run_id),
+            arg(0),
             arg(self.now),
         ];
         let mut keys = preloaded(self.key(shard));

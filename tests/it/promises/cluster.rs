@@ -5,6 +5,8 @@ use crate::support::crowd::{Terms, World, bought, drain_all, shopper_at, try_buy
 use crate::support::poll::{self, Patience};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::{Lifecycle, Transition};
+use flashsale::flow;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -274,4 +276,40 @@ async fn a_cluster_of_which_one_primary_has_no_replica_cannot_promise_one() {
     let refused = refused.await.no(400, "invalid_request");
     assert!(refused.text("detail").contains("CLUSTER REPLICATE"), "{refused:?}");
     api.operate(&early, "preload").await.no(400, "invalid_request");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold_from_its_end() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 12)).await;
+    let slots: Vec<u16> = (0..12)
+        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
+        .collect();
+    let healthy: Vec<u16> = (0..12u16)
+        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
+        .collect();
+    assert!(!healthy.is_empty(), "{slots:?}");
+    // Nobody takes over, and the first shard is the one that says nothing.
+    cluster.kill_replica_of(slots[0]);
+    cluster.hang_primary_of(slots[0]);
+    for _ in 0..3 {
+        let began = Instant::now();
+        let clock = world.app.stock.slowest_clock().await;
+        let took = began.elapsed();
+        assert!(
+            clock.is_ok() && took < Duration::from_millis(1_200),
+            "{clock:?} after {took:?}"
+        );
+    }
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let told = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    assert!(
+        matches!(&told, Err(fault) if fault.is_passing()),
+        "one does not know: {told:?}"
+    );
+    for shard in healthy {
+        let reading = world.app.stock.read_shard(&sale, shard, 0).await.unwrap();
+        assert_eq!(reading.record.lifecycle, Lifecycle::Paused, "shard {shard}");
+    }
 }

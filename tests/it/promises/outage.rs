@@ -2,15 +2,18 @@
 
 use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::within;
-use crate::support::servers::{FreshPostgres, redis};
+use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, redis};
+use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::{Sale, Transition};
 use flashsale::flow;
+use flashsale::flow::transition::TransitionOutcome;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::permit::{Permit, Permitted};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back() {
@@ -329,6 +332,7 @@ async fn a_shard_of_which_too_much_waits_sells_nothing_until_the_ledger_has_caug
         holds: Duration::from_secs(3),
         events_max: 2,
         age_max: Duration::from_secs(600),
+        renewal: false,
     };
     // The process itself knows a larger bound, and lets go when it renews: so it is asked until both meet.
     within(PATIENCE, "the brake is felt", async || {
@@ -377,4 +381,81 @@ async fn outages_of_more_than_a_month_ago_are_forgotten_once_every_hold_has_had_
     while !world.app.ledger.extend_holds(sale.id, 1, 10).await.unwrap() {}
     world.app.ledger.forget_outages().await.unwrap();
     assert_eq!(world.number(outages, sale.id).await, 1);
+}
+
+/// Decides something while a sale's only server hangs for longer than its permits hold, and puts off what the shard is to
+/// be told as if it had been tried for a minute; returns once the server goes on.
+async fn decided_while_it_hangs(world: &World, redis: &FreshRedis, sale: &Sale, decide: impl AsyncFnOnce()) {
+    let frozen = Frozen::one(redis.server.pid());
+    decide().await;
+    let put_off = "update outbox set not_before = now() + interval '1 minute', attempts = 6 where sale_id = $1";
+    assert!(world.execute(put_off, sale.id).await.unwrap() > 0);
+    let since = Instant::now();
+    within(PATIENCE, "the permits are over", async || {
+        since.elapsed() > Duration::from_millis(3_500)
+    })
+    .await;
+    drop(frozen);
+}
+
+/// What shoppers are told for a while, one after the other, and that it is no order.
+async fn nobody_buys(world: &World, sale: &Sale, user: impl Fn(usize) -> String) {
+    let since = Instant::now();
+    let mut answers = 0;
+    while since.elapsed() < Duration::from_secs(3) {
+        let outcome = try_buy(&world.app, sale, &user(answers), "k", 1).await;
+        assert!(
+            !matches!(outcome, Ok(PurchaseOutcome::Reserved(_))),
+            "{outcome:?} after {:?}",
+            since.elapsed()
+        );
+        answers += 1;
+    }
+    assert!(answers > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told_before_it_sells() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let (sale, other) = (world.sale(&Terms::of(90, 1)).await, world.sale(&Terms::of(90, 1)).await);
+    bought(&world.app, &sale, "before", "k", 1).await;
+    let order = bought(&world.app, &other, "before", "k", 1).await;
+    world.settled(&other).await;
+    decided_while_it_hangs(&world, &redis, &sale, async || {
+        // As if whoever decides could not reach the server at all: what hangs may still read what it was sent.
+        let now = chrono::Utc::now().timestamp_millis();
+        let paused = world.app.ledger.transition(sale.id, Transition::Pause, now).await;
+        assert!(matches!(paused, Ok(TransitionOutcome::Done(_))), "{paused:?}");
+        let ban = NewBan {
+            user: "bot".parse().unwrap(),
+            reason: "a test".to_owned(),
+            banned_by: BannedBy::Operator,
+            until: None,
+            end_sessions: false,
+        };
+        world.app.ledger.ban(&ban).await.unwrap().unwrap();
+        world
+            .app
+            .ledger
+            .cancel(order.id, &"before".parse().unwrap(), now)
+            .await
+            .unwrap();
+        let put_off = "update outbox set not_before = now() + interval '1 minute', attempts = 6 where sale_id = $1";
+        assert!(world.execute(put_off, other.id).await.unwrap() > 0);
+    })
+    .await;
+    let paused = nobody_buys(&world, &sale, |n| format!("u{n}"));
+    let banned = nobody_buys(&world, &other, |_| "bot".to_owned());
+    tokio::join!(paused, banned);
+    // The other sale goes on, and everything that its shard could not be told is due.
+    within(PATIENCE, "others buy", async || {
+        try_buy(&world.app, &other, "after", "k", 1).await.is_ok()
+    })
+    .await;
+    let put_off = "select count(*) from outbox where sale_id = $1 and not_before > now() + interval '5 seconds'";
+    for sale in [&sale, &other] {
+        assert_eq!(world.number(put_off, sale.id).await, 0);
+        world.settled(sale).await;
+    }
 }

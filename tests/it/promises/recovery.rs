@@ -7,13 +7,13 @@ use crate::support::crowd::{
 };
 use crate::support::poll::{Patience, within};
 use crate::support::raw::{Dump, Raw};
-use crate::support::servers::{DurableRedis, FreshPostgres, fresh_redis};
+use crate::support::servers::{DurableRedis, FreshPostgres, Frozen, fresh_redis};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{Sku, UserId};
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
-use flashsale::domain::sale::{PurchaseRate, Sale, SaleState, Transition};
+use flashsale::domain::sale::{Lifecycle, PurchaseRate, Sale, SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
@@ -32,6 +32,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 fn sku() -> Sku {
@@ -239,6 +240,30 @@ async fn a_flushed_redis_sells_again_by_itself_with_every_order_and_limit_as_bef
     bought(&world.app, &sale, "holds", "more", 2).await;
     world.sells_out(&sale).await;
     assert!(rebuilds(&world, &sale).await >= 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_sales_that_are_lost_at_once_all_sell_again() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let mut sales = Vec::new();
+    for _ in 0..24 {
+        sales.push(world.sale(&Terms::of(4, 2)).await);
+    }
+    for sale in &sales {
+        bought(&world.app, sale, "ada", "k", 1).await;
+    }
+    drain_all(&world.app).await.unwrap();
+    let began = Instant::now();
+    let _ok: String = Raw::connect(&world.redis).call(&mut redis::cmd("FLUSHALL"));
+    for sale in &sales {
+        sells_again(&world.app, sale).await;
+    }
+    let took = began.elapsed();
+    for sale in &sales {
+        assert_eq!(world.settled(sale).await.stock.held, 1);
+    }
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -586,6 +611,38 @@ async fn a_sale_that_is_closed_while_it_is_rebuilt_sells_no_more() {
         buy(&world.app, &sale, "bob", "k", 1).await,
         PurchaseOutcome::NotOpen(SaleState::Closed)
     );
+    world.settled(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_being_written_anew_counts_as_stopped_when_its_sale_is_paused() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(4, 3)).await;
+    world.end_keeper().await;
+    let loading = world.app.stock.begin_restore(&sale, 1, (1, 2), 1, &[]).await;
+    assert!(loading.is_ok(), "{loading:?}");
+    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    assert!(matches!(outcome, Ok(TransitionOutcome::Done(_))), "{outcome:?}");
+    for (shard, state) in [(0, Lifecycle::Paused), (1, Lifecycle::Loading), (2, Lifecycle::Paused)] {
+        let reading = world.app.stock.read_shard(&sale, shard, 0).await.unwrap();
+        assert_eq!(reading.record.lifecycle, state, "shard {shard}");
+    }
+    // To sell, it must be there.
+    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Resume).await;
+    assert!(matches!(outcome, Err(Fault::Incomplete(_))), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_is_paused_also_while_its_only_server_is_silent() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(4, 2)).await;
+    let frozen = Frozen::one(redis.server.pid());
+    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    assert!(matches!(&outcome, Err(fault) if fault.is_passing()), "{outcome:?}");
+    let paused = "select count(*) from sales where sale_id = $1 and state = 'paused'";
+    assert_eq!(world.number(paused, sale.id).await, 1);
+    drop(frozen);
     world.settled(&sale).await;
 }
 

@@ -6,8 +6,10 @@ use crate::support::poll::{pass, within};
 use crate::support::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::event::{Event, Position, Reserved};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::ids::OrderId;
-use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
+use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale, SaleState};
 use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::flow;
 use flashsale::flow::drain::drain_to_now;
@@ -15,6 +17,7 @@ use flashsale::flow::restock::RestockOutcome;
 use flashsale::ledger::drain::Drained;
 use flashsale::ledger::outbox::{Message, Outgoing};
 use flashsale::ledger::rebuild::Found;
+use flashsale::ledger::restock::TakenRestock;
 use sqlx::{Postgres, Transaction};
 use std::sync::Arc;
 use std::time::Duration;
@@ -409,4 +412,126 @@ async fn what_a_shard_could_not_be_told_is_due_once_it_is_found_whole() {
     };
     world.app.ledger.note_reconciled(sale.id, &[found]).await.unwrap();
     assert_eq!(world.number(due, sale.id).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_nobody_can_read_keeps_no_other_from_its_shard() {
+    let world = World::new().await;
+    let (sale, other) = (with_a_decision(&world).await, with_a_decision(&world).await);
+    let wrong = "insert into outbox (sale_id, shard, message, not_before) \
+         select $1, 0, jsonb_build_object('kind', 'state of ' || n), now() - interval '1 hour' \
+         from generate_series(1, 600) as n";
+    assert_eq!(world.execute(wrong, sale.id).await.unwrap(), 600);
+    flow::release::release_waiting(&world.app).await.unwrap();
+    let waiting = "select count(*) from outbox where sale_id = $1 and failure is null";
+    let failed = "select count(*) from outbox where sale_id = $1 and failure like 'no message: %' and attempts = 1";
+    for (sale, unreadable) in [(&sale, 600), (&other, 0)] {
+        within(PATIENCE, "what can be read is told", async || {
+            flow::release::release_waiting(&world.app).await.unwrap();
+            world.number(waiting, sale.id).await == 0
+        })
+        .await;
+        assert_eq!(world.number(failed, sale.id).await, unreadable);
+    }
+    // Nor do they keep anybody from counting, or from writing the shard anew.
+    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!(stats.alerts.failed_releases, 600);
+    assert!(flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap().balanced);
+    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!(world.number(failed, sale.id).await, 0, "all of it is written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shoppers_who_look_too_often_keep_nobody_from_the_ledger() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    bought(&world.app, &sale, "u", "k", 1).await;
+    let settings = GuardSettings {
+        browsing_alert_above: 1,
+        browsing_ban_above: 0,
+        ..GuardSettings::default()
+    };
+    // Whoever raises an alert waits for this one.
+    let mut lock = world.pool.begin().await.unwrap();
+    let turn = "select pg_advisory_xact_lock(hashtextextended('raising of alerts', 0))";
+    sqlx::query(turn).execute(&mut *lock).await.unwrap();
+    let mut looks = JoinSet::new();
+    for _ in 0..40 {
+        let (app, user) = (
+            Arc::clone(&world.app),
+            format!("looks-{}", uuid::Uuid::new_v4().simple()),
+        );
+        looks.spawn(async move {
+            let user = user.parse().unwrap();
+            for _ in 0..2 {
+                flow::browse::looked(&app, &user, &settings).await?;
+            }
+            Ok::<_, Fault>(())
+        });
+    }
+    let waiting = "select count(*) from pg_stat_activity \
+         where datname = current_database() and wait_event_type = 'Lock' and $1 is not null";
+    within(PATIENCE, "somebody waits for his turn", async || {
+        world.number(waiting, sale.id).await > 0
+    })
+    .await;
+    drain_all(&world.app).await.unwrap();
+    let orders = "select count(*) from orders where sale_id = $1";
+    assert_eq!(world.number(orders, sale.id).await, 1);
+    assert!(world.number(waiting, sale.id).await <= 2);
+    lock.rollback().await.unwrap();
+    while let Some(looked) = looks.join_next().await {
+        looked.unwrap().unwrap();
+    }
+    let raised = "select count(*) from guard_alerts where user_id like 'looks-%' and $1 is not null";
+    assert_eq!(world.number(raised, sale.id).await, 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_decided_of_a_sale_that_is_leaving_does_not_keep_it_in_redis() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    let ended = "update sales set starts_at = now() - interval '50 hours', \
+                 ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
+    world.execute(ended, sale.id).await.unwrap();
+    within(PATIENCE, "nobody attends on it any more", async || {
+        flow::permit::reconcile_all(&world.app).await.unwrap();
+        flow::permit::renew(&world.app).await.unwrap() == 0
+    })
+    .await;
+    // As it was decided, and asked for, a moment before it began to leave.
+    let (early, late) = ("early".parse().unwrap(), "late".parse().unwrap());
+    let sku = SKU.parse().unwrap();
+    let (restock, _) = world.app.ledger.begin_restock(sale.id, &early, &sku, 4).await.unwrap();
+    let TakenRestock::Pending(pending) = world.app.ledger.take_restock(restock).await.unwrap() else {
+        panic!("somebody else decides it");
+    };
+    assert!(pending.add(&sale).await.unwrap());
+    for (key, quantity) in [("more", 3), ("less", -3)] {
+        let key = key.parse().unwrap();
+        world
+            .app
+            .ledger
+            .begin_restock(sale.id, &key, &sku, quantity)
+            .await
+            .unwrap();
+    }
+    let refused = "insert into outbox (sale_id, shard, message, failure) \
+         select $1, 0, jsonb_build_object('kind', 'state'), 'a test'";
+    world.execute(refused, sale.id).await.unwrap();
+    let outcome = flow::restock::restock(&world.app, sale.id, &late, &sku, 4).await;
+    assert!(
+        matches!(outcome, Ok(RestockOutcome::NotLoaded(SaleState::Closed))),
+        "{outcome:?}"
+    );
+    flow::restock::settle_pending(&world.app).await.unwrap();
+    flow::release::release_waiting(&world.app).await.unwrap();
+    let left = "select (select count(*) from outbox where sale_id = $1 and failure is null) \
+         + (select count(*) from restocks where sale_id = $1 and state = 'pending')";
+    assert_eq!(world.number(left, sale.id).await, 0);
+    let later = "update sales set ends_at = now() - interval '26 hours' where sale_id = $1";
+    world.execute(later, sale.id).await.unwrap();
+    flow::retire::retire_ended(&world.app).await.unwrap();
+    let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
+    assert_eq!(world.number(retired, sale.id).await, 1);
 }

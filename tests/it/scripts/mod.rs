@@ -147,6 +147,7 @@ const fn generous(epoch: i64, run_id: &str) -> Permit<'_> {
         holds: Duration::from_secs(60),
         events_max: 1_000_000,
         age_max: Duration::from_secs(86_400 * 365),
+        renewal: false,
     }
 }
 

@@ -99,6 +99,27 @@ async fn a_permit_of_which_half_is_left_is_not_written_again() {
 }
 
 #[tokio::test]
+async fn a_permit_that_is_over_is_given_anew_and_not_renewed() {
+    let shop = stopped().await;
+    let renew = async |now| permit(&shop, now, |it| it.renewal = true).await;
+    let before = shop.dump();
+    assert_eq!(renew(NOW).await, Permitted::Lapsed, "it never had one");
+    assert_eq!(shop.dump(), before);
+    assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 0));
+    assert_eq!(renew(NOW + 59_999).await, yes(0, 0));
+    let until = NOW + 119_999;
+    assert_eq!(record(&shop).await.permit_until, until);
+    let before = shop.dump();
+    for late in [0, 1, 1_000_000] {
+        assert_eq!(renew(until + late).await, Permitted::Lapsed, "{late}");
+    }
+    assert_eq!(shop.dump(), before);
+    assert_eq!(permit(&shop, until, |_| {}).await, yes(0, 0));
+    shop.stock.stop(shop.key).await.unwrap();
+    assert_eq!(renew(NOW).await, Permitted::Lapsed, "it was taken away");
+}
+
+#[tokio::test]
 async fn a_permit_tells_how_many_events_wait_and_which_was_the_last() {
     let shop = stopped().await;
     assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 0));
@@ -152,7 +173,15 @@ async fn the_answers_tell_what_is_wrong() {
     let shop = stopped().await;
     let run_id = shop.stock.run_id(shop.key).await.unwrap();
     let ask = |epoch: i64, for_ms: i64, run_id: &str| {
-        let args = [arg(epoch), arg(for_ms), arg(10), arg(1000), arg(run_id), arg(NOW)];
+        let args = [
+            arg(epoch),
+            arg(for_ms),
+            arg(10),
+            arg(1000),
+            arg(run_id),
+            arg(0),
+            arg(NOW),
+        ];
         shop.raw.script(&PERMIT, &keys(&shop), &args)
     };
     assert_eq!(ask(1, 60_000, &run_id), "PERMITTED 0 1-0 0");
