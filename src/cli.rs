@@ -10,6 +10,7 @@ mod client;
 pub mod completions;
 mod duration;
 pub mod guards;
+mod events;
 pub mod healthcheck;
 pub mod inspect;
 pub mod man;

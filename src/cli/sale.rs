@@ -116,7 +116,7 @@ It ends when the sale is closed and everything is in Postgres, or with Ctrl-C.
 
 Examples:
   flashsale sale watch 3f2c…
-  flashsale sale watch 3f2c… --json | jq .orders")]
+  flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
     Watch {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
@@ -140,6 +140,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     return Err(source.refused(&refusal.detail));
                 }
                 Err(error) => return Err(error.into()),
+Purchases and refusals a second, the biggest reasons for these, how long answers took, and where the units are; while Postgres
+is away, what Redis alone tells. With --json each sample, about once a second, as GET /v1/admin/sales/{id}/live sends it.
             };
             show(&created, args.json, |sale| {
                 format!(
