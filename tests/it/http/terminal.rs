@@ -4,6 +4,7 @@ use crate::support::app::{Client, Instance, Ran, TestApp, environment, program, 
 use crate::support::{poll, servers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
@@ -158,6 +159,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         &["alerts", "list", "--json"],
         &["ban", "list", "--json"],
         &["refunds", "list", "--json"],
+        &["actions", "--json"],
         &["token", "--user", "ada", "--json"],
     ] {
         let ran = app.run(args).ended(0);
@@ -165,6 +167,88 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         // What goes on is told on the other stream, if at all.
         assert_eq!(ran.stderr, "", "{args:?}");
     }
+}
+
+#[tokio::test]
+async fn operators_change_a_draft_and_read_what_was_done_by_command() {
+    let app = TestApp::start_api_only().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("sale.example.toml")).unwrap();
+        let path = folder.path().join(format!("{name}.toml"));
+        let at = text.find("name = ").unwrap();
+        let end = at + text[at..].find('\n').unwrap();
+        fs::write(&path, format!("{}name = \"{name}\"{}", &text[..at], &text[end..])).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let created = app.run(&["--help"]).ended(0);
+    assert!(created.stdout.contains("  actions "), "{created:?}");
+    let created = app
+        .run(&["sale", "create", &file("First"), "--key", "k", "--json"])
+        .ended(0);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    // With its relative times, the file is another sale by now: it is made once at the most.
+    let again = app.run(&["sale", "create", &file("First"), "--key", "k"]).ended(1);
+    assert!(again.stderr.contains("idempotency_key_reused"), "{again:?}");
+
+    let shown = app.run(&["sale", "show", &id]).ended(0).stdout;
+    let version = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("version "))
+        .unwrap()
+        .trim();
+    let changed = app
+        .run(&["sale", "change", &id, &file("Second"), "--if-version", version])
+        .ended(0);
+    assert!(
+        changed.stdout.contains("Second") && !changed.stdout.contains(version),
+        "{changed:?}"
+    );
+    let stale = app
+        .run(&["sale", "change", &id, &file("Third"), "--if-version", version])
+        .ended(1);
+    assert!(stale.stderr.starts_with("flashsale: invalid_transition: "), "{stale:?}");
+    app.run(&["sale", "change", &id, &file("Fourth")]).ended(0);
+    assert_eq!(
+        app.run(&["sale", "show", &id, "--json"]).ended(0).json()["name"],
+        "Fourth"
+    );
+    app.run(&["sale", "preload", &id]).ended(0);
+    let late = app.run(&["sale", "change", &id, &file("Fifth")]).ended(1);
+    assert!(late.stderr.contains("draft"), "{late:?}");
+
+    app.try_create_sale(&sale()).await.ok(201);
+    let all = app.run(&["actions", "--json"]).ended(0).json();
+    let of = |actions: &Value| -> Vec<(String, String)> {
+        let actions = actions.as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        actions.map(|it| (text(&it["action"]), text(&it["outcome"]))).collect()
+    };
+    let expected = [
+        ("sales.create", "done"),
+        ("sales.change", "invalid_transition"),
+        ("sales.preload", "done"),
+        ("sales.change", "done"),
+        ("sales.change", "invalid_transition"),
+        ("sales.change", "done"),
+        ("sales.create", "idempotency_key_reused"),
+        ("sales.create", "done"),
+    ];
+    assert_eq!(
+        of(&all),
+        expected.map(|(action, outcome)| (action.to_owned(), outcome.to_owned()))
+    );
+    let two = app
+        .run(&["actions", "--sale", &id, "--limit", "2", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!(two, json!([all[1], all[2]]));
+    let table = app.run(&["--as", "Ada", "actions"]);
+    assert_eq!(table.code, 2, "an option of a command stands behind it: {table:?}");
+    let table = app.run(&["actions", "--sale", &id, "--as", "Ada"]).ended(0).stdout;
+    assert_eq!(table.lines().count(), 7, "{table}");
+    assert!(table.contains("sales.preload  done"), "{table}");
+    app.run(&["actions", "--limit", "0"]).ended(2);
 }
 
 /// Runs the program on a terminal of its own until it ends, and returns what was written there.
@@ -225,6 +309,9 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
         "undrained events  ",
         "free units  ",
         "now 1, most 4",
+        "refusals a second  ",
+        "refused meanwhile   sold_out 1",
+        "p99, milliseconds  ",
     ] {
         assert!(seen.contains(word), "no {word:?} in {seen}");
     }
@@ -411,6 +498,3 @@ fn traces_that_can_go_nowhere_are_refused_in_a_line() {
         environment.remove("FLASHSALE_OTLP_RATIO");
     }
 }
-        "refusals a second  ",
-        "refused meanwhile   sold_out 1",
-        "p99, milliseconds  ",
