@@ -51,7 +51,7 @@ A request whose answer is lost is repeated a few times, and makes one sale all t
 Example:
   ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
     Create {
-        /// The sale file.
+        /// The sale file; - is standard input.
         file: PathBuf,
         /// Idempotency key: repeat the one that is printed when the outcome is not known, so as not to make two sales.
         #[arg(long)]
@@ -69,7 +69,7 @@ Examples:
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
-        /// The sale file.
+        /// The sale file; - is standard input.
         file: PathBuf,
         /// Change the draft only if it is still of this version.
         #[arg(long, value_name = "VERSION")]
