@@ -1,7 +1,7 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
 use super::answer::{self, Sale, Shard};
-use super::client::{CallError, Client, Connection, REQUEST_LIMIT};
+use super::client::{CallError, Client, Connection};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, sale_file, watch};
@@ -269,7 +269,7 @@ fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failur
 }
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let progress = Progress::within(REQUEST_LIMIT, "putting the stock into Redis");
+    let progress = Progress::of("putting the stock into Redis");
     let answer = client.post(&path(id, "/preload"), &[], "");
     drop(progress);
     let body = answer?.body;
