@@ -247,7 +247,7 @@ async fn operators_change_a_draft_and_read_what_was_done_by_command() {
         .run(&["actions", "--sale", &id, "--limit", "2", "--json"])
         .ended(0)
         .json();
-    assert_eq!(two, json!([all[1], all[2]]));
+    assert_eq!(two, json!([all[2], all[3]]));
     let table = app.run(&["--as", "Ada", "actions"]);
     assert_eq!(table.code, 2, "an option of a command stands behind it: {table:?}");
     let table = app.run(&["actions", "--sale", &id, "--as", "Ada"]).ended(0).stdout;
