@@ -1,6 +1,7 @@
 //! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
+pub mod actions;
 pub mod alerts;
 mod answer;
 pub mod audit;
@@ -9,6 +10,7 @@ pub mod bench;
 mod client;
 pub mod completions;
 mod duration;
+mod events;
 pub mod guards;
 pub mod healthcheck;
 pub mod inspect;
@@ -78,6 +80,8 @@ enum Command {
     Ban(ban::Args),
     /// List what the guards tell of, or follow it.
     Alerts(alerts::Args),
+    /// List what operators did, newest first.
+    Actions(actions::Args),
     /// Show or change the limits in front of what shoppers ask.
     Guards(guards::Args),
     /// Decode what Redis holds of a sale, for a human who looks for a mistake.
@@ -146,6 +150,7 @@ pub fn main() -> ExitCode {
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Ban(args) => ban::run(&args),
         Command::Alerts(args) => alerts::run(&args),
+        Command::Actions(args) => actions::run(&args),
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -1,11 +1,12 @@
 //! `flashsale alerts`: what the guards tell the operators of, listed or followed as it comes.
 
 use super::client::{Client, Connection};
+use super::events::read_event;
 use super::output::{Reader, Table};
 use super::{Failure, answer, output};
 use clap::Subcommand;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 const PATH: &str = "/v1/admin/alerts";
@@ -136,7 +137,7 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
 /// them.
 fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<Option<String>, Failure> {
     loop {
-        let event = match read_event(stream) {
+        let event = match read_event(stream, EVENT_BYTES_MAX) {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(Some("the stream has ended".to_owned())),
             Err(error) => {
@@ -164,43 +165,6 @@ fn line(data: &str, json: bool) -> String {
     format!("{}\n", cells.join("  "))
 }
 
-/// What the lines up to an empty one say.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Event {
-    id: Option<String>,
-    data: String,
-}
-
-/// Reads the next event; `None` at the end. One that breaks off is none.
-fn read_event(stream: &mut impl BufRead) -> std::io::Result<Option<Event>> {
-    let mut event = Event::default();
-    let mut stream = stream.take(EVENT_BYTES_MAX);
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line)?;
-        let Some(line) = line.strip_suffix('\n') else {
-            let is_long = stream.limit() == 0;
-            return if is_long {
-                Err(std::io::Error::other("an event is too long to be one of an alert"))
-            } else {
-                Ok(None)
-            };
-        };
-        let line = line.trim_end_matches('\r');
-        if line.is_empty() {
-            return Ok(Some(event));
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "id" => event.id = Some(value.to_owned()),
-            "data" => event.data.push_str(value),
-            // Comments, what kind it is, and how long to wait before asking again.
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,22 +184,6 @@ mod tests {
             lines[1].contains("  then  ") && lines[2].contains("  given up  ") && lines[3].contains("  -  "),
             "{shown}"
         );
-    }
-
-    #[test]
-    fn events_are_read_whatever_lies_between_them() {
-        let text = "retry: 2000\nid: 7\n\n:\n\nid: 8\r\nevent: alert\r\ndata: {\"a\":1}\r\n\r\nid: 9\ndata: half";
-        let mut stream = text.as_bytes();
-        let event = |id: Option<&str>, data: &str| Event {
-            id: id.map(str::to_owned),
-            data: data.to_owned(),
-        };
-        assert_eq!(read_event(&mut stream).unwrap(), Some(event(Some("7"), "")));
-        assert_eq!(read_event(&mut stream).unwrap(), Some(event(None, "")));
-        assert_eq!(read_event(&mut stream).unwrap(), Some(event(Some("8"), "{\"a\":1}")));
-        assert_eq!(read_event(&mut stream).unwrap(), None);
-        let endless = format!("data: {}", "x".repeat(100_000));
-        assert!(read_event(&mut endless.as_bytes()).is_err());
     }
 
     #[test]

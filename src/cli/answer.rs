@@ -24,8 +24,6 @@ pub struct Sale {
     pub starts_at: Option<DateTime<Utc>>,
     /// When buying ends.
     pub ends_at: Option<DateTime<Utc>>,
-    /// The server's clock when it answered.
-    pub server_time: Option<DateTime<Utc>>,
     /// How many shards it has.
     pub shards: Option<u64>,
     /// How long an order may stay unpaid.
@@ -78,26 +76,121 @@ pub struct Shard {
     pub available: BTreeMap<String, i64>,
 }
 
+/// A sale at one moment, as it is followed live.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// What was asked of it since the one before.
+    pub point: Point,
+    /// The instances that tell how they answer.
+    pub instances: Vec<Instance>,
+    /// Why others cannot be heard.
+    pub others_fault: Option<String>,
+    /// How Redis and Postgres answer.
+    pub health: Health,
+    /// The numbers, if both tell theirs.
+    pub sale: Option<LiveSale>,
+    /// What Redis alone tells, where they do not.
+    pub stock: Option<LiveSale>,
+    /// Why the numbers are not there.
+    pub fault: Option<String>,
+}
+
+/// What was asked of a sale in a stretch of time, and how it was answered.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Point {
+    /// Milliseconds since the epoch, by the clock of Redis.
+    pub at: i64,
+    /// How long the stretch is.
+    pub seconds: f64,
+    /// Orders that were accepted, if that can be told.
+    pub accepted: Option<u64>,
+    /// Purchases by what was answered.
+    pub answers: BTreeMap<String, u64>,
+    /// Milliseconds in which half of them were answered.
+    pub p50: Option<f64>,
+    /// The same of 95 in a hundred.
+    pub p95: Option<f64>,
+    /// The same of 99 in a hundred.
+    pub p99: Option<f64>,
+}
+
+/// What a purchase is answered that is no refusal.
+const GOOD: [&str; 2] = ["reserved", "replayed"];
+
+impl Point {
+    /// Purchases that were refused, by reason.
+    pub fn refusals(&self) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.answers.iter().map(|(reason, count)| (reason.as_str(), *count));
+        all.filter(|(reason, count)| !GOOD.contains(reason) && *count > 0)
+    }
+
+    /// How many of these that is a second.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> Option<f64> {
+        (self.seconds > 0.0).then(|| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / self.seconds)
+    }
+}
+
+/// An instance that tells how it answers.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Instance {
+    /// What operators call it by.
+    pub name: String,
+    /// For how long it has said nothing, where it should have.
+    pub silent_seconds: Option<f64>,
+}
+
+/// How Redis and Postgres answer.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    /// The stock's.
+    pub redis: ServerHealth,
+    /// The ledger's.
+    pub postgres: ServerHealth,
+}
+
+/// How a server answers.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct ServerHealth {
+    /// Why it does not.
+    pub fault: Option<String>,
+}
+
 /// Where a sale's units are now.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
-pub struct Stats {
+pub struct LiveSale {
     /// The sale's state.
     pub state: String,
-    /// The server's clock when it answered.
-    pub server_time: Option<DateTime<Utc>>,
+    /// When buying begins.
+    pub starts_at: Option<DateTime<Utc>>,
+    /// When buying ends.
+    pub ends_at: Option<DateTime<Utc>>,
     /// The units of each item.
     pub items: Vec<ItemStats>,
     /// The units of each shard.
-    pub shards: Vec<Shard>,
+    pub shards: Vec<LiveShard>,
     /// Events that Postgres has not taken yet.
     pub undrained_events: u64,
     /// Orders by state.
     pub orders: BTreeMap<String, u64>,
     /// How much of each kind operators should look at.
     pub alerts: BTreeMap<String, u64>,
-    /// Requests that each guard has stopped.
-    pub stopped: BTreeMap<String, u64>,
+}
+
+/// A shard's units: free ones first, then those that are elsewhere.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct LiveShard {
+    /// Over all items.
+    pub units: Vec<i64>,
+    /// By SKU; none where those are too many.
+    pub items: Option<BTreeMap<String, Vec<i64>>>,
 }
 
 /// Where an item's units are now.
@@ -164,12 +257,20 @@ mod tests {
 
     #[test]
     fn fields_may_be_missing_or_more_than_known() {
-        let stats: Stats = read(&json!({"state": "open", "new": 1, "items": [{"sku": "a", "new": {}}]})).unwrap();
+        let sale: LiveSale = read(&json!({"state": "open", "new": 1, "items": [{"sku": "a", "new": {}}]})).unwrap();
         assert_eq!(
-            (stats.state.as_str(), stats.undrained_events, stats.items[0].total),
+            (sale.state.as_str(), sale.undrained_events, sale.items[0].total),
             ("open", 0, 0)
         );
-        assert!(read::<Stats>(&json!({"items": 5})).is_err());
+        assert!(read::<LiveSale>(&json!({"items": 5})).is_err());
+    }
+
+    #[test]
+    fn what_was_sold_is_no_refusal() {
+        let answers = json!({"reserved": 5, "replayed": 1, "sold_out": 3, "unavailable": 0});
+        let point: Point = read(&json!({"seconds": 2.0, "answers": answers})).unwrap();
+        assert_eq!(point.refusals().collect::<Vec<_>>(), [("sold_out", 3)]);
+        assert_eq!((point.per_second(3), Point::default().per_second(3)), (Some(1.5), None));
     }
 
     #[test]

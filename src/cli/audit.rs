@@ -54,7 +54,7 @@ pub struct Args {
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(AUDIT_LIMIT)?;
-    let progress = Progress::within(AUDIT_LIMIT, "counting every unit");
+    let progress = Progress::of("counting every unit");
     let answer = operator.get(&sale::path(&args.sale_id, "/audit"));
     drop(progress);
     let body = answer?.body;

@@ -7,7 +7,6 @@ use super::setting;
 use crate::config::ADMIN_KEY;
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
-use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,6 +22,10 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
 /// No answer of the API comes near this; a wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// How often it is asked for what may be asked for again, and the longest that is waited in between.
+const TRIES: usize = 3;
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// What an operator calls himself.
 const OPERATOR: &str = "FLASHSALE_OPERATOR";
@@ -110,8 +113,8 @@ fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<Opera
 pub struct Answer {
     /// The JSON of its body; `null` when it was empty.
     pub body: Value,
-    /// The server's clock when it answered, to the second.
-    pub date: Option<DateTime<Utc>>,
+    /// The version of what it shows, if that has any.
+    pub etag: Option<String>,
 }
 
 /// A problem+json answer, or another one that is not 2xx.
@@ -160,6 +163,14 @@ impl CallError {
         match self {
             Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
             Self::NoAnswer(_) => true,
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
+            Self::NoAnswer(_) => None,
         }
     }
 
@@ -275,7 +286,38 @@ impl Client {
     /// # Errors
     /// When the server refuses or does not answer.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
-        let mut request = self.request("POST", path);
+        self.send("POST", path, headers, body)
+    }
+
+    /// The same, of what a key makes one however often it is asked for: as long as the outcome is not known, it is asked for
+    /// again a few times, after what the server says or `pause`.
+    ///
+    /// # Errors
+    /// As the last try.
+    pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
+        let mut tries = 1..TRIES;
+        loop {
+            match self.post(path, &[("idempotency-key", key)], body) {
+                Err(error) if error.may_pass() && tries.next().is_some() => {
+                    let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
+                    eprintln!("flashsale: {error}; asking again with the same key");
+                    std::thread::sleep(pause);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Puts a body that is JSON already in the place of what is at `path`, if that is still of the version `etag`.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn put(&self, path: &str, etag: &str, body: &str) -> Result<Answer, CallError> {
+        self.send("PUT", path, &[("if-match", etag)], body)
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
+        let mut request = self.request(method, path);
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
         }
@@ -290,8 +332,7 @@ impl Client {
     /// # Errors
     /// When the server refuses or does not answer.
     pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
-        let request = self.request("PATCH", path).header("content-type", "application/json");
-        self.settle(request.body(body).map(|request| self.agent.run(request)))
+        self.send("PATCH", path, &[], body)
     }
 
     /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They
@@ -346,9 +387,7 @@ impl Client {
         let mut response = outcome.map_err(|error| self.no_answer(&error))?;
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
         let retry_after = header("retry-after");
-        let date = header("date")
-            .and_then(|date| DateTime::parse_from_rfc2822(&date).ok())
-            .map(|date| date.to_utc());
+        let etag = header("etag");
         let status = response.status().as_u16();
         let bytes = response
             .body_mut()
@@ -366,7 +405,7 @@ impl Client {
             serde_json::from_slice(&bytes)
         };
         match body {
-            Ok(body) => Ok(Answer { body, date }),
+            Ok(body) => Ok(Answer { body, etag }),
             Err(_) => Err(CallError::NoAnswer(format!(
                 "{} answered something that is not JSON: is it flashsale? Name another address with --url",
                 self.base
@@ -504,7 +543,7 @@ mod tests {
         let server = MockServer::answering(&[(200, r#"{"data":[]}"#)]);
         let answer = client(&format!("{}/", server.url())).get("/v1/admin/sales").unwrap();
         assert_eq!(answer.body, serde_json::json!({"data": []}));
-        assert_eq!(answer.date.unwrap().to_rfc3339(), "2026-11-27T20:00:00+00:00");
+        assert_eq!(answer.etag.as_deref(), Some("\"v1\""));
         let request = &server.requests()[0];
         assert!(request.starts_with("GET /v1/admin/sales HTTP/1.1"), "{request}");
         assert!(

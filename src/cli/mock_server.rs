@@ -40,7 +40,7 @@ impl MockServer {
                 let (status, body) = &answers[turn.min(answers.len() - 1)];
                 write!(
                     stream,
-                    "HTTP/1.1 {status} X\r\ndate: Fri, 27 Nov 2026 20:00:00 GMT\r\nconnection: close\r\n\
+                    "HTTP/1.1 {status} X\r\netag: \"v1\"\r\nconnection: close\r\n\
                      content-length: {}\r\n\r\n{body}",
                     body.len()
                 )

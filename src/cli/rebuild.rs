@@ -4,6 +4,7 @@ use super::client::Connection;
 use super::progress::Progress;
 use super::{Failure, output, sale};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -35,7 +36,16 @@ pub struct Args {
 /// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
-    let progress = Progress::within(REBUILD_LIMIT, "rebuilding the sale's stock");
+    let looking = args.connection.operator()?;
+    let stats = sale::path(&args.sale_id, "/stats");
+    // Whatever keeps the numbers keeps nobody from rebuilding: then it is not told how far that is.
+    let before = looking
+        .get(&stats)
+        .map(|answer| epochs(&answer.body))
+        .unwrap_or_default();
+    let progress = Progress::looking("rebuilding the sale's stock", move || {
+        stage(&before, &looking.get(&stats).ok()?.body)
+    });
     let answer = operator.post(&sale::path(&args.sale_id, "/rebuild"), &[], "");
     drop(progress);
     let body = answer?.body;
@@ -49,4 +59,52 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         number("orders"),
         number("lost_orders")
     ))
+}
+
+/// The generation of each shard.
+fn epochs(stats: &Value) -> BTreeMap<u64, i64> {
+    let shards = stats.get("shards").and_then(Value::as_array).into_iter().flatten();
+    let epochs = shards.filter_map(|shard| Some((shard.get("shard")?.as_u64()?, shard.get("epoch")?.as_i64()?)));
+    epochs.collect()
+}
+
+/// How far a rebuilding is, by the shards' epochs `before` it and what the numbers are now: first what shards have left is taken
+/// in, then each is begun anew, and then orders are written back, of which nothing is told.
+fn stage(before: &BTreeMap<u64, i64>, stats: &Value) -> Option<String> {
+    let now = epochs(stats);
+    let is_begun = |(shard, epoch): &(&u64, &i64)| before.get(shard).is_some_and(|before| *epoch > before);
+    let begun = now.iter().filter(is_begun).count();
+    let left = stats.get("undrained_events").and_then(Value::as_u64).unwrap_or(0);
+    match (begun, left) {
+        _ if before.is_empty() || now.is_empty() => None,
+        (0, 0) => None,
+        (0, left) => Some(format!("{left} events to be taken in before")),
+        (begun, _) => Some(format!("{begun} of {} shards begun anew", now.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn how_far_a_rebuilding_is_follows_from_the_shards_epochs() {
+        let stats = |epochs: [i64; 3], left: u64| {
+            let shards: Vec<Value> = (0..)
+                .zip(epochs)
+                .map(|(shard, epoch)| json!({"shard": shard, "epoch": epoch}))
+                .collect();
+            json!({"shards": shards, "undrained_events": left})
+        };
+        let before = epochs(&stats([1, 4, 2], 9));
+        let said = |now: [i64; 3], left: u64| stage(&before, &stats(now, left));
+        assert_eq!(said([1, 4, 2], 9).as_deref(), Some("9 events to be taken in before"));
+        assert_eq!(said([1, 4, 2], 0), None);
+        assert_eq!(said([2, 4, 2], 1).as_deref(), Some("1 of 3 shards begun anew"));
+        assert_eq!(said([2, 5, 3], 0).as_deref(), Some("3 of 3 shards begun anew"));
+        // Nothing is made up where nothing is known.
+        assert_eq!(stage(&BTreeMap::new(), &stats([2, 5, 3], 0)), None);
+        assert_eq!(stage(&before, &json!({})), None);
+    }
 }

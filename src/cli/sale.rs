@@ -1,7 +1,7 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
 use super::answer::{self, Sale, Shard};
-use super::client::{CallError, Client, Connection, REQUEST_LIMIT};
+use super::client::{CallError, Client, Connection};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, sale_file, watch};
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -19,12 +19,15 @@ use uuid::Uuid;
 const PAGES_MAX: usize = 1_000;
 /// After so long without an answer, it is said how to repeat what was asked for.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait before it is asked again for a sale of which nothing was heard.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Arguments of `sale`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flashsale sale create sale.example.toml
+  flashsale sale change 3f2c… sale.example.toml
   flashsale sale preload 3f2c…
   flashsale sale watch 3f2c…
 
@@ -42,10 +45,35 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Create a sale from a TOML file (sale.example.toml shows every key).
-    #[command(after_help = "Example:\n  ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
+    #[command(after_help = "\
+A request whose answer is lost is repeated a few times, and makes one sale all the same.
+
+Example:
+  ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
     Create {
-        /// The sale file.
+        /// The sale file; - is standard input.
         file: PathBuf,
+        /// Idempotency key: repeat the one that is printed when the outcome is not known, so as not to make two sales.
+        #[arg(long)]
+        key: Option<String>,
+    },
+    /// Make another draft of a draft, from a TOML file; what is preloaded stays as it is.
+    #[command(after_help = "\
+Without --if-version, only what somebody else stores in this very moment is not written over; with it, what he has stored since
+`flashsale sale show` printed that.
+
+Examples:
+  flashsale sale change 3f2c… sale.example.toml
+  flashsale sale change 3f2c… sale.example.toml --if-version 9a1f…")]
+    Change {
+        /// The sale's id.
+        #[arg(value_parser = sale_id)]
+        id: Uuid,
+        /// The sale file; - is standard input.
+        file: PathBuf,
+        /// Change the draft only if it is still of this version.
+        #[arg(long, value_name = "VERSION")]
+        if_version: Option<String>,
     },
     /// List the sales.
     #[command(after_help = "Example:\n  flashsale sale list --json | jq -r '.data[] | select(.state == \"open\").id'")]
@@ -112,11 +140,13 @@ Examples:
     },
     /// Follow a sale live: on a terminal with the last minute as lines, elsewhere a line whenever something has changed.
     #[command(after_help = "\
+Purchases and refusals a second, the biggest reasons for these, how long answers took, and where the units are; while Postgres
+is away, what Redis alone tells. With --json each sample, about once a second, as GET /v1/admin/sales/{id}/live sends it.
 It ends when the sale is closed and everything is in Postgres, or with Ctrl-C.
 
 Examples:
   flashsale sale watch 3f2c…
-  flashsale sale watch 3f2c… --json | jq .orders")]
+  flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
     Watch {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
@@ -131,28 +161,15 @@ Examples:
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = || args.connection.operator();
     match &args.action {
-        Action::Create { file } => {
-            let (sale, source) = sale_file::read(file, Utc::now())?;
-            let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
-            let created = match operator()?.post("/v1/admin/sales", &[], &body) {
-                Ok(created) => created.body,
-                Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
-                    return Err(source.refused(&refusal.detail));
-                }
-                Err(error) => return Err(error.into()),
-            };
-            show(&created, args.json, |sale| {
-                format!(
-                    "{}\nnext: flashsale sale preload {}\n",
-                    describe(sale).trim_end(),
-                    sale.id
-                )
-            })
+        Action::Create { file, key } => {
+            let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+            create(&operator()?, file, &key, RETRY, args.json)
         }
+        Action::Change { id, file, if_version } => change(&operator()?, id, file, if_version.as_deref(), args.json),
         Action::List => list(&operator()?, args.json),
         Action::Show { id } => {
-            let sale = operator()?.get(&path(id, ""))?.body;
-            show(&sale, args.json, describe)
+            let sale = operator()?.get(&path(id, ""))?;
+            show(&sale.body, args.json, |it| describe(it, sale.etag.as_deref()))
         }
         Action::Preload { id } => preload(&operator()?, id, args.json),
         Action::Open { id } => turn(&operator()?, id, "open", args.json),
@@ -194,6 +211,56 @@ fn show(body: &Value, json: bool, text: impl Fn(&Sale) -> String) -> Result<(), 
     }
 }
 
+fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) -> Result<(), Failure> {
+    let (sale, source) = sale_file::read(file, Utc::now())?;
+    let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
+    let created = match client.post_once("/v1/admin/sales", key, &body, retry) {
+        Ok(created) => created,
+        Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
+            return Err(source.refused(&refusal.detail));
+        }
+        // Times like "+10m" are others by then, which the server takes for another sale: it refuses that, and makes none.
+        Err(error) => {
+            let key = output::one_line(key);
+            return Err(error.with_advice(&format!("to retry, repeat the command with --key {key}")));
+        }
+    };
+    show(&created.body, json, |sale| {
+        format!(
+            "{}\nnext: flashsale sale preload {}\n",
+            describe(sale, created.etag.as_deref()).trim_end(),
+            sale.id
+        )
+    })
+}
+
+fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: bool) -> Result<(), Failure> {
+    let (sale, source) = sale_file::read(file, Utc::now())?;
+    let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
+    let etag = match version {
+        Some(version) => format!("\"{}\"", bare(version)),
+        None => {
+            let etag = client.get(&path(id, ""))?.etag;
+            etag.context("the server did not say of which version the draft is: is it of the same version?")?
+        }
+    };
+    let changed = match client.put(&path(id, ""), &etag, &body) {
+        Ok(changed) => changed,
+        Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
+            return Err(source.refused(&refusal.detail));
+        }
+        Err(error) => {
+            return Err(error.with_advice(&format!("`flashsale sale show {id}` tells whether it was changed")));
+        }
+    };
+    show(&changed.body, json, |sale| describe(sale, changed.etag.as_deref()))
+}
+
+/// A version as it is shown: what an ETag says, without what makes it one.
+fn bare(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
+}
+
 fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
     let sale = client.post(&path(id, &format!("/{verb}")), &[], "")?.body;
     show(&sale, json, |sale| {
@@ -202,7 +269,7 @@ fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failur
 }
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let progress = Progress::within(REQUEST_LIMIT, "putting the stock into Redis");
+    let progress = Progress::of("putting the stock into Redis");
     let answer = client.post(&path(id, "/preload"), &[], "");
     drop(progress);
     let body = answer?.body;
@@ -294,12 +361,15 @@ fn all_pages(client: &Client) -> Result<Vec<Value>, Failure> {
     )))
 }
 
-/// A sale at length.
-fn describe(sale: &Sale) -> String {
+/// A sale at length, with the version of its terms.
+fn describe(sale: &Sale, etag: Option<&str>) -> String {
     let mut facts = Table::new(["id".to_owned(), sale.id.clone()]);
     let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
     fact("name", sale.name.clone());
     fact("state", sale.state.clone());
+    if let Some(etag) = etag {
+        fact("version", bare(etag).to_owned());
+    }
     fact("starts at", instant(sale.starts_at));
     fact("ends at", instant(sale.ends_at));
     fact("shards", number(sale.shards));
@@ -423,6 +493,7 @@ mod tests {
     #[test]
     fn what_is_no_sale_id_is_told_what_one_is() {
         use clap::Parser as _;
+        assert!(Line::try_parse_from(["sale", "change", "nope", "sale.toml"]).is_err());
         for verb in ["show", "preload", "open", "pause", "resume", "close", "watch"] {
             let Err(error) = Line::try_parse_from(["sale", verb, "nope"]) else {
                 panic!("nope is no sale")
@@ -449,6 +520,58 @@ mod tests {
             false,
         )
         .unwrap();
+    }
+
+    fn example() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("sale.example.toml")
+    }
+
+    fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
+        request
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    #[test]
+    fn a_sale_whose_answer_is_lost_is_asked_for_again_as_the_same_one() {
+        let made = (201, r#"{"id":"x"}"#);
+        let server = MockServer::answering(&[(503, ""), (502, "<html>"), made]);
+        create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap();
+        let requests = server.requests();
+        assert_eq!(requests.len(), 3);
+        assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
+        assert_eq!(header(&requests[0], "idempotency-key"), Some("key-1"));
+        // It has an end, and says how to go on.
+        let server = MockServer::answering(&[(503, "")]);
+        let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        assert!(failure.to_string().contains("with --key key-1"), "{failure}");
+        assert_eq!(server.requests().len(), 3);
+        // What will not pass is not repeated.
+        let server =
+            MockServer::answering(&[(400, r#"{"code":"invalid_request","detail":"shards must be 1 to 256"}"#)]);
+        let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Usage(line) if line.contains("sale.example.toml:")),
+            "{failure}"
+        );
+        assert_eq!(server.requests().len(), 1);
+    }
+
+    #[test]
+    fn a_draft_is_changed_only_as_the_version_that_was_seen() {
+        let server = MockServer::answering(&[(200, r#"{"id":"x"}"#)]);
+        change(&client(&server), &ID, &example(), None, false).unwrap();
+        change(&client(&server), &ID, &example(), Some("older"), false).unwrap();
+        let requests = server.requests();
+        assert!(
+            requests[0].starts_with(&format!("GET /v1/admin/sales/{ID} ")),
+            "{requests:?}"
+        );
+        for (request, etag) in [(&requests[1], "\"v1\""), (&requests[2], "\"older\"")] {
+            assert!(request.starts_with(&format!("PUT /v1/admin/sales/{ID} ")), "{request}");
+            assert_eq!(header(request, "if-match"), Some(etag));
+        }
+        assert_eq!([bare("W/\"a1\""), bare("\"a1\""), bare("a1")], ["a1"; 3]);
     }
 
     #[test]
@@ -486,7 +609,7 @@ mod tests {
     fn a_sale_shows_the_guards_that_are_on() {
         let shown = |guards: Value| {
             let sale = json!({"id": ID, "guards": guards});
-            guards_line(&describe(&answer::read(&sale).unwrap()))
+            guards_line(&describe(&answer::read(&sale).unwrap(), None))
         };
         let off = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
             "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100,
@@ -538,7 +661,7 @@ mod tests {
     fn a_sale_shows_its_items_aligned() {
         let sale = json!({"id": ID, "name": "Launch", "state": "draft", "starts_at": "2026-11-27T20:00:00.000Z",
             "items": [{"sku": "a", "price_minor": 100, "currency": "EUR", "stock": 5, "name": "A"}]});
-        let text = describe(&answer::read(&sale).unwrap());
+        let text = describe(&answer::read(&sale).unwrap(), None);
         assert!(text.contains("starts at       2026-11-27T20:00:00Z\n"), "{text}");
         assert!(text.ends_with("a      100  EUR           5  -         A\n"), "{text}");
     }

@@ -90,14 +90,17 @@ impl Source {
     }
 }
 
-/// Reads a sale file; relative times count from `now`.
+/// Reads a sale file, or standard input if it is called `-`; relative times count from `now`.
 ///
 /// # Errors
 /// `Usage` with one line that names the file and the line in it.
 pub fn read(path: &Path, now: DateTime<Utc>) -> Result<(NewSale, Source), Failure> {
-    let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
+    let (name, text) = if path == Path::new("-") {
+        ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()))
+    } else {
+        (path.display().to_string(), std::fs::read_to_string(path))
+    };
+    let text = text.map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
     match parse(&text, now) {
         Ok(sale) => Ok((sale, Source { name, text })),
         Err((line, message)) => Err(Failure::Usage(format!("{name}:{line}: {message}"))),

@@ -1,33 +1,37 @@
-//! `flashsale sale watch`: a sale followed live. On a terminal the view is redrawn in place, with the last minute as
-//! sparklines; elsewhere a line is
-//! printed whenever something has changed; `--json` prints every answer on a line of its own.
+//! `flashsale sale watch`: a sale followed live, by what the server tells about once a second. On a terminal the view is redrawn
+//! in place, with the last minute as sparklines; elsewhere a line is printed whenever something has changed; `--json` prints
+//! every sample on a line of its own.
 
 mod frame;
 mod history;
-mod pace;
 
-use super::answer::{self, Sale, Stats};
-use super::client::{Answer, CallError, Client, Connection};
+use super::answer::{self, LiveSale, Point, Sale, Sample};
+use super::client::{CallError, Client, Connection};
+use super::events::{Event, read_event};
 use super::output::Reader;
 use super::{Failure, output, sale};
+use anyhow::Context as _;
 use chrono::{DateTime, TimeDelta, Utc};
 use console::{Term, measure_text_width};
 use frame::Frame;
 use history::History;
-use pace::Pace;
-use std::io::IsTerminal as _;
+use serde::de::DeserializeOwned;
+use std::io::{BufReader, IsTerminal as _, Read};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-const INTERVAL: Duration = Duration::from_millis(500);
 /// How long one answer may take: what the server takes at the most for one of an operator's.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// After answers comes a pause that is so much longer than they took, so that a server that is busy is not kept so; but
-/// none is longer than this.
-const PAUSE_FACTOR: u32 = 3;
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often the first answer is asked for, if what keeps it may pass.
-const FIRST_TRIES: usize = 3;
+/// How often the stream is asked for before the first sample, if what keeps it may pass.
+const FIRST_TRIES: u32 = 3;
+/// Samples come about once a second; one that is so late is missed.
+const LATE: Duration = Duration::from_secs(5);
+/// What a sale of many items and shards takes, with room to spare.
+const EVENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Events that wait to be shown.
+const EVENTS_MAX: usize = 16;
 
 /// How the view is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,21 @@ enum Style {
     Lines,
     Json,
 }
+
+/// How long is waited: before the stream is asked for again, which doubles with each try that comes to nothing, and in
+/// between for the view to say how long that has been.
+#[derive(Clone, Copy)]
+struct Pauses {
+    shortest: Duration,
+    longest: Duration,
+    tick: Duration,
+}
+
+const PAUSES: Pauses = Pauses {
+    shortest: Duration::from_secs(1),
+    longest: Duration::from_secs(30),
+    tick: Duration::from_secs(1),
+};
 
 /// Follows a sale until it is closed and everything is in Postgres, nobody reads it any more, or Ctrl-C.
 ///
@@ -47,99 +66,199 @@ pub fn run(connection: &Connection, id: &Uuid, json: bool) -> Result<(), Failure
         (false, true) => Style::Redraw,
         (false, false) => Style::Lines,
     };
-    follow(&connection.operator_within(ANSWER_LIMIT)?, id, style, INTERVAL)
+    follow(&connection.operator_within(ANSWER_LIMIT)?, id, style, PAUSES)
 }
 
-fn follow(client: &Client, id: &Uuid, style: Style, interval: Duration) -> Result<(), Failure> {
+fn follow(client: &Client, id: &Uuid, style: Style, pauses: Pauses) -> Result<(), Failure> {
     let mut view = View {
         style,
         shown: String::new(),
         lost_since: None,
     };
-    let (mut purchases, mut stopped, mut history) = (Pace::default(), Pace::default(), History::default());
-    let mut last: Option<Frame> = None;
-    let (mut accepted, mut tries) = (0, 0);
+    let mut watched = Watched::default();
+    let mut failed = 0;
     loop {
-        let begun = Instant::now();
-        match poll(client, id) {
-            Ok(poll) => {
-                view.regained();
-                // The two servers are read one after the other, so one that moves in between is seen twice: it never goes
-                // down.
-                accepted = accepted.max(purchases_in(&poll.stats));
-                purchases.note(begun, accepted);
-                stopped.note(begun, poll.stats.stopped.values().sum());
-                let per_second = purchases.per_second();
-                history.note(begun, (per_second, stopped.per_second()), &poll.stats);
-                if style == Style::Json && output::tell(&format!("{}\n", poll.raw))? == Reader::Gone {
-                    return Ok(());
-                }
-                let frame = Frame {
-                    sale: poll.sale,
-                    stats: poll.stats,
-                    now: poll.now,
-                    per_second,
-                    history: history.lines(size().map(|(_, columns)| columns)),
-                };
-                if view.show(&frame)? == Reader::Gone {
-                    return Ok(());
-                }
-                if frame.stats.state == "closed" && frame.stats.undrained_events == 0 {
-                    return Ok(());
-                }
-                last = Some(frame);
-            }
-            Err(PollError::Call(error)) if error.may_pass() && (last.is_some() || tries + 1 < FIRST_TRIES) => {
-                tries += 1;
-                if view.lost(begun, &error, last.as_ref())? == Reader::Gone {
-                    return Ok(());
-                }
-            }
-            Err(PollError::Call(error)) => return Err(error.into()),
-            Err(PollError::Unreadable(failure)) => return Err(failure),
+        let samples = watched.samples;
+        let trouble = match connect(client, id, &mut watched)? {
+            Ok(events) => match show_all(&events, &mut view, &mut watched, pauses.tick)? {
+                Some(trouble) => Failure::Fault(anyhow::Error::msg(trouble)),
+                None => return Ok(()),
+            },
+            Err(error) if error.may_pass() => error.into(),
+            Err(error) => return Err(error.into()),
+        };
+        failed = if watched.samples > samples { 0 } else { failed + 1 };
+        if watched.samples == 0 && failed >= FIRST_TRIES {
+            return Err(trouble);
         }
-        std::thread::sleep(pause_after(begun.elapsed(), interval));
+        let pause = pause_after(failed, pauses);
+        if view.wait(&trouble.to_string(), &watched, pause, pauses.tick)? == Reader::Gone {
+            return Ok(());
+        }
     }
 }
 
-/// How long to wait after answers that took so long, if all goes well one comes in each interval.
-fn pause_after(took: Duration, interval: Duration) -> Duration {
-    let long = (took * PAUSE_FACTOR).min(PAUSE_MAX);
-    // What takes a quarter of the interval or less leaves the rest of it.
-    long.max(interval.saturating_sub(took))
+/// How long to wait when the stream has come to nothing so often in a row.
+fn pause_after(failed: u32, pauses: Pauses) -> Duration {
+    let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));
+    pauses.shortest.saturating_mul(doubled).min(pauses.longest)
 }
 
-/// Purchases that were accepted so far. Orders of every state: one that expires or is paid changes its state and is still
-/// one purchase. What waits to be drained is none of them yet.
-fn purchases_in(stats: &Stats) -> u64 {
-    stats.orders.values().sum::<u64>() + stats.undrained_events
+/// Begins to follow the sale, of which the name is asked for once.
+fn connect(
+    client: &Client,
+    id: &Uuid,
+    watched: &mut Watched,
+) -> Result<Result<Receiver<std::io::Result<Event>>, CallError>, Failure> {
+    if watched.sale.is_none() {
+        match client.get(&sale::path(id, "")) {
+            Ok(answer) => watched.sale = Some(answer::read(&answer.body)?),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(client.stream(&sale::path(id, "/live"), None).map(read_on))
 }
 
-struct Poll {
-    sale: Sale,
-    stats: Stats,
-    raw: serde_json::Value,
-    now: DateTime<Utc>,
+/// Reads a stream on a thread of its own, so that who waits for it can say how long it has been silent.
+fn read_on(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<Event>> {
+    let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+    thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        while let Some(event) = read_event(&mut stream, EVENT_BYTES_MAX).transpose() {
+            let is_last = event.is_err();
+            if sender.send(event).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    events
 }
 
-enum PollError {
-    Call(CallError),
-    Unreadable(Failure),
-}
-
-impl From<CallError> for PollError {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
+/// Shows what comes; returns why it ended, if there is more to follow.
+fn show_all(
+    events: &Receiver<std::io::Result<Event>>,
+    view: &mut View,
+    watched: &mut Watched,
+    tick: Duration,
+) -> Result<Option<String>, Failure> {
+    let mut heard = Instant::now();
+    loop {
+        let event = match events.recv_timeout(tick) {
+            Ok(Ok(event)) => event,
+            Ok(Err(error)) => {
+                let error = output::one_line(&error.to_string());
+                return Ok(Some(format!("the stream broke off: {error}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(Some("the stream has ended".to_owned())),
+            Err(RecvTimeoutError::Timeout) => {
+                let is_late = heard.elapsed() >= LATE;
+                if is_late && view.silent(heard, "the stream is silent", watched)? == Reader::Gone {
+                    return Ok(None);
+                }
+                continue;
+            }
+        };
+        match event.name.as_deref() {
+            Some("course") => watched.history.course(&parsed::<Vec<Point>>(&event.data)?),
+            Some("sample") => {
+                heard = Instant::now();
+                view.regained();
+                let is_over = watched.take(parsed(&event.data)?);
+                if view.show(&event.data, watched)? == Reader::Gone || is_over {
+                    return Ok(None);
+                }
+            }
+            // It shows that the server is there, and says nothing of the sale.
+            _ => {}
+        }
     }
 }
 
-fn poll(client: &Client, id: &Uuid) -> Result<Poll, PollError> {
-    let Answer { body: raw, date } = client.get(&sale::path(id, "/stats"))?;
-    let stats: Stats = answer::read(&raw).map_err(PollError::Unreadable)?;
-    let sale: Sale = answer::read(&client.get(&sale::path(id, ""))?.body).map_err(PollError::Unreadable)?;
-    // The Date header counts whole seconds only, so it is the second choice.
-    let now = stats.server_time.or(sale.server_time).or(date).unwrap_or_else(Utc::now);
-    Ok(Poll { sale, stats, raw, now })
+/// What an event says.
+fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
+    let value =
+        serde_json::from_str(data).context("the server has sent something that is not JSON: is it flashsale?")?;
+    answer::read(&value)
+}
+
+/// What is known of the sale so far.
+#[derive(Default)]
+struct Watched {
+    sale: Option<Sale>,
+    /// The last numbers; while Postgres is away, with the units that Redis alone tells.
+    numbers: LiveSale,
+    point: Point,
+    troubles: Vec<(String, String)>,
+    history: History,
+    samples: u64,
+}
+
+impl Watched {
+    /// Takes in a sample; returns whether there is nothing more to come.
+    fn take(&mut self, sample: Sample) -> bool {
+        self.samples += 1;
+        self.troubles = troubles(&sample);
+        self.history
+            .note(&sample.point, sample.sale.as_ref().or(sample.stock.as_ref()));
+        self.point = sample.point;
+        match (sample.sale, sample.stock) {
+            (Some(sale), _) => self.numbers = sale,
+            (None, Some(stock)) => {
+                self.numbers.items = stock.items;
+                self.numbers.shards = stock.shards;
+                self.numbers.undrained_events = stock.undrained_events;
+                return false;
+            }
+            (None, None) => return false,
+        }
+        self.numbers.state == "closed" && self.numbers.undrained_events == 0
+    }
+
+    fn frame(&self) -> Frame {
+        let sale = self.sale.as_ref();
+        Frame {
+            id: sale.map(|sale| sale.id.clone()).unwrap_or_default(),
+            name: sale.map(|sale| sale.name.clone()).unwrap_or_default(),
+            sale: self.numbers.clone(),
+            now: DateTime::from_timestamp_millis(self.point.at).unwrap_or_default(),
+            point: self.point.clone(),
+            troubles: self.troubles.clone(),
+            history: self.history.lines(size().map(|(_, columns)| columns)),
+        }
+    }
+}
+
+/// What a sample cannot tell, and why.
+fn troubles(sample: &Sample) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut add = |what: String, why: Option<&String>| {
+        if let Some(why) = why {
+            all.push((what, why.clone()));
+        }
+    };
+    add("Redis does not answer".to_owned(), sample.health.redis.fault.as_ref());
+    add(
+        "Postgres does not answer".to_owned(),
+        sample.health.postgres.fault.as_ref(),
+    );
+    let what = match (&sample.sale, &sample.stock) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some("the units are what Redis alone tells, the orders are old"),
+        (None, None) => Some("units and orders are old"),
+    };
+    if let Some(what) = what {
+        let unknown = "nobody said why".to_owned();
+        add(what.to_owned(), Some(sample.fault.as_ref().unwrap_or(&unknown)));
+    }
+    add(
+        "refusals and times are of one instance alone".to_owned(),
+        sample.others_fault.as_ref(),
+    );
+    for instance in &sample.instances {
+        let why = instance.silent_seconds.map(|silent| format!("for {silent:.0} s"));
+        add(format!("{} is silent", output::one_line(&instance.name)), why.as_ref());
+    }
+    all
 }
 
 /// What is on the screen, and for how long the server has been silent.
@@ -150,11 +269,12 @@ struct View {
 }
 
 impl View {
-    fn show(&mut self, frame: &Frame) -> Result<Reader, Failure> {
+    fn show(&mut self, data: &str, watched: &Watched) -> Result<Reader, Failure> {
         match self.style {
-            Style::Json => Ok(Reader::There),
-            Style::Redraw => self.redraw(&frame.screen()),
+            Style::Json => output::tell(&format!("{}\n", output::one_line(data))),
+            Style::Redraw => self.redraw(&watched.frame().screen()),
             Style::Lines => {
+                let frame = watched.frame();
                 let line = frame.line();
                 if line == self.shown {
                     return Ok(Reader::There);
@@ -166,19 +286,37 @@ impl View {
         }
     }
 
-    fn lost(&mut self, now: Instant, error: &CallError, last: Option<&Frame>) -> Result<Reader, Failure> {
-        let is_new = self.lost_since.is_none();
-        let since = *self.lost_since.get_or_insert(now);
-        if self.style != Style::Redraw {
-            // Once an outage: a log that repeats itself every half second helps nobody.
-            if is_new {
-                eprintln!("flashsale: {error}; trying again");
+    /// Waits before the stream is asked for again, and meanwhile says since when there is no news.
+    fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration, tick: Duration) -> Result<Reader, Failure> {
+        let began = Instant::now();
+        let since = *self.lost_since.get_or_insert_with(|| {
+            // Once an outage: a log that repeats itself every second helps nobody.
+            if self.style != Style::Redraw {
+                eprintln!("flashsale: {trouble}; trying again");
             }
+            began
+        });
+        while let Some(left) = pause.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            if self.silent(since, trouble, watched)? == Reader::Gone {
+                return Ok(Reader::Gone);
+            }
+            thread::sleep(left.min(tick));
+        }
+        Ok(Reader::There)
+    }
+
+    /// On a terminal, says beneath what was known since when there is no news.
+    fn silent(&mut self, since: Instant, trouble: &str, watched: &Watched) -> Result<Reader, Failure> {
+        if self.style != Style::Redraw {
             return Ok(Reader::There);
         }
-        let old = last.map(Frame::screen).unwrap_or_default();
-        let silent = now.duration_since(since).as_secs();
-        self.redraw(&format!("{old}\nno news for {silent} s, trying again: {error}\n"))
+        let old = if watched.samples > 0 {
+            watched.frame().screen()
+        } else {
+            String::new()
+        };
+        let silent = since.elapsed().as_secs();
+        self.redraw(&format!("{old}\nno news for {silent} s: {trouble}; trying again\n"))
     }
 
     fn regained(&mut self) {
@@ -248,56 +386,96 @@ fn seconds_until(then: DateTime<Utc>, now: DateTime<Utc>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
+    use serde_json::json;
 
-    const OPEN: &str = r#"{"state":"open","undrained_events":3}"#;
-    const CLOSED: &str = r#"{"state":"closed","undrained_events":0}"#;
+    const OPEN: &str = "retry: 2000\n\nevent: course\ndata: []\n\n:\n\nevent: sample\n\
+        data: {\"sale\":{\"state\":\"open\",\"undrained_events\":3}}\n\n";
+    const CLOSED: &str = "event: sample\ndata: {\"sale\":{\"state\":\"closed\",\"undrained_events\":0}}\n\n";
 
     fn follow_mock(answers: &[(u16, &str)]) -> (Result<(), Failure>, usize) {
         let server = MockServer::answering(answers);
         let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
-        let outcome = follow(&client, &Uuid::from_u128(1), Style::Lines, Duration::from_millis(1));
+        let brief = Duration::from_millis(1);
+        let pauses = Pauses {
+            shortest: brief,
+            longest: brief,
+            tick: Duration::from_millis(20),
+        };
+        let outcome = follow(&client, &Uuid::from_u128(1), Style::Lines, pauses);
         (outcome, server.requests().len())
     }
 
     #[test]
     fn it_ends_when_the_sale_is_closed_and_drained() {
-        let not_drained = r#"{"state":"closed","undrained_events":1}"#;
-        let (outcome, requests) = follow_mock(&[
-            (200, OPEN),
-            (200, "{}"),
-            (200, not_drained),
-            (200, "{}"),
-            (200, CLOSED),
-            (200, "{}"),
-        ]);
-        assert!(outcome.is_ok());
-        assert_eq!(requests, 6);
+        let not_drained = "event: sample\ndata: {\"sale\":{\"state\":\"closed\",\"undrained_events\":1}}\n\n";
+        let both = format!("{OPEN}{not_drained}{CLOSED}{OPEN}");
+        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, &both), (404, "")]);
+        assert!(outcome.is_ok() && requests == 2, "{outcome:?} {requests}");
     }
 
     #[test]
-    fn it_goes_on_after_a_failed_poll() {
-        let (outcome, _) = follow_mock(&[
-            (200, OPEN),
-            (200, "{}"),
-            (503, ""),
-            (429, ""),
-            (200, CLOSED),
-            (200, "{}"),
-        ]);
-        assert!(outcome.is_ok());
+    fn it_goes_on_when_the_stream_is_lost_and_asks_for_the_name_once() {
+        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, OPEN), (503, ""), (429, ""), (200, CLOSED)]);
+        assert!(outcome.is_ok() && requests == 5, "{outcome:?} {requests}");
     }
 
     #[test]
     fn it_ends_soon_when_it_never_worked_and_at_once_when_it_never_will() {
-        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), FIRST_TRIES)));
+        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), 3)));
         assert!(matches!(follow_mock(&[(401, "")]), (Err(Failure::No(_)), 1)));
+        // A stream that says nothing of the sale is none.
+        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, ":\n\n")]);
+        assert!(matches!(outcome, Err(Failure::Fault(_))) && requests == 4, "{requests}");
         // What passes in time is not the end of it.
-        let (outcome, requests) = follow_mock(&[(503, ""), (503, ""), (200, CLOSED), (200, "{}")]);
+        let (outcome, requests) = follow_mock(&[(503, ""), (503, ""), (200, "{}"), (200, CLOSED)]);
         assert!(outcome.is_ok() && requests == 4, "{outcome:?} {requests}");
         assert!(matches!(
-            follow_mock(&[(200, OPEN), (200, "{}"), (404, "")]),
+            follow_mock(&[(200, "{}"), (200, OPEN), (404, "")]),
             (Err(Failure::No(_)), 3)
         ));
+        let (outcome, _) = follow_mock(&[(200, "{}"), (200, "event: sample\ndata: <html>\n\n")]);
+        assert!(matches!(outcome, Err(Failure::Fault(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_server_that_stays_away_is_asked_less_and_less_often() {
+        let pauses = [0, 1, 2, 5, 6, 7, 1000].map(|failed| pause_after(failed, PAUSES).as_secs());
+        assert_eq!(pauses, [1, 1, 2, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn while_postgres_is_away_the_units_are_those_of_redis() {
+        let sample = |value: serde_json::Value| answer::read::<Sample>(&value).unwrap();
+        let mut watched = Watched::default();
+        let item = |available: i64| json!([{"sku": "a", "total": 9, "available": available}]);
+        let sale = json!({"state": "closed", "items": item(9), "orders": {"paid": 2}, "undrained_events": 1});
+        assert!(!watched.take(sample(json!({"sale": sale}))));
+        assert!(watched.troubles.is_empty(), "{:?}", watched.troubles);
+        let away = json!({"sale": null, "stock": {"items": item(4), "undrained_events": 0}, "fault": "no answer in time",
+            "health": {"redis": {"fault": null}, "postgres": {"fault": "refused"}}, "others_fault": "the same",
+            "instances": [{"name": "a:1", "silent_seconds": null}, {"name": "b:1", "silent_seconds": 4.2}]});
+        // Nobody knows what is in Postgres, so this is not the end.
+        assert!(!watched.take(sample(away)));
+        let line = watched.frame().line();
+        for part in [
+            "closed undrained 0",
+            "available 4",
+            "orders paid 2",
+            "| TROUBLE Postgres does not answer | TROUBLE the units are what Redis alone tells, the orders are old",
+            "| TROUBLE refusals and times are of one instance alone | TROUBLE b:1 is silent",
+        ] {
+            assert!(line.contains(part), "no {part:?} in {line}");
+        }
+        assert!(!line.contains("a:1"), "{line}");
+        assert!(!watched.take(sample(json!({"fault": "nothing answers"}))));
+        assert!(
+            watched
+                .frame()
+                .screen()
+                .contains("TROUBLE units and orders are old: nothing answers")
+        );
+        let over = json!({"state": "closed", "items": item(4), "undrained_events": 0});
+        assert!(watched.take(sample(json!({"sale": over}))));
     }
 
     #[test]
@@ -316,23 +494,6 @@ mod tests {
         assert_eq!(fitted(names, Some((5, 8))), ["冬季特…"]);
         assert_eq!(fitted(names, Some((5, 7))), ["冬季特…"]);
         assert_eq!(fitted(names, Some((5, 6))), ["冬季…"]);
-    }
-
-    #[test]
-    fn a_slow_server_is_asked_less_often() {
-        let pause = |took: u64| pause_after(Duration::from_millis(took), INTERVAL).as_millis();
-        assert_eq!([0, 100, 200, 2_000, 15_000].map(pause), [500, 400, 600, 6_000, 30_000]);
-    }
-
-    #[test]
-    fn purchases_that_are_not_drained_yet_are_counted() {
-        let undrained = |orders: u64, undrained: u64| Stats {
-            orders: [("reserved".to_owned(), orders)].into(),
-            undrained_events: undrained,
-            ..Stats::default()
-        };
-        assert_eq!(purchases_in(&undrained(2, 5)), 7);
-        assert_eq!(purchases_in(&undrained(7, 0)), 7, "the drain is no purchase");
     }
 
     #[test]

@@ -549,10 +549,8 @@ fn every_alert_is_described_and_says_what_to_do() {
             assert!(text.len() > 20 && text.ends_with('.'), "{name}: {text}");
         }
         let url = rule["annotations"]["runbook_url"].as_str().unwrap();
-        assert!(
-            url.ends_with(&format!("docs/alerts.md#{}", name.to_lowercase())),
-            "{url}"
-        );
+        // Within the repository, so that it is there wherever a copy of that is.
+        assert_eq!(url, format!("docs/alerts.md#{}", name.to_lowercase()));
         // Each has a test of its own that promtool runs.
         let tests = file("observe/alerts_test.yml");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
@@ -586,6 +584,55 @@ fn the_names_in_the_documents_are_names_of_metrics() {
         for name in names(&file(path)) {
             assert!(name.ends_with('_') || bases.contains(name), "{path}: {name}");
         }
+    }
+}
+
+/// The variables in the README's table, those that are cut short in full.
+fn documented_variables() -> BTreeSet<String> {
+    let readme = file("README.md");
+    let rows = readme.lines().filter(|line| line.starts_with("| `FLASHSALE_"));
+    let mut all = BTreeSet::new();
+    for row in rows {
+        let cell = row.split('|').nth(1).unwrap();
+        let mut whole = "";
+        for name in cell
+            .split('`')
+            .filter(|part| part.ends_with(|it: char| it.is_ascii_uppercase()))
+        {
+            match name.strip_prefix('…') {
+                Some(end) => {
+                    let group: Vec<&str> = whole.split('_').take(2).collect();
+                    all.insert(format!("{}{end}", group.join("_")));
+                }
+                None => {
+                    whole = name;
+                    all.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn compose_passes_every_variable_on_that_can_be_set_there() {
+    let documented = documented_variables();
+    for name in ["FLASHSALE_ADAPTIVE_MIN_RATE", "FLASHSALE_BROWSING_BAN_SECONDS"] {
+        assert!(documented.contains(name), "{documented:?}");
+    }
+    // The container's own, and what is refused where others can ask.
+    let own = ["FLASHSALE_LISTEN", "FLASHSALE_DEVELOPMENT"].map(str::to_owned);
+    let wanted: BTreeSet<String> = documented.difference(&own.into()).cloned().collect();
+    let compose = yaml("docker-compose.yml");
+    let settings = compose["x-app"]["environment"].as_object().unwrap();
+    let ours = settings.keys().filter(|name| name.starts_with("FLASHSALE_")).cloned();
+    assert_eq!(ours.collect::<BTreeSet<String>>(), wanted);
+    for (name, value) in settings {
+        let value = value.as_str().unwrap();
+        assert!(
+            value.starts_with(&format!("${{{name}:-")) && value.ends_with('}'),
+            "{name}: {value}"
+        );
     }
 }
 

@@ -23,20 +23,32 @@ pub struct DemoSale {
     pub sku: String,
 }
 
-/// The demo sale of this folder. An instance without any sale gets one; each step can be repeated, so a crash in
-/// between is made good by the next start. An instance with sales of its own gets none.
+/// The demo sale of this folder. An instance without any sale gets one, and so does a folder whose demo sale is over: what is
+/// printed about it is to work. Each step can be repeated, so a crash in between is made good by the next start. An instance
+/// with sales of its own that never had one gets none.
 pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<DemoSale>> {
     let path = dir.join("demo-sale.json");
-    if let Ok(text) = fs::read_to_string(&path) {
-        return serde_json::from_str(&text).with_context(|| format!("{} is damaged; remove it", path.display()));
-    }
+    let remembered: Option<DemoSale> = match fs::read_to_string(&path) {
+        Ok(text) => {
+            Some(serde_json::from_str(&text).with_context(|| format!("{} is damaged; remove it", path.display()))?)
+        }
+        Err(_) => None,
+    };
     let api = Api::new(url, admin_key);
+    // Where that cannot be told, because Redis or Postgres is not there yet, it is as it was.
+    if let Some(sale) = &remembered
+        && sells(&api, &sale.id, &sale.sku).unwrap_or(true)
+    {
+        return Ok(remembered);
+    }
     let sales = api.get("/v1/admin/sales")?;
     let sales = list(&sales);
-    let id = match sales.iter().find(|sale| sale["name"] == NAME) {
-        Some(begun) => id_of(begun)?,
-        None if sales.is_empty() => id_of(&api.post("/v1/admin/sales", Some(&sale()))?)?,
-        None => return Ok(None),
+    let begun = begun(&api, &sales)?;
+    let has_own = sales.iter().any(|sale| sale["name"] != NAME);
+    let id = match begun {
+        Some(id) => id,
+        None if has_own && remembered.is_none() => return Ok(None),
+        None => id_of(&api.post("/v1/admin/sales", Some(&sale()))?)?,
     };
     api.post(&format!("/v1/admin/sales/{id}/preload"), None)?;
     // Preloading opens a sale whose time has come.
@@ -49,6 +61,33 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
     };
     secrets::write_private(&path, &serde_json::to_string(&sale)?)?;
     Ok(Some(sale))
+}
+
+/// A demo sale that a start has made and that is not over, if there is one.
+fn begun(api: &Api, sales: &[Value]) -> anyhow::Result<Option<String>> {
+    for sale in sales.iter().filter(|sale| sale["name"] == NAME) {
+        let id = id_of(sale)?;
+        if sale["state"] == "draft" || sells(api, &id, SKU)? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is something to be bought of a demo sale, now or once somebody goes on with it. One that is gone, has
+/// ended or is sold out sells nothing any more.
+fn sells(api: &Api, id: &str, sku: &str) -> anyhow::Result<bool> {
+    let Some(stats) = api.find(&format!("/v1/admin/sales/{id}/stats"))? else {
+        return Ok(false);
+    };
+    // By the clock of Redis: what has ended is closed.
+    let items = stats["items"].as_array().into_iter().flatten();
+    let is_free = |item: &Value| {
+        ["available", "in_transit"]
+            .iter()
+            .any(|units| item[units].as_i64() > Some(0))
+    };
+    Ok(stats["state"] != "closed" && items.filter(|item| item["sku"] == sku).any(is_free))
 }
 
 fn sale() -> Value {
@@ -109,11 +148,19 @@ impl Api {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.find(path)?.with_context(|| format!("{path} is not there"))
+    }
+
+    /// The same of what may not be there.
+    fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         let request = self
             .agent
             .get(format!("{}{path}", self.url))
             .header("Authorization", &self.authorization);
-        answer(path, request.call())
+        match request.call() {
+            Ok(response) if response.status() == 404 => Ok(None),
+            outcome => answer(path, outcome).map(Some),
+        }
     }
 
     fn post(&self, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
@@ -147,6 +194,7 @@ fn answer(path: &str, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::mock_server::MockServer;
 
     #[test]
     fn a_list_is_found_alone_or_as_a_member() {
@@ -155,14 +203,86 @@ mod tests {
         assert!(list(&json!({})).is_empty());
     }
 
-    #[test]
-    fn a_remembered_sale_needs_no_request() {
+    const SELLS: (u16, &str) = (
+        200,
+        r#"{"state":"open","items":[{"sku":"DEMO-PHONE","available":5,"in_transit":0}]}"#,
+    );
+    const SOLD_OUT: (u16, &str) = (
+        200,
+        r#"{"state":"open","items":[{"sku":"DEMO-PHONE","available":0,"in_transit":0},{"sku":"DEMO-CASE","available":9}]}"#,
+    );
+    const OVER: (u16, &str) = (
+        200,
+        r#"{"state":"closed","items":[{"sku":"DEMO-PHONE","available":5,"in_transit":0}]}"#,
+    );
+    const MADE: [(u16, &str); 3] = [(201, r#"{"id":"new"}"#), (200, "{}"), (200, r#"{"state":"open"}"#)];
+
+    /// What a start comes to in a folder that remembers the sale `old`, or none, and what it asked.
+    fn start(remembers: bool, answers: &[(u16, &str)]) -> (Option<String>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
-        let sale = DemoSale {
-            id: "i".to_owned(),
-            sku: "s".to_owned(),
-        };
-        fs::write(dir.path().join("demo-sale.json"), serde_json::to_string(&sale).unwrap()).unwrap();
-        assert_eq!(ensure(dir.path(), "http://127.0.0.1:1", "k").unwrap(), Some(sale));
+        let file = dir.path().join("demo-sale.json");
+        if remembers {
+            fs::write(&file, r#"{"id":"old","sku":"DEMO-PHONE"}"#).unwrap();
+        }
+        let server = MockServer::answering(answers);
+        let sale = ensure(dir.path(), server.url(), "k").unwrap();
+        if let Some(sale) = &sale {
+            let kept: DemoSale = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+            assert_eq!(kept, *sale);
+        }
+        let asked = server.requests().into_iter();
+        let asked = asked.map(|it| it.split(" HTTP").next().unwrap().to_owned());
+        (sale.map(|sale| sale.id), asked.collect())
+    }
+
+    #[test]
+    fn a_remembered_sale_is_kept_while_there_is_something_to_buy() {
+        let (id, asked) = start(true, &[SELLS]);
+        assert_eq!(id.as_deref(), Some("old"));
+        assert_eq!(asked, ["GET /v1/admin/sales/old/stats"]);
+    }
+
+    #[test]
+    fn a_remembered_sale_that_is_over_is_followed_by_a_new_one() {
+        let own = (200, r#"{"data":[{"id":"mine","name":"Launch","state":"open"}]}"#);
+        let old = (200, r#"{"data":[{"id":"old","name":"Demo sale","state":"open"}]}"#);
+        for over in [OVER, SOLD_OUT, (404, r#"{"code":"not_found"}"#)] {
+            // Also beside sales of one's own: the lines that are printed have to work.
+            for (list, looks) in [(own, &[][..]), (old, &[over][..])] {
+                let answers: Vec<_> = [over, list]
+                    .into_iter()
+                    .chain(looks.iter().copied())
+                    .chain(MADE)
+                    .collect();
+                let (id, asked) = start(true, &answers);
+                assert_eq!(id.as_deref(), Some("new"), "{over:?} {asked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_remembered_sale_of_which_nothing_can_be_told_is_kept() {
+        assert_eq!(
+            start(true, &[(503, r#"{"code":"unavailable"}"#)]).0.as_deref(),
+            Some("old")
+        );
+    }
+
+    #[test]
+    fn a_start_goes_on_with_the_sale_that_another_has_begun() {
+        let list = r#"{"data":[{"id":"x","name":"Demo sale","state":"closed"},{"id":"y","name":"Demo sale","state":"draft"}]}"#;
+        let (id, asked) = start(false, &[(200, list), OVER, (200, "{}"), (200, r#"{"state":"open"}"#)]);
+        assert_eq!(id.as_deref(), Some("y"), "{asked:?}");
+    }
+
+    #[test]
+    fn an_instance_with_sales_of_its_own_gets_no_demo_sale() {
+        let (id, _) = start(
+            false,
+            &[(200, r#"{"data":[{"id":"mine","name":"Launch","state":"closed"}]}"#)],
+        );
+        assert_eq!(id, None);
+        let answers: Vec<_> = [(200, r#"{"data":[]}"#)].into_iter().chain(MADE).collect();
+        assert_eq!(start(false, &answers).0.as_deref(), Some("new"));
     }
 }

@@ -1,7 +1,7 @@
 //! One view of a sale: as a screen for a terminal, or as a line.
 
 use super::seconds_until;
-use crate::cli::answer::{ItemStats, Sale, Shard, Stats};
+use crate::cli::answer::{ItemStats, LiveSale, LiveShard, Point};
 use crate::cli::duration::countdown;
 use crate::cli::output::{Table, one_line};
 use chrono::{DateTime, Utc};
@@ -14,16 +14,20 @@ const BAR_WIDTH: u64 = 30;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// What is known of a sale at one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Frame {
-    /// The sale.
-    pub sale: Sale,
+    /// The sale's id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
     /// Its units and orders.
-    pub stats: Stats,
-    /// The server's clock.
+    pub sale: LiveSale,
+    /// Redis's clock.
     pub now: DateTime<Utc>,
-    /// Purchases a second, once two answers are there.
-    pub per_second: Option<f64>,
+    /// What was asked of it, and how that was answered.
+    pub point: Point,
+    /// What cannot be told now, and why.
+    pub troubles: Vec<(String, String)>,
     /// The last minute.
     pub history: String,
 }
@@ -33,33 +37,42 @@ impl Frame {
     #[must_use]
     pub fn screen(&self) -> String {
         let mut text = String::new();
-        let stats = &self.stats;
-        let _ = writeln!(text, "{}  {}", one_line(&self.sale.name), one_line(&self.sale.id));
-        let state = one_line(&stats.state).to_uppercase();
+        let _ = writeln!(text, "{}  {}", one_line(&self.name), one_line(&self.id));
+        let state = one_line(&self.sale.state).to_uppercase();
         let _ = writeln!(
             text,
             "{state}{}   {}",
             self.clock(),
             self.now.format("%Y-%m-%d %H:%M:%S UTC")
         );
-        let pace = self
-            .per_second
-            .map_or_else(|| "-".to_owned(), |pace| format!("{pace:.1}"));
         let _ = writeln!(
             text,
-            "purchases a second {pace}   undrained events {}\n",
-            stats.undrained_events
+            "purchases a second {}   refused a second {}   undrained events {}",
+            tenths(self.purchases()),
+            tenths(self.refused()),
+            self.sale.undrained_events
         );
+        let Point { p50, p95, p99, .. } = self.point;
+        let _ = writeln!(
+            text,
+            "milliseconds to answer: p50 {}  p95 {}  p99 {}\n",
+            tenths(p50),
+            tenths(p95),
+            tenths(p99)
+        );
+        for (what, why) in &self.troubles {
+            let _ = writeln!(text, "TROUBLE {what}: {}", one_line(why));
+        }
         text.push_str(&self.items());
-        for item in &stats.items {
-            text.push_str(&shards(&stats.shards, &item.sku));
+        for (name, units) in self.by_shard() {
+            text.push_str(&shards(&name, &units));
         }
         let orders: Vec<String> = self.orders();
         let _ = writeln!(text, "\norders  {}", orders.join("  "));
         if !self.history.is_empty() {
             let _ = writeln!(text, "\n{}", self.history.trim_end());
         }
-        for (kind, count) in stats.alerts.iter().filter(|(_, count)| **count > 0) {
+        for (kind, count) in self.sale.alerts.iter().filter(|(_, count)| **count > 0) {
             let _ = writeln!(text, "ALERT   {count} {}", kind.replace('_', " "));
         }
         text
@@ -68,12 +81,22 @@ impl Frame {
     /// The view on one line, without the time.
     #[must_use]
     pub fn line(&self) -> String {
-        let stats = &self.stats;
-        let mut line = format!("{} undrained {}", one_line(&stats.state), stats.undrained_events);
-        if let Some(pace) = self.per_second {
+        let sale = &self.sale;
+        let mut line = format!("{} undrained {}", one_line(&sale.state), sale.undrained_events);
+        if let Some(pace) = self.purchases() {
             let _ = write!(line, " purchases/s {pace:.1}");
         }
-        for item in &stats.items {
+        if let Some(pace) = self.refused() {
+            let _ = write!(line, " refused/s {pace:.1}");
+        }
+        for (reason, count) in self.point.refusals() {
+            let _ = write!(line, " {} {count}", one_line(reason));
+        }
+        let Point { p50, p95, p99, .. } = self.point;
+        if p99.is_some() {
+            let _ = write!(line, " p50 {} p95 {} p99 {} ms", tenths(p50), tenths(p95), tenths(p99));
+        }
+        for item in &sale.items {
             let sku = one_line(&item.sku);
             let ItemStats {
                 total,
@@ -87,7 +110,7 @@ impl Frame {
                 line,
                 " | {sku} total {total} available {available} held {held} sold {sold} in_transit {in_transit}"
             );
-            let units: Vec<String> = on_shards(&stats.shards, &item.sku)
+            let units: Vec<String> = on_shards(&sale.shards, &item.sku)
                 .iter()
                 .map(ToString::to_string)
                 .collect();
@@ -95,20 +118,50 @@ impl Frame {
                 let _ = write!(line, " shards {}", units.join(","));
             }
         }
-        if !stats.orders.is_empty() {
+        if !sale.orders.is_empty() {
             let _ = write!(line, " | orders {}", self.orders().join(" "));
         }
-        for (kind, count) in stats.alerts.iter().filter(|(_, count)| **count > 0) {
+        for (kind, count) in sale.alerts.iter().filter(|(_, count)| **count > 0) {
             let _ = write!(line, " | ALERT {count} {}", kind.replace('_', " "));
         }
+        // Not why: that may be said in other words each second.
+        for (what, _) in &self.troubles {
+            let _ = write!(line, " | TROUBLE {what}");
+        }
         line
+    }
+
+    /// Orders accepted a second, if that is known.
+    fn purchases(&self) -> Option<f64> {
+        self.point.accepted.and_then(|count| self.point.per_second(count))
+    }
+
+    /// Purchases refused a second, if that is known.
+    fn refused(&self) -> Option<f64> {
+        let refused = self.point.refusals().map(|(_, count)| count).sum();
+        self.point.per_second(refused)
+    }
+
+    /// Each item's free units on each shard; of too many items, all of them together.
+    fn by_shard(&self) -> Vec<(String, Vec<i64>)> {
+        let sale = &self.sale;
+        if sale.shards.iter().any(|shard| shard.items.is_none()) {
+            return vec![(
+                "all items".to_owned(),
+                sale.shards.iter().map(|it| free(&it.units)).collect(),
+            )];
+        }
+        let items = sale.items.iter();
+        items
+            .map(|item| (one_line(&item.sku), on_shards(&sale.shards, &item.sku)))
+            .collect()
     }
 
     /// What the sale is waiting for: its start, then its end.
     fn clock(&self) -> String {
         let left = |time: Option<DateTime<Utc>>| time.and_then(|time| seconds_until(time, self.now));
         match (
-            self.stats.state.as_str(),
+            self.sale.state.as_str(),
             left(self.sale.starts_at),
             left(self.sale.ends_at),
         ) {
@@ -122,7 +175,7 @@ impl Frame {
 
     fn items(&self) -> String {
         let mut table = Table::new(["SKU", "TOTAL", "AVAILABLE", "HELD", "SOLD", "IN TRANSIT", ""]);
-        for item in &self.stats.items {
+        for item in &self.sale.items {
             let numbers = [item.total, item.available, item.held, item.sold, item.in_transit];
             let cells = std::iter::once(item.sku.clone()).chain(numbers.iter().map(ToString::to_string));
             table.row(cells.chain([bar(item)]));
@@ -133,7 +186,7 @@ impl Frame {
     /// The states in the order in which an order passes them, then those that this version does not know.
     fn orders(&self) -> Vec<String> {
         let known = ["reserved", "paid", "cancelled", "expired", "revoked"];
-        let orders = &self.stats.orders;
+        let orders = &self.sale.orders;
         let first = known.iter().filter_map(|state| Some((*state, orders.get(*state)?)));
         let rest = orders.iter().map(|(state, count)| (state.as_str(), count));
         let rest = rest.filter(|(state, _)| !known.contains(state));
@@ -159,20 +212,30 @@ fn bar(item: &ItemStats) -> String {
     format!("{}{}{}", part("█", sold), part("▒", held), part("·", free))
 }
 
-fn on_shards(shards: &[Shard], sku: &str) -> Vec<i64> {
-    shards
-        .iter()
-        .map(|shard| shard.available.get(sku).copied().unwrap_or(0))
+/// With one digit behind the point, or a dash.
+fn tenths(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+}
+
+/// The free ones of a shard's units.
+fn free(units: &[i64]) -> i64 {
+    units.first().copied().unwrap_or(0)
+}
+
+/// An item's free units on each shard; nothing where shards do not tell of items.
+fn on_shards(shards: &[LiveShard], sku: &str) -> Vec<i64> {
+    let items = shards.iter().filter_map(|shard| shard.items.as_ref());
+    items
+        .map(|items| items.get(sku).map_or(0, |units| free(units)))
         .collect()
 }
 
-/// An item's free units on each shard; a shard that ran ahead of the others stands out.
-fn shards(shards: &[Shard], sku: &str) -> String {
-    let units = on_shards(shards, sku);
+/// Free units on each shard; one that ran ahead of the others stands out.
+fn shards(name: &str, units: &[i64]) -> String {
     let (Some(least), Some(most)) = (units.iter().min(), units.iter().max()) else {
         return String::new();
     };
-    let head = format!("  {} on {} shards, {least} to {most}:", one_line(sku), units.len());
+    let head = format!("  {name} on {} shards, {least} to {most}:", units.len());
     if units.len() <= SHARDS_AS_NUMBERS {
         let numbers: Vec<String> = units.iter().map(ToString::to_string).collect();
         return format!("{head} {}\n", numbers.join(" "));
@@ -211,31 +274,35 @@ mod tests {
     use serde_json::json;
 
     fn frame(state: &str) -> Frame {
-        let sale = json!({"id": "3f2c", "name": "Launch", "starts_at": "2026-11-27T20:00:00Z",
-            "ends_at": "2026-11-28T20:00:00Z"});
-        let stats = json!({"state": state, "undrained_events": 7,
+        let sale = json!({"state": state, "starts_at": "2026-11-27T20:00:00Z", "ends_at": "2026-11-28T20:00:00Z",
+            "undrained_events": 7,
             "items": [{"sku": "a", "total": 90, "available": 50, "held": 9, "sold": 30, "in_transit": 1}],
-            "shards": [{"shard": 0, "available": {"a": 30}}, {"shard": 1, "available": {"a": 20}}],
+            "shards": [{"shard": 0, "units": [30, 5, 9, 0, 1, 1], "items": {"a": [30, 5, 9, 0, 1, 1]}},
+                {"shard": 1, "units": [20, 4, 21, 1, 0, 0], "items": {"a": [20, 4, 21, 1, 0, 0]}}],
             "orders": {"paid": 30, "reserved": 9, "frozen": 1},
             "alerts": {"dead_letters": 2, "refunds_due": 0}});
-        let now = "2026-11-27T19:59:00Z".parse().unwrap();
+        let point = json!({"seconds": 2.0, "accepted": 25, "p50": 0.54, "p95": 4.0, "p99": 12.0,
+            "answers": {"reserved": 25, "sold_out": 6, "sale_not_open": 1}});
         Frame {
+            id: "3f2c".to_owned(),
+            name: "Launch".to_owned(),
             sale: read(&sale).unwrap(),
-            stats: read(&stats).unwrap(),
-            now,
-            per_second: Some(12.34),
+            now: "2026-11-27T19:59:00Z".parse().unwrap(),
+            point: read(&point).unwrap(),
+            troubles: Vec::new(),
             history: String::new(),
         }
     }
 
     #[test]
-    fn the_screen_shows_where_every_unit_is() {
+    fn the_screen_shows_where_every_unit_is_and_how_shoppers_are_answered() {
         assert_eq!(
             frame("scheduled").screen(),
             "\
 Launch  3f2c
 SCHEDULED   starts in 00:01:00   2026-11-27 19:59:00 UTC
-purchases a second 12.3   undrained events 7
+purchases a second 12.5   refused a second 3.5   undrained events 7
+milliseconds to answer: p50 0.5  p95 4.0  p99 12.0
 
 SKU  TOTAL  AVAILABLE  HELD  SOLD  IN TRANSIT
 a       90         50     9    30           1  ██████████▒▒▒·················
@@ -251,9 +318,25 @@ ALERT   2 dead letters
     fn the_line_says_the_same() {
         assert_eq!(
             frame("open").line(),
-            "open undrained 7 purchases/s 12.3 | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
+            "open undrained 7 purchases/s 12.5 refused/s 3.5 sale_not_open 1 sold_out 6 p50 0.5 p95 4.0 p99 12.0 ms \
+             | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
              | orders reserved 9 paid 30 frozen 1 | ALERT 2 dead letters"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_said_with_its_reason() {
+        let mut blind = frame("open");
+        blind.troubles = vec![("Postgres does not answer".to_owned(), "after\n5 s".to_owned())];
+        assert!(
+            blind
+                .screen()
+                .contains("\nTROUBLE Postgres does not answer: after 5 s\n"),
+            "{}",
+            blind.screen()
+        );
+        // Its words change; a line is printed when something has.
+        assert!(blind.line().ends_with(" | TROUBLE Postgres does not answer"));
     }
 
     #[test]
@@ -267,27 +350,29 @@ ALERT   2 dead letters
 
     #[test]
     fn an_empty_answer_still_makes_a_view() {
-        let now = "2026-11-27T20:00:00Z".parse().unwrap();
-        let empty = Frame {
-            sale: Sale::default(),
-            stats: Stats::default(),
-            now,
-            per_second: None,
-            history: String::new(),
-        };
-        assert!(empty.screen().contains("purchases a second -"));
+        let empty = Frame::default();
+        assert!(empty.screen().contains("purchases a second -   refused a second -"));
         assert_eq!(empty.line(), " undrained 0");
     }
 
     #[test]
+    fn of_too_many_items_the_shards_are_shown_as_a_whole() {
+        let mut many = frame("open");
+        for shard in &mut many.sale.shards {
+            shard.items = None;
+        }
+        assert!(
+            many.screen().contains("\n  all items on 2 shards, 20 to 30: 30 20\n"),
+            "{}",
+            many.screen()
+        );
+        assert!(!many.line().contains("shards"), "{}", many.line());
+    }
+
+    #[test]
     fn many_shards_are_blocks_with_empty_ones_visible() {
-        let many: Vec<Shard> = (0..66)
-            .map(|shard| Shard {
-                shard,
-                available: [("a".to_owned(), i64::from(shard > 0) * 8)].into(),
-            })
-            .collect();
-        let text = shards(&many, "a");
+        let many: Vec<i64> = (0..66).map(|shard| i64::from(shard > 0) * 8).collect();
+        let text = shards("a", &many);
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.contains("66 shards, 0 to 8") && text.contains("\n  ·███"),

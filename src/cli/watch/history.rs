@@ -1,84 +1,147 @@
-//! The last minute of a sale, a sample a second, as sparklines.
+//! The last minute of a sale, a sample about every second, as sparklines.
 
 use super::frame::block;
-use crate::cli::answer::Stats;
-use std::collections::VecDeque;
+use crate::cli::answer::{LiveSale, Point};
+use crate::cli::output::one_line;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
 
-/// How far apart samples are.
-const STEP: Duration = Duration::from_secs(1);
-/// How many are kept, and so how wide a line is.
+/// How many samples are kept, and so how wide a line is.
 const SAMPLES_MAX: usize = 60;
 /// How many are drawn on the narrowest terminal, and how wide is what stands beside them.
 const SAMPLES_MIN: usize = 10;
 const BESIDE: usize = 48;
+/// So many reasons for refusals are shown by themselves.
+const REASONS_MAX: usize = 5;
 
-/// One moment.
-#[derive(Debug, Default, Clone, Copy)]
-struct Sample {
-    purchases: f64,
-    stopped: f64,
-    undrained: f64,
-    free: f64,
+/// One stretch of time; what was not told of it is drawn as a gap.
+#[derive(Debug, Default)]
+struct Moment {
+    at: i64,
+    purchases: Option<f64>,
+    refused: Option<f64>,
+    p99: Option<f64>,
+    undrained: Option<f64>,
+    free: Option<f64>,
+    refusals: BTreeMap<String, u64>,
 }
 
-/// What is drawn: its name, and what it was.
-type Kind = (&'static str, fn(&Sample) -> f64);
+impl Moment {
+    fn of(point: &Point) -> Self {
+        let refused = point.refusals().map(|(_, count)| count).sum();
+        Self {
+            at: point.at,
+            purchases: point.accepted.and_then(|count| point.per_second(count)),
+            refused: point.per_second(refused),
+            p99: point.p99,
+            refusals: point
+                .refusals()
+                .map(|(reason, count)| (reason.to_owned(), count))
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What is drawn: its name, how many digits it has behind the point, and what it was.
+type Kind = (&'static str, usize, fn(&Moment) -> Option<f64>);
 
 /// The last minute.
 #[derive(Debug, Default)]
 pub struct History {
-    newest: Option<Instant>,
-    samples: VecDeque<Sample>,
+    moments: VecDeque<Moment>,
 }
 
 impl History {
-    /// Takes in what was seen `at`: as a new sample, or in place of the newest while that is no step old.
-    pub fn note(&mut self, at: Instant, (purchases, stopped): (Option<f64>, Option<f64>), stats: &Stats) {
-        let is_new = self.newest.is_none_or(|newest| at.duration_since(newest) >= STEP);
-        if is_new {
-            self.newest = Some(at);
-        } else {
-            self.samples.pop_back();
-        }
-        self.samples.push_back(Sample {
-            purchases: purchases.unwrap_or_default(),
-            stopped: stopped.unwrap_or_default(),
-            undrained: real(i64::try_from(stats.undrained_events).unwrap_or(i64::MAX)),
-            free: real(stats.items.iter().map(|item| item.available).sum()),
-        });
-        while self.samples.len() > SAMPLES_MAX {
-            self.samples.pop_front();
+    /// Takes in what the server has seen before, as far as it is not known.
+    pub fn course(&mut self, points: &[Point]) {
+        for point in points {
+            if self.moments.back().is_none_or(|newest| newest.at < point.at) {
+                self.push(Moment::of(point));
+            }
         }
     }
 
-    /// The sparklines, each with what it is now and what it was at most; nothing before there are two samples. On a
-    /// terminal of less `columns` than they take, only the newest are drawn.
+    /// Takes in a sample, with the units if they were told.
+    pub fn note(&mut self, point: &Point, sale: Option<&LiveSale>) {
+        let units = sale.map(|sale| {
+            let undrained = i64::try_from(sale.undrained_events).unwrap_or(i64::MAX);
+            (
+                real(undrained),
+                real(sale.items.iter().map(|item| item.available).sum()),
+            )
+        });
+        // The course ends with the sample that follows it.
+        if self.moments.back().is_some_and(|newest| newest.at == point.at) {
+            self.moments.pop_back();
+        }
+        self.push(Moment {
+            undrained: units.map(|(undrained, _)| undrained),
+            free: units.map(|(_, free)| free),
+            ..Moment::of(point)
+        });
+    }
+
+    fn push(&mut self, moment: Moment) {
+        self.moments.push_back(moment);
+        while self.moments.len() > SAMPLES_MAX {
+            self.moments.pop_front();
+        }
+    }
+
+    /// The sparklines, each with what it is now and what it was at most, and why purchases were refused meanwhile; nothing
+    /// before there are two samples. On a terminal of less `columns` than they take, only the newest are drawn.
     #[must_use]
     pub fn lines(&self, columns: Option<usize>) -> String {
         let mut text = String::new();
-        if self.samples.len() < 2 {
+        if self.moments.len() < 2 {
             return text;
         }
         let drawn = columns.map_or(SAMPLES_MAX, |columns| {
             columns.saturating_sub(BESIDE).clamp(SAMPLES_MIN, SAMPLES_MAX)
         });
-        let kinds: [Kind; 4] = [
-            ("purchases a second", |it| it.purchases),
-            ("stopped a second", |it| it.stopped),
-            ("undrained events", |it| it.undrained),
-            ("free units", |it| it.free),
+        let kinds: [Kind; 5] = [
+            ("purchases a second", 0, |it| it.purchases),
+            ("refusals a second", 0, |it| it.refused),
+            ("p99, milliseconds", 1, |it| it.p99),
+            ("undrained events", 0, |it| it.undrained),
+            ("free units", 0, |it| it.free),
         ];
-        for (name, value) in kinds {
-            let values: Vec<f64> = self.samples.iter().map(value).collect();
-            let most = values.iter().copied().fold(0.0, f64::max);
-            let now = values.last().copied().unwrap_or_default();
+        for (name, digits, value) in kinds {
+            let values: Vec<Option<f64>> = self.moments.iter().map(value).collect();
+            let most = values.iter().flatten().copied().fold(0.0, f64::max);
+            let now = values.last().copied().flatten();
+            let now = now.map_or_else(|| "-".to_owned(), |now| format!("{now:.digits$}"));
             let newest = values.iter().skip(values.len().saturating_sub(drawn));
-            let line: String = newest.map(|value| block(*value, most)).collect();
-            let _ = writeln!(text, "{name:<18}  {line:<drawn$}  now {now:.0}, most {most:.0}");
+            let line: String = newest
+                .map(|value| value.map_or(' ', |value| block(value, most)))
+                .collect();
+            let _ = writeln!(text, "{name:<18}  {line:<drawn$}  now {now}, most {most:.digits$}");
+        }
+        let reasons = self.reasons();
+        if !reasons.is_empty() {
+            let _ = writeln!(text, "refused meanwhile   {}", reasons.join("  "));
         }
         text
+    }
+
+    /// Why purchases were refused, the most frequent reason first, each with how often.
+    fn reasons(&self) -> Vec<String> {
+        let mut all: BTreeMap<&str, u64> = BTreeMap::new();
+        for (reason, count) in self.moments.iter().flat_map(|it| &it.refusals) {
+            *all.entry(reason).or_default() += count;
+        }
+        let mut all: Vec<(&str, u64)> = all.into_iter().collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let others: u64 = all.iter().skip(REASONS_MAX).map(|(_, count)| count).sum();
+        let shown = all.iter().take(REASONS_MAX);
+        let mut shown: Vec<String> = shown
+            .map(|(reason, count)| format!("{} {count}", one_line(reason)))
+            .collect();
+        if others > 0 {
+            shown.push(format!("others {others}"));
+        }
+        shown
     }
 }
 
@@ -91,54 +154,77 @@ fn real(count: i64) -> f64 {
 mod tests {
     use super::*;
     use crate::cli::answer::read;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn stats(free: i64) -> Stats {
+    fn point(at: i64, accepted: u64, answers: Value) -> Point {
+        read(&json!({"at": at, "seconds": 1.0, "accepted": accepted, "answers": answers, "p99": 12.34})).unwrap()
+    }
+
+    fn sale(free: i64) -> LiveSale {
         read(&json!({"undrained_events": 3, "items": [{"sku": "a", "available": free}]})).unwrap()
     }
 
+    fn of<'a>(lines: &'a str, name: &str) -> &'a str {
+        lines.lines().find(|line| line.starts_with(name)).unwrap()
+    }
+
+    fn drawn(line: &str) -> usize {
+        line.chars().filter(|it| "·▁▂▃▄▅▆▇█".contains(*it)).count()
+    }
+
     #[test]
-    fn a_sample_a_second_is_kept_for_a_minute() {
-        let (begun, mut history) = (Instant::now(), History::default());
+    fn a_minute_of_samples_is_drawn_and_no_more() {
+        let mut history = History::default();
         assert_eq!(history.lines(None), "");
-        for half in 0..=240 {
-            let pace = (Some(f64::from(half)), None);
+        for second in 0..=120_u32 {
+            let refused = json!({"reserved": second, "sold_out": 120 - second});
             history.note(
-                begun + Duration::from_millis(500) * half,
-                pace,
-                &stats(i64::from(240 - half)),
+                &point(i64::from(second) * 1000, u64::from(second), refused),
+                Some(&sale(i64::from(120 - second))),
             );
         }
         let lines = history.lines(None);
-        let of = |name: &str| lines.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-        let drawn = |line: &str| line.chars().filter(|it| "·▁▂▃▄▅▆▇█".contains(*it)).count();
-        assert_eq!(drawn(&of("purchases")), 60, "{lines}");
-        assert!(of("purchases").ends_with("█  now 240, most 240"), "{lines}");
+        assert_eq!(drawn(of(&lines, "purchases")), 60, "{lines}");
+        assert!(of(&lines, "purchases").ends_with("█  now 120, most 120"), "{lines}");
+        assert!(of(&lines, "refusals").ends_with("·  now 0, most 59"), "{lines}");
+        assert!(of(&lines, "p99").ends_with("█  now 12.3, most 12.3"), "{lines}");
         assert!(
-            of("free").contains("  █") && of("free").ends_with("·  now 0, most 117"),
+            of(&lines, "free").contains("  █") && of(&lines, "free").ends_with("·  now 0, most 59"),
             "{lines}"
         );
-        assert!(
-            of("undrained").ends_with("now 3, most 3") && of("stopped").ends_with("now 0, most 0"),
-            "{lines}"
-        );
-        // With six figures beside them.
+        assert!(of(&lines, "undrained").ends_with("now 3, most 3"), "{lines}");
+        // With seven figures beside them.
         let narrow = history.lines(Some(80));
-        assert!(narrow.lines().all(|line| line.chars().count() <= 74), "{narrow}");
-        assert!(narrow.contains("█  now 240, most 240"), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 76), "{narrow}");
+        assert!(narrow.contains("█  now 120, most 120"), "{narrow}");
         assert_eq!(drawn(history.lines(Some(5)).lines().next().unwrap()), 10);
     }
 
     #[test]
-    fn what_comes_within_a_second_replaces_what_came_before() {
-        let (begun, mut history) = (Instant::now(), History::default());
-        for (millis, free) in [(0, 9), (400, 8), (900, 7), (1_000, 6)] {
-            history.note(begun + Duration::from_millis(millis), (None, None), &stats(free));
-        }
-        assert!(
-            history.lines(None).ends_with("now 6, most 7\n"),
-            "{}",
-            history.lines(None)
+    fn the_biggest_reasons_are_numbers_and_the_rest_is_one() {
+        let mut history = History::default();
+        let many = json!({"reserved": 900, "sold_out": 5, "a": 9, "b": 8, "c": 7, "d": 6, "e": 4, "f": 3});
+        history.note(&point(1, 0, json!({"sold_out": 2})), None);
+        history.note(&point(2, 0, many), None);
+        assert_eq!(
+            of(&history.lines(None), "refused"),
+            "refused meanwhile   a 9  b 8  c 7  sold_out 7  d 6  others 7"
         );
+    }
+
+    #[test]
+    fn what_came_before_a_connection_is_drawn_once() {
+        let mut history = History::default();
+        let before: Vec<Point> = (1..=3).map(|at| point(at, 1, json!({}))).collect();
+        history.course(&before);
+        // The server sends the last one again, now with the units; of those before, nobody knows them.
+        history.note(&before[2], Some(&sale(4)));
+        assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 3);
+        assert_eq!(drawn(of(&history.lines(None), "free")), 1);
+        // After a loss of the stream.
+        let after: Vec<Point> = (2..=5).map(|at| point(at, 1, json!({}))).collect();
+        history.course(&after);
+        assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 5);
+        assert!(of(&history.lines(None), "free").ends_with("now -, most 4"));
     }
 }

@@ -1,13 +1,16 @@
 //! The terminal: help with examples, JSON everywhere, completions, manual pages, the live view, progress.
 
-use crate::support::app::{Ran, TestApp, environment, program, program_path, sale};
+use crate::support::app::{Client, Instance, Ran, TestApp, environment, program, program_path, sale, sale_with};
 use crate::support::{poll, servers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 /// Runs the program without any setting.
 fn run(args: &[&str]) -> Ran {
@@ -156,6 +159,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         &["alerts", "list", "--json"],
         &["ban", "list", "--json"],
         &["refunds", "list", "--json"],
+        &["actions", "--json"],
         &["token", "--user", "ada", "--json"],
     ] {
         let ran = app.run(args).ended(0);
@@ -163,6 +167,93 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         // What goes on is told on the other stream, if at all.
         assert_eq!(ran.stderr, "", "{args:?}");
     }
+}
+
+#[tokio::test]
+async fn operators_change_a_draft_and_read_what_was_done_by_command() {
+    let app = TestApp::start_api_only().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("sale.example.toml")).unwrap();
+        let path = folder.path().join(format!("{name}.toml"));
+        let at = text.find("name = ").unwrap();
+        let end = at + text[at..].find('\n').unwrap();
+        fs::write(&path, format!("{}name = \"{name}\"{}", &text[..at], &text[end..])).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let created = app.run(&["--help"]).ended(0);
+    assert!(created.stdout.contains("  actions "), "{created:?}");
+    let created = app
+        .run(&["sale", "create", &file("First"), "--key", "k", "--json"])
+        .ended(0);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    // With its relative times, the file is another sale by now: it is made once at the most.
+    let again = app.run(&["sale", "create", &file("First"), "--key", "k"]).ended(1);
+    assert!(again.stderr.contains("idempotency_key_reused"), "{again:?}");
+
+    let shown = app.run(&["sale", "show", &id]).ended(0).stdout;
+    let version = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("version "))
+        .unwrap()
+        .trim();
+    let changed = app
+        .run(&["sale", "change", &id, &file("Second"), "--if-version", version])
+        .ended(0);
+    assert!(
+        changed.stdout.contains("Second") && !changed.stdout.contains(version),
+        "{changed:?}"
+    );
+    let stale = app
+        .run(&["sale", "change", &id, &file("Third"), "--if-version", version])
+        .ended(1);
+    assert!(stale.stderr.starts_with("flashsale: invalid_transition: "), "{stale:?}");
+    app.run(&["sale", "change", &id, &file("Fourth")]).ended(0);
+    assert_eq!(
+        app.run(&["sale", "show", &id, "--json"]).ended(0).json()["name"],
+        "Fourth"
+    );
+    app.run(&["sale", "preload", &id]).ended(0);
+    let late = app.run(&["sale", "change", &id, &file("Fifth")]).ended(1);
+    assert!(late.stderr.contains("draft"), "{late:?}");
+
+    app.try_create_sale(&sale()).await.ok(201);
+    let piped = program(&app.environment, &["sale", "create", "-", "--url", &app.url])
+        .stdin(fs::File::open(folder.path().join("First.toml")).unwrap())
+        .output();
+    Ran::of(piped.unwrap()).ended(0);
+    let all = app.run(&["actions", "--json"]).ended(0).json();
+    let of = |actions: &Value| -> Vec<(String, String)> {
+        let actions = actions.as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        actions.map(|it| (text(&it["action"]), text(&it["outcome"]))).collect()
+    };
+    let expected = [
+        ("sales.create", "done"),
+        ("sales.create", "done"),
+        ("sales.change", "invalid_transition"),
+        ("sales.preload", "done"),
+        ("sales.change", "done"),
+        ("sales.change", "invalid_transition"),
+        ("sales.change", "done"),
+        ("sales.create", "idempotency_key_reused"),
+        ("sales.create", "done"),
+    ];
+    assert_eq!(
+        of(&all),
+        expected.map(|(action, outcome)| (action.to_owned(), outcome.to_owned()))
+    );
+    let two = app
+        .run(&["actions", "--sale", &id, "--limit", "2", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!(two, json!([all[2], all[3]]));
+    let table = app.run(&["--as", "Ada", "actions"]);
+    assert_eq!(table.code, 2, "an option of a command stands behind it: {table:?}");
+    let table = app.run(&["actions", "--sale", &id, "--as", "Ada"]).ended(0).stdout;
+    assert_eq!(table.lines().count(), 7, "{table}");
+    assert!(table.contains("sales.preload  done"), "{table}");
+    app.run(&["actions", "--limit", "0"]).ended(2);
 }
 
 /// Runs the program on a terminal of its own until it ends, and returns what was written there.
@@ -205,7 +296,9 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
                 // Long enough for two samples.
                 crate::support::poll::wait_out(2).await;
                 app.buy("dora", &id, "k", 3).await.ok(201);
-                crate::support::poll::wait_out(1).await;
+                app.buy("eve", &id, "k", 2).await.no(409, "sold_out");
+                // Until the sample in which that is told.
+                crate::support::poll::wait_out(3).await;
                 app.operate(&id, "close").await.ok(200)
             })
         });
@@ -221,6 +314,9 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
         "undrained events  ",
         "free units  ",
         "now 1, most 4",
+        "refusals a second  ",
+        "refused meanwhile   sold_out 1",
+        "p99, milliseconds  ",
     ] {
         assert!(seen.contains(word), "no {word:?} in {seen}");
     }
@@ -231,7 +327,114 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
         "{lines}"
     );
     let told: Value = app.run(&["sale", "watch", &id, "--json"]).ended(0).json();
-    assert_eq!(told["state"], "closed");
+    assert_eq!(told["sale"]["state"], "closed");
+    assert!(told["point"]["answers"].is_object(), "{told}");
+}
+
+/// `sale watch` while it goes on.
+struct Watching {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Watching {
+    fn begin(client: &Client, environment: &BTreeMap<String, String>, args: &[&str]) -> Self {
+        let mut environment = environment.clone();
+        environment.insert("FLASHSALE_URL".to_owned(), client.url.clone());
+        let args: Vec<&str> = ["sale", "watch"].iter().chain(args).copied().collect();
+        let mut child = program(&environment, &args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = mpsc::channel();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let both: [Box<dyn std::io::Read + Send>; 2] = [Box::new(stdout), Box::new(stderr)];
+        for stream in both {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines() {
+                    // A test that has ended reads no more.
+                    let _unread = sender.send(line.unwrap());
+                }
+            });
+        }
+        Self { child, lines }
+    }
+
+    /// The next line with all of these in it.
+    fn line(&self, parts: &[&str]) -> String {
+        let mut seen = Vec::new();
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!("no line with {parts:?} in {seen:#?}")
+            };
+            if parts.iter().all(|part| line.contains(part)) {
+                return line;
+            }
+            seen.push(line);
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_is_told_of_refusals_by_reason_and_how_long_answers_took() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 2}))).await;
+    let (lines, json) = (
+        Watching::begin(&app, &app.environment, &[&id]),
+        Watching::begin(&app, &app.environment, &[&id, "--json"]),
+    );
+    lines.line(&["open undrained 0"]);
+    json.line(&["point"]);
+    app.buy("ada", &id, "k", 2).await.ok(201);
+    app.buy("bob", &id, "k", 1).await.no(409, "sold_out");
+    app.operate(&id, "pause").await.ok(200);
+    app.buy("cyd", &id, "k", 1).await.no(409, "sale_not_open");
+    // They may be told in two samples.
+    lines.line(&[" refused/s ", " sale_not_open 1", " p50 ", " p99 "]);
+    let told: Value = serde_json::from_str(&json.line(&["\"sale_not_open\":1"])).unwrap();
+    assert_eq!(told["sale"]["state"], "paused", "{told}");
+    assert!(told["point"]["p99"].is_f64(), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_sees_the_units_move_while_postgres_is_away_and_the_server_come_back() {
+    let mut postgres = servers::FreshPostgres::start().await;
+    let mut environment = environment(&servers::redis(), &postgres.url());
+    environment.insert(
+        "FLASHSALE_LISTEN".to_owned(),
+        format!("127.0.0.1:{}", servers::free_port()),
+    );
+    let mut instance = Instance::start(&environment, "all").may_log_errors();
+    let id = instance.load_sale(&sale_with(&json!({"stock": 5}))).await;
+    let watching = Watching::begin(&instance, &environment, &[&id]);
+    watching.line(&["open undrained 0", "available 5"]);
+    postgres.stop();
+    for shopper in ["ada", "bob"] {
+        instance.buy(shopper, &id, "k", 1).await.ok(201);
+    }
+    watching.line(&["open undrained 2", "available 3", "TROUBLE Postgres does not answer"]);
+    postgres.restart();
+    let back = watching.line(&["open undrained 0", "available 3", "reserved 2"]);
+    assert!(!back.contains("the units are what Redis alone tells"), "{back}");
+    // The instance goes and another one comes at its address.
+    instance.terminate();
+    watching.line(&["flashsale: ", "; trying again"]);
+    let again = Instance::start(&environment, "all").may_log_errors();
+    watching.line(&["the server answers again"]);
+    again.operate(&id, "close").await.ok(200);
+    watching.line(&["closed undrained 0"]);
 }
 
 /// Runs the program until it has printed a line, leaves, and returns its exit code.

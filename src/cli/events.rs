@@ -1,0 +1,70 @@
+//! Server-sent events, as far as the API sends them: one at a time, each bounded.
+
+use std::io::{BufRead, Error, Read as _, Result};
+
+/// What the lines up to an empty one say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// What a later request begins after.
+    pub id: Option<String>,
+    /// What kind it is.
+    pub name: Option<String>,
+    /// What it says; nothing when it only shows that the server is there.
+    pub data: String,
+}
+
+/// Reads the next event; `None` at the end. One that breaks off is none.
+///
+/// # Errors
+/// When the stream cannot be read, or the event has more than `max` bytes: a wrong address may send without end.
+pub fn read_event(stream: &mut impl BufRead, max: u64) -> Result<Option<Event>> {
+    let mut event = Event::default();
+    let mut stream = stream.take(max);
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let Some(line) = line.strip_suffix('\n') else {
+            return if stream.limit() == 0 {
+                Err(Error::other("an event is too long to be one of this API"))
+            } else {
+                Ok(None)
+            };
+        };
+        let line = line.trim_end_matches('\r');
+        if line.is_empty() {
+            return Ok(Some(event));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => event.id = Some(value.to_owned()),
+            "event" => event.name = Some(value.to_owned()),
+            "data" => event.data.push_str(value),
+            // Comments, and how long to wait before asking again.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_whatever_lies_between_them() {
+        let text = "retry: 2000\nid: 7\n\n:\n\nid: 8\r\nevent: alert\r\ndata: {\"a\":1}\r\n\r\nid: 9\ndata: half";
+        let mut stream = text.as_bytes();
+        let event = |id: Option<&str>, name: Option<&str>, data: &str| Event {
+            id: id.map(str::to_owned),
+            name: name.map(str::to_owned),
+            data: data.to_owned(),
+        };
+        let mut next = || read_event(&mut stream, 1000).unwrap();
+        assert_eq!(next(), Some(event(Some("7"), None, "")));
+        assert_eq!(next(), Some(event(None, None, "")));
+        assert_eq!(next(), Some(event(Some("8"), Some("alert"), "{\"a\":1}")));
+        assert_eq!(next(), None);
+        let endless = format!("data: {}", "x".repeat(100_000));
+        assert!(read_event(&mut endless.as_bytes(), 1000).is_err());
+    }
+}
