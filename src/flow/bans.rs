@@ -215,13 +215,12 @@ pub(super) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Resul
     tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
 }
 
-/// Tells shards, whatever their lives, of those decisions that wait to be told them.
+/// Tells a shard, whatever its life, of those of these decisions that concern it.
 ///
 /// # Errors
 /// A fault leaves some untold.
-pub(super) async fn tell_waiting(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
-    let waiting = app.ledger.waiting_bans(sale.id, shards).await?;
-    tell_these(app, sale, &waiting, |shard| shards.contains(&shard).then_some(None)).await
+pub(super) async fn tell_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
+    tell_these(app, sale, waiting, |home| (home == shard).then_some(None)).await
 }
 
 /// Tells the home shards of these accounts, in the lives that are named; those of which none is named are not told.

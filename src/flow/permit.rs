@@ -585,11 +585,11 @@ async fn attend_on_server(
         reconciled?;
         app.ledger.standings(&[sale.id]).await?
     };
-    let (now, mut halted) = (app.ledger.sale(sale.id).await?, false);
+    let (now, mut halted, mut failed) = (app.ledger.sale(sale.id).await?, false, None);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
     let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
     // They may have been silent for long, and must not sell before they know of these.
-    Box::pin(bans::tell_waiting(app, &now, &numbers)).await?;
+    let waiting = app.ledger.waiting_bans(sale.id, &numbers).await?;
     for key in shards {
         let Some(standing) = standings.get(&(key.sale, key.shard)) else {
             continue;
@@ -605,7 +605,10 @@ async fn attend_on_server(
             permitted: Instant::now(),
         };
         // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
-        let told = app.stock.set_state(&now, key.shard).await;
+        let mut told = Box::pin(bans::tell_waiting(app, &now, key.shard, &waiting)).await;
+        if told.is_ok() {
+            told = app.stock.set_state(&now, key.shard).await;
+        }
         let permitted = match told {
             Ok(()) => permit(app, *key, &held, false).await,
             Err(fault) => Err(fault),
@@ -617,12 +620,18 @@ async fn attend_on_server(
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
             }
-            Err(fault) => return Err(fault),
+            Err(fault) => {
+                failed = Some(fault);
+                break;
+            }
         }
     }
     // Everything else that they could not be told was put off for longer each time.
     if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
         shards.iter().for_each(|key| app.permits.doubt(*key));
+        return Err(fault);
+    }
+    if let Some(fault) = failed {
         return Err(fault);
     }
     if halted {
