@@ -203,7 +203,7 @@ impl Link {
             }
             Self::Cluster(link) => link,
         };
-        let slots = match within(each_max, Self::slots_of_primaries(link)).await {
+        let slots = match within(each_max, Box::pin(Self::slots_of_primaries(link))).await {
             Ok(slots) => slots,
             Err(fault) => return vec![Err(fault)],
         };
@@ -213,7 +213,7 @@ impl Link {
             let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(route));
             let answer = Arc::clone(link).watched(answer);
             let answer = bounded(async { Ok(redis::from_redis_value(answer.await?)?) });
-            within(each_max, answer).await
+            within(each_max, Box::pin(answer)).await
         });
         join_all(answers).await
     }
