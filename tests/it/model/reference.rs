@@ -91,7 +91,8 @@ pub struct Sent {
     pub at: Millis,
 }
 
-/// What a permit asks for: epoch, how long, how many events may wait and for how long, and on which server.
+/// What a permit asks for: epoch, how long, how many events may wait and for how long, on which server, and whether only one
+/// that holds may go on.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub epoch: i64,
@@ -99,6 +100,7 @@ pub struct Asked {
     pub events_max: i64,
     pub age_max: Millis,
     pub is_here: bool,
+    pub renewal: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -351,6 +353,8 @@ impl Shard {
             return "MOVED".to_owned();
         } else if self.halted {
             return "HALTED".to_owned();
+        } else if asked.renewal && now >= self.permit_until {
+            return "LAPSED".to_owned();
         }
         let waiting = self.seq - self.drained;
         let oldest = self.events.get(usize::try_from(self.drained).unwrap());

@@ -87,6 +87,7 @@ pub enum Step {
         events_max: i64,
         age_max: i64,
         is_here: bool,
+        renewal: bool,
     },
     /// A shard is stopped, and halted, or that ends.
     Stop {
@@ -155,14 +156,16 @@ fn permit() -> impl Strategy<Value = Step> {
     let events_max = prop_oneof![6 => Just(1000_i64), 1 => 0..8_i64];
     let age_max = prop_oneof![6 => Just(60_000_i64), 1 => Just(0), 1 => Just(999), 1 => 0..3000_i64];
     let is_here = prop_oneof![8 => Just(true), 1 => Just(false)];
-    (0..SHARDS, epoch, for_ms, events_max, age_max, is_here).prop_map(
-        |(shard, epoch, for_ms, events_max, age_max, is_here)| Step::Permit {
+    let renewal = prop_oneof![2 => Just(false), 1 => Just(true)];
+    (0..SHARDS, epoch, for_ms, events_max, age_max, is_here, renewal).prop_map(
+        |(shard, epoch, for_ms, events_max, age_max, is_here, renewal)| Step::Permit {
             shard,
             epoch,
             for_ms,
             events_max,
             age_max,
             is_here,
+            renewal,
         },
     )
 }

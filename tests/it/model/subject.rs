@@ -243,6 +243,7 @@ impl Run<'_> {
                 events_max: 1000,
                 age_max: 60_000,
                 is_here: true,
+                renewal: false,
             };
             let _answer = self.permit(shard, asked);
             let _answer = self.shards[usize::from(shard)].permit(asked, START);
@@ -296,7 +297,7 @@ impl Run<'_> {
             arg(asked.events_max),
             arg(asked.age_max),
             arg(run_id),
-            arg(0),
+            arg(u8::from(asked.renewal)),
             arg(self.now),
         ];
         let mut keys = preloaded(self.key(shard));
@@ -450,6 +451,7 @@ impl Run<'_> {
                 events_max,
                 age_max,
                 is_here,
+                renewal,
             } => {
                 let asked = Asked {
                     epoch: EPOCH + epoch,
@@ -457,6 +459,7 @@ impl Run<'_> {
                     events_max,
                     age_max,
                     is_here,
+                    renewal,
                 };
                 let redis = self.permit(shard, asked);
                 (redis, self.shards[usize::from(shard)].permit(asked, now))
