@@ -14,7 +14,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
 use crate::domain::server::{has_taken_over, process_of};
-use crate::ledger::rebuild::CLAIMED;
+use crate::ledger::rebuild::{CLAIMED, Standing};
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
@@ -566,25 +566,42 @@ async fn attend_on_server(
             it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > *doubted)
         })
     };
-    let unknown: Vec<u16> = shards
-        .iter()
-        .filter(|key| !is_known(key))
-        .map(|key| key.shard)
-        .collect();
-    let standings = if unknown.is_empty() {
-        standings
-    } else {
-        let reconciled = reconcile(app, sale, &unknown).await;
-        if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
-            // Other shards, which nobody has looked at, have lost something as well.
-            for (key, standing) in &standings {
-                let (sale, shard) = *key;
-                app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
-            }
+    let (known, unknown): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().copied().partition(is_known);
+    // These first: whoever reconciles the others waits until these sell.
+    let sold = let_sell(app, sale, run_id, &known, &standings).await;
+    if unknown.is_empty() {
+        return sold;
+    }
+    let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
+    let reconciled = reconcile(app, sale, &numbers).await;
+    if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
+        // Other shards, which nobody has looked at, have lost something as well.
+        for (key, standing) in &standings {
+            let (sale, shard) = *key;
+            app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
         }
-        reconciled?;
-        app.ledger.standings(&[sale.id]).await?
-    };
+    }
+    reconciled?;
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let reconciled = let_sell(app, sale, run_id, &unknown, &standings).await?;
+    Ok(sold? + reconciled)
+}
+
+/// Tells shards that are whole on this server what was decided while they could not be told, and gives them permits; returns
+/// how many they were.
+///
+/// # Errors
+/// A fault leaves some of them without.
+async fn let_sell(
+    app: &App,
+    sale: &Arc<Sale>,
+    run_id: &str,
+    shards: &[ShardKey],
+    standings: &BTreeMap<(SaleId, u16), Standing>,
+) -> Result<usize, Fault> {
+    if shards.is_empty() {
+        return Ok(0);
+    }
     let (now, mut halted, mut failed) = (app.ledger.sale(sale.id).await?, false, None);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
     let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();

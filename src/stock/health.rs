@@ -59,14 +59,21 @@ impl Stock {
     /// `Unavailable` when Redis does not answer.
     pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
         let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), CLOCK_MAX).await;
-        match clocks
-            .into_iter()
-            .flatten()
-            .map(|(seconds, micros)| seconds * 1000 + micros / 1000)
-            .min()
-        {
-            Some(slowest) => Ok(slowest),
-            None => self.now().await,
+        let (mut slowest, mut silent) = (None, None);
+        for clock in clocks {
+            match clock {
+                Ok((seconds, micros)) => {
+                    let clock = seconds * 1000 + micros / 1000;
+                    slowest = Some(slowest.map_or(clock, |slowest: Millis| slowest.min(clock)));
+                }
+                Err(fault) => silent = Some(fault),
+            }
+        }
+        match (slowest, silent) {
+            (Some(slowest), _) => Ok(slowest),
+            (None, Some(fault)) => Err(fault),
+            // A cluster that does not tell where its servers are.
+            (None, None) => self.now().await,
         }
     }
 

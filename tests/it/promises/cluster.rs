@@ -1,8 +1,8 @@
 //! On a Redis Cluster the promises are the same, while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
-use crate::support::crowd::{Terms, World, bought, drain_all, shopper_at, try_buy};
-use crate::support::poll::{self, Patience};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, shopper_at, try_buy};
+use crate::support::poll::{self, Patience, within};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Transition};
@@ -290,26 +290,40 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
         .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
         .collect();
     assert!(!healthy.is_empty(), "{slots:?}");
+    bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1).await;
+    drain_all(&world.app).await.unwrap();
+    let overdue = "update orders set created_at = created_at - interval '1 hour', \
+                   expires_at = expires_at - interval '1 hour' where sale_id = $1";
+    assert_eq!(world.execute(overdue, sale.id).await.unwrap(), 1);
     // Nobody takes over, and the first shard is the one that says nothing.
     cluster.kill_replica_of(slots[0]);
     cluster.hang_primary_of(slots[0]);
-    for _ in 0..3 {
+    // The client of a cluster stands still for a moment while it finds out that a node is silent.
+    let (patience, mut told) = (Patience::of(PATIENCE), 0);
+    while told < 3 {
         let began = Instant::now();
         let clock = world.app.stock.slowest_clock().await;
         let took = began.elapsed();
+        assert!(took < Duration::from_millis(1_300), "{clock:?} after {took:?}");
+        told += usize::from(clock.is_ok());
+        patience.pause("those that answer tell the time").await;
+    }
+    within(PATIENCE, "the hold ends", async || {
+        let _passing = flow::expire::expire_due(&world.app).await;
+        let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
+        world.number(expired, sale.id).await == 1
+    })
+    .await;
+    within(PATIENCE, "all shards that answer have stopped", async || {
+        let told = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
         assert!(
-            clock.is_ok() && took < Duration::from_millis(1_200),
-            "{clock:?} after {took:?}"
+            matches!(&told, Err(fault) if fault.is_passing()),
+            "one does not know: {told:?}"
         );
-    }
-    flow::expire::expire_due(&world.app).await.unwrap();
-    let told = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
-    assert!(
-        matches!(&told, Err(fault) if fault.is_passing()),
-        "one does not know: {told:?}"
-    );
-    for shard in healthy {
-        let reading = world.app.stock.read_shard(&sale, shard, 0).await.unwrap();
-        assert_eq!(reading.record.lifecycle, Lifecycle::Paused, "shard {shard}");
-    }
+        let readings = healthy.iter().map(|shard| world.app.stock.read_shard(&sale, *shard, 0));
+        let readings = join_all(readings).await.into_iter();
+        let mut states = readings.map(|it| it.map(|it| it.record.lifecycle));
+        states.all(|state| matches!(state, Ok(Lifecycle::Paused)))
+    })
+    .await;
 }
