@@ -150,8 +150,13 @@ impl Permits {
 
     /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
-        let held = self.state().held.get(&shard).map(|held| held.epoch);
-        if let Some(epoch) = held {
+        let epoch = {
+            let state = self.state();
+            // It may be in doubt already, which is less: then it is known in which life it was seen last.
+            let seen = || state.seen.get(&shard).map(|last| last.epoch);
+            state.held.get(&shard).map(|held| held.epoch).or_else(seen)
+        };
+        if let Some(epoch) = epoch {
             self.distrust(shard, epoch);
         }
         self.wanted.notify_one();
