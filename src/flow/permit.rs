@@ -186,9 +186,10 @@ impl Permits {
         }
     }
 
-    fn grant(&self, shard: ShardKey, held: Held) {
+    fn grant(&self, shard: ShardKey, held: Held, last: Position) {
         let mut state = self.state();
         state.held.insert(shard, held);
+        state.seen.insert(shard, last);
         state.suspects.remove(&shard);
         state.superseded.remove(&shard);
         drop(state);
@@ -636,7 +637,7 @@ async fn let_sell(
             Err(fault) => Err(fault),
         };
         match permitted {
-            Ok(Permitted::Yes { .. }) => app.permits.grant(*key, held),
+            Ok(Permitted::Yes { last, .. }) => app.permits.grant(*key, held, last),
             Ok(Permitted::Halted) => halted = true,
             Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
@@ -705,9 +706,13 @@ mod tests {
             permitted: Instant::now().checked_sub(since).unwrap(),
         };
         let shard = |shard| ShardKey { sale: sale.id, shard };
-        permits.grant(shard(0), held(Duration::ZERO));
-        permits.grant(shard(1), held(HOLDS + Duration::from_millis(1)));
-        permits.grant(shard(2), held(HOLDS * 20));
+        permits.grant(shard(0), held(Duration::ZERO), Position { epoch: 1, seq: 0 });
+        permits.grant(
+            shard(1),
+            held(HOLDS + Duration::from_millis(1)),
+            Position { epoch: 1, seq: 0 },
+        );
+        permits.grant(shard(2), held(HOLDS * 20), Position { epoch: 1, seq: 0 });
         let last = Position { epoch: 3, seq: 1 };
         permits.state().live = 4;
         let count = |selling, braked, stopped| ShardCounts {

@@ -5,7 +5,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, shopper_a
 use crate::support::poll::{self, Patience, within};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
-use flashsale::domain::sale::{Lifecycle, Transition};
+use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -83,6 +83,14 @@ fn slot(cluster: &Cluster, sale: &str, shard: u16) -> u16 {
     cluster.slot(&format!("{{{sale}:{shard}}}:shard"))
 }
 
+/// The slot of a sale's first shard, and the shards that are on other primaries than that.
+fn beside_the_first(cluster: &Cluster, sale: &Sale) -> (u16, Vec<u16>) {
+    let slot = |shard| slot(cluster, &sale.id.to_string(), shard);
+    // Three primaries have a third of the slots each.
+    let is_elsewhere = |shard: &u16| slot(*shard) / 5461 != slot(0) / 5461;
+    (slot(0), (0..sale.shards).filter(is_elsewhere).collect())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_sells_every_unit_once_with_shards_on_all_nodes() {
     assert_eq!(sells_out_while("redis", |_, _| {}).await, 400);
@@ -119,20 +127,14 @@ async fn a_node_that_hangs_keeps_nobody_from_borrowing_of_the_others_nor_one_aft
     let mut cluster = Cluster::start();
     let world = World::on(cluster.url()).await;
     let sale = world.sale(&Terms::of(48, 24)).await;
-    let slots: Vec<u16> = (0..24)
-        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
-        .collect();
-    // Three primaries have a third of the slots each.
-    let healthy: Vec<u16> = (0..24u16)
-        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
-        .collect();
-    assert!(healthy.len() > 4, "{slots:?}");
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    assert!(healthy.len() > 4, "{healthy:?}");
     let [lucky, others @ ..] = healthy.as_slice() else {
         unreachable!()
     };
     // The first to borrow gives every node the scripts for it, which waits for all of them.
     bought(&world.app, &sale, &shopper_at(&sale, *lucky), "before", 3).await;
-    cluster.hang_primary_of(slots[0]);
+    cluster.hang_primary_of(first);
     let began = Instant::now();
     // As many as are left, which only a shard that does not answer could have; and more than the own shard has.
     let unknown = others.iter().map(|shard| {
@@ -158,17 +160,12 @@ async fn a_node_that_hangs_keeps_the_orders_of_the_others_waiting_for_the_ledger
     let mut cluster = Cluster::start();
     let world = World::on(cluster.url()).await;
     let sale = world.sale(&Terms::of(48, 24)).await;
-    let slots: Vec<u16> = (0..24)
-        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
-        .collect();
-    let healthy: Vec<u16> = (0..24u16)
-        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
-        .collect();
-    assert!(!healthy.is_empty(), "{slots:?}");
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    assert!(!healthy.is_empty());
     for shard in &healthy {
         bought(&world.app, &sale, &shopper_at(&sale, *shard), "k", 1).await;
     }
-    cluster.hang_primary_of(slots[0]);
+    cluster.hang_primary_of(first);
     let began = Instant::now();
     let drained = drain_all(&world.app).await;
     let took = began.elapsed();
@@ -283,21 +280,16 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
     let mut cluster = Cluster::start();
     let world = World::on(cluster.url()).await;
     let sale = world.sale(&Terms::of(48, 12)).await;
-    let slots: Vec<u16> = (0..12)
-        .map(|shard| slot(&cluster, &sale.id.to_string(), shard))
-        .collect();
-    let healthy: Vec<u16> = (0..12u16)
-        .filter(|shard| slots[usize::from(*shard)] / 5461 != slots[0] / 5461)
-        .collect();
-    assert!(!healthy.is_empty(), "{slots:?}");
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    assert!(!healthy.is_empty());
     bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1).await;
     drain_all(&world.app).await.unwrap();
     let overdue = "update orders set created_at = created_at - interval '1 hour', \
                    expires_at = expires_at - interval '1 hour' where sale_id = $1";
     assert_eq!(world.execute(overdue, sale.id).await.unwrap(), 1);
     // Nobody takes over, and the first shard is the one that says nothing.
-    cluster.kill_replica_of(slots[0]);
-    cluster.hang_primary_of(slots[0]);
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
     // The client of a cluster stands still for a moment while it finds out that a node is silent.
     let (patience, mut told) = (Patience::of(PATIENCE), 0);
     while told < 3 {

@@ -912,6 +912,26 @@ async fn is_suspected(world: &World, sale: &Sale, shard: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_suspected_and_one_whose_permit_is_over_do_not_wait_for_each_other() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 2)).await;
+    world.end_keeper().await;
+    for shard in [0, 1] {
+        world.app.stock.stop(key(&sale, shard)).await.unwrap();
+        world.app.permits.doubt(key(&sale, shard));
+    }
+    let reconciled = || world.app.metrics.reconciled_shards.of(["whole"]).get();
+    let before = reconciled();
+    // That it is in doubt already makes no difference.
+    world.app.permits.suspect(key(&sale, 0));
+    flow::permit::reconcile_all(&world.app).await.unwrap();
+    assert_eq!(reconciled(), before + 1);
+    for shard in [0, 1] {
+        bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_shard_that_forgets_while_the_others_do_not_is_made_good_to_the_unit() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(24, 4)).await;
