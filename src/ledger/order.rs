@@ -2,7 +2,7 @@
 //! paying, cancelling and expiring queue up and only the first finds it `reserved`.
 
 use super::outbox::{Message, send, send_all};
-use super::{Ledger, be_brief, begin, commit, fault, small, step, unsigned, word};
+use super::{Ledger, be_brief, begin, begin_in_order, commit, fault, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -183,7 +183,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn expire_due(&self, sale: SaleId, shard: u16, now: Millis, max: i64) -> Result<usize, Fault> {
-        let mut tx = begin(&self.jobs).await?;
+        let mut tx = begin_in_order(&self.jobs).await?;
         be_brief(&mut tx).await?;
         let rows = sqlx::query!(
             "update orders set state = 'expired', resolved_at = now() where order_id in \

@@ -1,7 +1,7 @@
 //! The outbox: what the ledger has decided and the stock must be told. A message is written in the transaction of
 //! its decision and deleted once it is applied; applying one twice changes nothing, so a crash only delays it.
 
-use super::{Ledger, Tx, begin, commit, fault, small, step, unsigned};
+use super::{Ledger, Tx, begin, begin_in_order, commit, fault, small, step, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
@@ -213,7 +213,7 @@ impl Ledger {
     ) -> Result<Option<Batch>, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
-        let mut tx = begin(&self.jobs).await?;
+        let mut tx = begin_in_order(&self.jobs).await?;
         let rows = sqlx::query!(
             "with ahead as materialized \
                  (select outbox_id, sale_id, shard, message, attempts from outbox \

@@ -204,42 +204,56 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_are_found_by_their_index_whatever_a_wave_of_orders_that_ended_has_left() {
     let mut counting = Counting::start().await;
-    // As it is once a statement has been sent often, when it is planned without what it is asked about.
-    sqlx::raw_sql("alter system set plan_cache_mode = force_generic_plan")
-        .execute(&mut counting.connection)
-        .await
-        .unwrap();
-    sqlx::raw_sql("select pg_reload_conf()")
-        .execute(&mut counting.connection)
-        .await
-        .unwrap();
+    // Only the test says when statistics are made.
+    let quiet = "alter table outbox set (autovacuum_enabled = false)";
+    sqlx::raw_sql(quiet).execute(&mut counting.connection).await.unwrap();
     let sale = counting.world.sale(&Terms::of(10, 4)).await;
     let mut pages = Vec::new();
-    for wave in [1_000, 100_000] {
+    // As it is once a statement has been sent often, when it is planned without what it is asked about, and as it is before.
+    // The first waves come when Postgres has seen nothing but an empty queue.
+    for (plan, wave, is_known) in [
+        ("generic", 1_000, false),
+        ("generic", 100_000, false),
+        ("custom", 100_000, false),
+        ("generic", 100_000, true),
+    ] {
+        let plan = format!("alter system set plan_cache_mode = force_{plan}_plan");
+        for statement in [&plan, "select pg_reload_conf()"] {
+            let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+            statement.execute(&mut counting.connection).await.unwrap();
+        }
         let resolve = "insert into outbox (sale_id, shard, message) select $1, n % 4, \
              jsonb_build_object('kind', 'resolve', 'order', gen_random_uuid(), 'user', 'u' || n, 'sku', 'mug', \
                  'quantity', 1, 'state', 'expired', 'at', 0) from generate_series(1, $2::int4) as n";
         let resolve = sqlx::query(resolve).bind(sale.id.0).bind(wave);
+        if !is_known {
+            for statement in ["delete from outbox", "vacuum analyze outbox"] {
+                sqlx::raw_sql(statement)
+                    .execute(&mut counting.connection)
+                    .await
+                    .unwrap();
+            }
+        }
         resolve.execute(&mut counting.connection).await.unwrap();
-        sqlx::raw_sql("vacuum analyze outbox")
-            .execute(&mut counting.connection)
-            .await
-            .unwrap();
+        if is_known {
+            let seen = sqlx::raw_sql("vacuum analyze outbox");
+            seen.execute(&mut counting.connection).await.unwrap();
+        }
         let ledger = counting.world.app.ledger.clone();
         let (taken, _sent) = counting
             .statements(async {
-                let taken = ledger.take_outgoing(10, None, &[]).await.unwrap();
+                let taken = ledger.take_outgoing(500, None, &[]).await.unwrap();
                 assert!(!ledger.is_restock_on_its_way(sale.id, Uuid::nil()).await.unwrap());
                 taken
             })
             .await;
-        assert_eq!(taken.messages.len(), 10);
+        assert_eq!(taken.messages.len(), 500);
         drop(taken);
         pages.push(counting.pages_of("%from outbox%").await);
     }
     assert!(pages[0] > 0, "{pages:?}");
-    // A few more levels of an index; the table itself has grown by thousands.
-    assert!(pages[1] <= pages[0] + 200, "{pages:?}");
+    // A few more levels of an index, and perhaps a page for each message; the table itself has grown by thousands.
+    assert!(pages[1..].iter().all(|it| *it <= pages[0] + 700), "{pages:?}");
 }
 
 /// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
@@ -249,7 +263,8 @@ const DRAIN: i64 = 8;
 const PAYMENT: i64 = 12;
 /// To begin, look whether it is known, and leave it at that, which may be sent a moment later.
 const PAYMENT_AGAIN_MAX: i64 = 3;
-/// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
-const RELEASES: i64 = 7;
+/// To begin, with a setting that is sent along, take the messages, be certain of the servers, strike what was told, postpone
+/// the rest, of two kinds, commit.
+const RELEASES: i64 = 8;
 /// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
 const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];
