@@ -41,6 +41,7 @@ async fn what_the_document_leaves_out_is_for_browsers_or_for_development() {
         "/console/{view}",
         "/console/sales/{id}",
         "/console/sales/{id}/edit",
+        "/console/sales/{id}/attention",
         "/dev/token",
         "/dev/pay",
     ];
