@@ -20,9 +20,12 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees_tile("Releases that failed", |text| text == "2").await;
     window.sees_tile("Events that cannot be read", |text| text == "3").await;
+    let links = "return document.querySelectorAll('.tile.is-bad a[href$=\"/attention\"]').length";
+    assert_eq!(window.run(links, &[]).await, json!(2));
     let link = format!(".tile.is-bad a[href='/console/sales/{id}/attention']");
     window.click(&link).await;
     window.sees("#view h1", "Needs attention").await;
+    window.sees("#of-sale", "A sale").await;
     for told in [
         "0:1-1",
         "ada phone × 2",

@@ -4,9 +4,9 @@ import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { code, listTable, word } from './console-table.js';
-import { byId, element, onPress, setAttribute, setBusy, setPressable, setTitle } from './dom.js';
+import { byId, element, onPress, setAttribute, setBusy, setPressable, setText, setTitle } from './dom.js';
 import { momentExact } from './format.js';
-import { apart, say } from './language.js';
+import { apart, plainly, say } from './language.js';
 import { english } from './problem.js';
 
 const EVERY_MS = 10_000;
@@ -34,12 +34,13 @@ export function attentionView(view, id) {
     const result = resultLine();
     // Notes that were typed and are not stored, by event.
     const typed = new Map();
+    const ofSale = element('bdi', { id: 'of-sale' });
     const rebuild = word('button', 'rebuild', { type: 'button', id: 'rebuild' });
     let name = id;
 
     const letters = listTable({
         caption: 'deadLetters',
-        columns: ['when', 'position', 'says', 'revokedOrder', 'why', 'dealtWith', 'action'],
+        columns: ['when', 'position', 'says', 'revokedOrder', 'why', 'dealtWith'],
         path(last) {
             const after = last ? `&starting_after=${encodeURIComponent(last.position)}` : '';
             return `${path}/dead-letters?limit=100${SETTLED[settled.select.value]}${after}`;
@@ -51,8 +52,9 @@ export function attentionView(view, id) {
             entry.event ? unitsTold({ ...entry.event, units: entry.event.quantity }) : code(entry.bytes),
             entry.order_id ? code(entry.order_id) : '',
             english(entry.reason),
-            entry.settled_at ? element('span', {}, `${momentExact(entry.settled_at)} `, element('bdi', {}, apart(entry.note))) : '',
-            entry.settled_at ? '' : settleButton(entry),
+            entry.settled_at
+                ? element('span', {}, `${momentExact(entry.settled_at)} `, element('bdi', {}, plainly(entry.note)))
+                : settleButton(entry),
         ],
         empty: 'noLetters',
         every: EVERY_MS,
@@ -124,6 +126,7 @@ export function attentionView(view, id) {
         const answer = await call('GET', path);
         if (answer.isOk) {
             name = answer.body.name;
+            setText(ofSale, plainly(name));
             render();
         }
     }
@@ -131,7 +134,7 @@ export function attentionView(view, id) {
     settled.select.addEventListener('change', letters.again);
     view.append(
         word('h1', 'attention'),
-        element('p', {}, word('a', 'toSale', { href: `/console/sales/${id}` })),
+        element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
         result.node,
         element('section', { class: 'list', id: 'letters' }, word('h2', 'deadLetters'), word('p', 'deadLettersHint', { class: 'muted' }), settled.row, letters.node),
         element('section', { class: 'list', id: 'refused' }, word('h2', 'refusedMessages'), word('p', 'refusedHint', { class: 'muted' }), element('div', { class: 'actions' }, rebuild), refused.node),
