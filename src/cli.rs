@@ -9,6 +9,7 @@ pub mod ban;
 pub mod bench;
 mod client;
 pub mod completions;
+pub mod dead_letters;
 mod duration;
 mod events;
 pub mod guards;
@@ -74,6 +75,8 @@ enum Command {
     Refunds(refunds::Args),
     /// Count every unit of a sale in Redis and in Postgres.
     Audit(audit::Args),
+    /// List events that the ledger could not take in, and say that they are dealt with.
+    DeadLetters(dead_letters::Args),
     /// Write a sale's stock in Redis anew from Postgres, after a loss.
     Rebuild(rebuild::Args),
     /// Ban accounts, list bans, and lift them.
@@ -147,6 +150,7 @@ pub fn main() -> ExitCode {
         Command::Pay(args) => pay::run(&args),
         Command::Refunds(args) => refunds::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::DeadLetters(args) => dead_letters::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Ban(args) => ban::run(&args),
         Command::Alerts(args) => alerts::run(&args),

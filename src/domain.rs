@@ -10,6 +10,7 @@ pub mod fault;
 pub mod guard;
 pub mod host;
 pub mod ids;
+pub mod letter;
 pub mod order;
 pub mod payment;
 pub mod plain;

@@ -14,6 +14,7 @@ pub mod drain;
 pub mod durable;
 pub mod expire;
 pub mod inspect;
+pub mod letters;
 pub mod looks;
 pub mod measure;
 pub mod order;

@@ -12,6 +12,7 @@ pub mod extract;
 pub mod file;
 pub mod gateway;
 pub mod health;
+pub mod letters;
 pub mod live;
 pub mod openapi;
 pub mod operator;
@@ -317,6 +318,7 @@ routes! {
         "/console/{view}": get pages::console;
         "/console/sales/{id}": get pages::console_sale;
         "/console/sales/{id}/edit": get pages::console_sale;
+        "/console/sales/{id}/attention": get pages::console_sale;
     }
     for_sessions "" documented {
         "/v1/admin/session": get session::show, post session::sign_in, delete session::sign_out;
@@ -351,6 +353,9 @@ routes! {
         "/sales/{id}/live": stream live::follow;
         "/sales/{id}/audit": get admin::audit;
         "/sales/{id}/rebuild": post admin::rebuild;
+        "/sales/{id}/dead-letters": get letters::list_dead_letters;
+        "/sales/{id}/dead-letters/settle": post letters::settle_dead_letter;
+        "/sales/{id}/refused-messages": get letters::list_refused_messages;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;
         "/payments/settle": post admin::settle_payment;

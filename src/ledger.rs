@@ -7,6 +7,7 @@ pub mod ban;
 pub mod console;
 pub mod drain;
 pub mod guard;
+pub mod letter;
 pub mod news;
 pub mod order;
 pub mod outage;

@@ -125,7 +125,8 @@ pub struct OrderCounts {
 /// What needs an operator's eye.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alerts {
-    /// Events that could not be taken in; their orders are revoked, as far as it can be told which they are.
+    /// Events that could not be taken in, until an operator says that they are dealt with; their orders are revoked, as far
+    /// as it can be told which they are.
     pub dead_letters: i64,
     /// Decisions of the ledger that the stock refused.
     pub failed_releases: i64,

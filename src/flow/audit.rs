@@ -147,13 +147,13 @@ fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
     }
 }
 
-/// Events that could not be taken in and do not say of which order they are, so that nobody has decided about it. They
+/// Events that could not be taken in and do not say of which order they are, until somebody has dealt with them. They
 /// move no units, so a shard that has them is whole.
 fn undecided(books: &Books) -> Vec<String> {
     let shards = books.shards.iter().enumerate();
     let unreadable = shards.flat_map(|(shard, books)| books.unreadable.iter().map(move |it| (shard, it)));
     let named = unreadable.map(|(shard, (Position { epoch, seq }, reason))| {
-        format!("shard {shard}: event {epoch}-{seq} could not be taken in (table dead_letters): {reason}")
+        format!("shard {shard}: event {epoch}-{seq} could not be taken in (`flashsale dead-letters`): {reason}")
     });
     named.collect()
 }

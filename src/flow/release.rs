@@ -276,7 +276,7 @@ impl Delivery {
         if let Self::Failed(reason) = &self {
             tracing::error!(
                 message = outgoing.id, sale = %outgoing.sale, shard = outgoing.shard, %reason,
-                "the stock refuses a decision of the ledger (table outbox)"
+                "the stock refuses a decision of the ledger (its sale's `refused-messages`)"
             );
         }
         self

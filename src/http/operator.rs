@@ -295,6 +295,11 @@ mod tests {
             (Method::POST, "/v1/admin/sales", "sales.create"),
             (Method::PUT, "/v1/admin/sales/{id}", "sales.change"),
             (Method::POST, "/v1/admin/sales/{id}/open", "sales.open"),
+            (
+                Method::POST,
+                "/v1/admin/sales/{id}/dead-letters/settle",
+                "sales.dead-letters.settle",
+            ),
             (Method::POST, "/v1/admin/bans", "bans.create"),
             (Method::POST, "/v1/admin/bans/lift", "bans.lift"),
             (Method::POST, "/v1/admin/payments/settle", "payments.settle"),

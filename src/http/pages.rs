@@ -34,6 +34,7 @@ assets! {
     "console-accounts.js"
     "console-api.js"
     "console-asked.js"
+    "console-attention.js"
     "console-dialog.js"
     "console-fields.js"
     "console-form.js"
@@ -117,7 +118,7 @@ pub async fn console(request: HttpRequest) -> HttpResponse {
     console_if(&request, view.is_none_or(|view| VIEWS.contains(&view)))
 }
 
-/// `GET /console/sales/{id}`, and `GET /console/sales/{id}/edit`; the sale `new` is one that is to be created.
+/// `GET /console/sales/{id}`, `GET /console/sales/{id}/edit` and `GET /console/sales/{id}/attention`; the sale `new` is one that is to be created.
 pub async fn console_sale(request: HttpRequest) -> HttpResponse {
     let id = request.match_info().query("id");
     console_if(&request, id == "new" || id.parse::<SaleId>().is_ok())

@@ -20,7 +20,7 @@ pub struct ShardBooks {
     pub by_orders: BTreeMap<Sku, (i64, i64)>,
     /// Messages that the shard has not been told, oldest first.
     pub waiting: Vec<Message>,
-    /// Events that could not be taken in and do not say of which order they are, with the reason.
+    /// Events that could not be taken in, do not say of which order they are, and are not dealt with, with the reason.
     pub unreadable: Vec<(Position, String)>,
 }
 
@@ -133,8 +133,8 @@ impl Ledger {
             }
         }
         let dead = sqlx::query!(
-            "select shard, epoch, seq, reason from dead_letters where sale_id = $1 and order_id is null \
-             order by shard, epoch, seq",
+            "select shard, epoch, seq, reason from dead_letters \
+             where sale_id = $1 and order_id is null and settled_at is null order by shard, epoch, seq",
             sale.0
         );
         for row in dead.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
@@ -198,7 +198,8 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn alerts(&self, sale: Option<SaleId>) -> Result<Alerts, Fault> {
         let row = sqlx::query!(
-            "select (select count(*) from dead_letters where $1::uuid is null or sale_id = $1) as \"dead!\", \
+            "select (select count(*) from dead_letters where settled_at is null and ($1::uuid is null or sale_id = $1)) \
+                 as \"dead!\", \
              (select count(*) from outbox where failure is not null and ($1::uuid is null or sale_id = $1)) \
                  as \"failed!\", \
              (select count(*) from payments p left join orders o on o.order_id = p.matched_order_id \

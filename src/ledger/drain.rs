@@ -176,7 +176,7 @@ impl Claim {
         {
             tracing::error!(
                 sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
-                revoked = row.is_some(), "an event could not be taken in (table dead_letters)"
+                revoked = row.is_some(), "an event could not be taken in (`flashsale dead-letters`)"
             );
             sqlx::query!(
                 "insert into dead_letters (sale_id, shard, epoch, seq, event, reason, order_id) \

@@ -253,7 +253,7 @@ impl Ledger {
                     let sale = SaleId(row.sale_id);
                     tracing::error!(
                         message = row.outbox_id, %sale, shard = row.shard, %reason,
-                        "nobody can read a decision of the ledger (table outbox)"
+                        "nobody can read a decision of the ledger (its sale's `refused-messages`)"
                     );
                     refuse(&mut tx, row.outbox_id, &reason).await?;
                     is_any_unreadable = true;

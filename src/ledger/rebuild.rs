@@ -511,19 +511,19 @@ impl RebuildClaim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        // What they would tell has been written: also those that the shards had refused. But for bans, about which may
-        // have been decided meanwhile.
+        // What they would tell has been written: also those that the shards had refused, or nobody can read. But for bans,
+        // about which may have been decided meanwhile.
         sqlx::query!(
-            "delete from outbox where sale_id = $1 and shard = any($2) and message->>'kind' <> 'ban'",
+            "delete from outbox where sale_id = $1 and shard = any($2) and message->>'kind' is distinct from 'ban'",
             self.sale.0,
             &self.shards
         )
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        // Those have been sent away as long as the shards were being written.
+        // Those have been sent away as long as the shards were being written; one that a shard had refused is told once more.
         sqlx::query!(
-            "update outbox set not_before = now() where sale_id = $1 and shard = any($2)",
+            "update outbox set not_before = now(), failure = null where sale_id = $1 and shard = any($2)",
             self.sale.0,
             &self.shards
         )

@@ -7,6 +7,7 @@ use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::ban::Ban;
 use crate::domain::console::Action;
 use crate::domain::guard::GuardChanges;
+use crate::domain::letter::{DeadLetter, RefusedMessage};
 use crate::domain::payment::RecordedPayment;
 use crate::domain::report::{Audit, Rebuilt, Stats};
 use crate::domain::sale::SaleRequest;
@@ -14,6 +15,7 @@ use crate::http::admin::{
     ActionsQuery, AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
     SettleBody,
 };
+use crate::http::letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
 use crate::http::live::{Point, Sample};
 use crate::http::operator::REQUEST_TOKEN;
 use crate::http::problem::Code;
@@ -26,6 +28,7 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let mut all = sales(schemas);
     all.extend(states(schemas));
     all.extend(numbers(schemas));
+    all.extend(letters(schemas));
     all.extend(money(schemas));
     all.extend(guards(schemas));
     all.push(trail(schemas));
@@ -232,6 +235,65 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
         )
         .answers::<Audit>(schemas, 200, "The count.", audit),
     ]
+}
+
+fn letters(schemas: &mut Schemas) -> Vec<Operation> {
+    let message = json!({"id": 12, "shard": 0, "kind": "resolve", "order_id": ORDER_ID, "order_state": "cancelled",
+        "user": "ada", "sku": "TSHIRT-M", "units": 1, "failure": "the shard does not know order 00000001-a3f7-8c21-8e55-0d9b4c6f1a37",
+        "since": "2026-11-22T09:20:00.000Z"});
+    vec![
+        Operation::of_operators(
+            ["get", "/v1/admin/sales/{id}/dead-letters"],
+            "listDeadLetters",
+            "List events that could not be taken into the ledger",
+        )
+        .says(
+            "Shard by shard, in their order. The order of such an event is revoked, as far as the event says which it is. \
+                 `settled=false` leaves out those that are dealt with.",
+        )
+        .query::<DeadLettersQuery>(&[("settled", false.into()), ("limit", 10.into())])
+        .answers::<Page<DeadLetter>>(
+            schemas,
+            200,
+            "A page of them.",
+            json!({"data": [dead_letter(false)], "has_more": false}),
+        ),
+        Operation::of_operators(
+            ["post", "/v1/admin/sales/{id}/dead-letters/settle"],
+            "settleDeadLetter",
+            "Say that such an event is dealt with",
+        )
+        .says(
+            "It is no longer counted, and stays to be read. The same again is answered the same, another note is \
+                 refused.",
+        )
+        .reads::<SettleLetterBody>(schemas, json!({"position": "0:1-2", "note": "told ada, who bought again"}))
+        .answers::<DeadLetter>(schemas, 200, "The event, and what was done about it.", dead_letter(true))
+        .refuses(&[Code::InvalidTransition]),
+        Operation::of_operators(
+            ["get", "/v1/admin/sales/{id}/refused-messages"],
+            "listRefusedMessages",
+            "List decisions of the ledger that shards refuse",
+        )
+        .says("Oldest first. Rebuilding the sale settles them: it writes the stock as the ledger has decided.")
+        .query::<RefusedQuery>(&[("limit", 10.into())])
+        .answers::<Page<RefusedMessage>>(
+            schemas,
+            200,
+            "A page of them.",
+            json!({"data": [message], "has_more": false}),
+        ),
+    ]
+}
+
+fn dead_letter(is_settled: bool) -> Value {
+    let settled_at = is_settled.then_some("2026-11-22T10:00:00.000Z");
+    json!({"position": "0:1-2", "shard": 0, "epoch": 1, "seq": 2, "order_id": ORDER_ID,
+        "reason": "another order has its place", "bytes": null,
+        "event": {"order_id": ORDER_ID, "user": "ada", "idempotency_key": "click-1", "sku": "TSHIRT-M", "quantity": 1,
+            "created_at": "2026-11-22T09:00:10.000Z"},
+        "created_at": "2026-11-22T09:00:10.050Z", "settled_at": settled_at,
+        "note": settled_at.map(|_| "told ada, who bought again")})
 }
 
 fn money(schemas: &mut Schemas) -> Vec<Operation> {

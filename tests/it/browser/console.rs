@@ -67,7 +67,7 @@ impl Window {
         self.run(script, &[title]).await.as_str().unwrap().to_owned()
     }
 
-    async fn sees_tile(&self, title: &str, is_right: impl Fn(&str) -> bool) {
+    pub async fn sees_tile(&self, title: &str, is_right: impl Fn(&str) -> bool) {
         let patience = Duration::from_secs(20);
         poll::within(patience, &format!("the tile {title} is right"), async || {
             is_right(&self.tile(title).await)

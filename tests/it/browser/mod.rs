@@ -1,6 +1,7 @@
 //! The pages of shoppers and operators, in a real browser.
 
 mod accounts;
+mod attention;
 mod console;
 mod guards;
 mod looks;

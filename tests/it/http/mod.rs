@@ -12,6 +12,7 @@ mod gateway;
 mod health;
 mod holds;
 mod hostile;
+mod letters;
 mod nothing;
 mod openapi;
 mod orders;

@@ -41,6 +41,7 @@ async fn what_the_document_leaves_out_is_for_browsers_or_for_development() {
         "/console/{view}",
         "/console/sales/{id}",
         "/console/sales/{id}/edit",
+        "/console/sales/{id}/attention",
         "/dev/token",
         "/dev/pay",
     ];
@@ -259,10 +260,18 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     // And another one, which is owed back.
     let paid_twice = app.pay_with("pay_2", &variables["ORDER_ID"], 2500, "EUR").await;
     assert_eq!(paid_twice, "refund_due");
+    let put_aside =
+        "insert into dead_letters (sale_id, shard, epoch, seq, event, reason) values ($1::uuid, 0, 1, 2, '', 'x')";
+    let sale: uuid::Uuid = variables["SALE_ID"].parse().unwrap();
+    let mut database = app.database().await;
+    sqlx::query(put_aside).bind(sale).execute(&mut database).await.unwrap();
     for id in [
         "restockSale",
         "followSale",
         "getStats",
+        "listDeadLetters",
+        "settleDeadLetter",
+        "listRefusedMessages",
         "auditSale",
         "pauseSale",
         "resumeSale",

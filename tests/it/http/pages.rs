@@ -99,7 +99,8 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         "/console/money",
         "/console/trail",
     ];
-    let of_sales = ["/console/sales/new", &console, &draft];
+    let attention = format!("/console/sales/{id}/attention");
+    let of_sales = ["/console/sales/new", &console, &draft, &attention];
     let of_shop = ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"];
     for path in of_shop.into_iter().chain(of_console).chain(of_sales) {
         let page = app.get(Who::Nobody, path).await.ok(200);
@@ -244,14 +245,14 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         &[],
     );
     let made = [
-        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "must_", "outcome_",
-        "payment_", "sale_", "span_", "sure_", "tile_",
+        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "message_", "must_",
+        "outcome_", "payment_", "sale_", "span_", "sure_", "tile_",
     ];
     let of_console = same_in_both(
         "console-words.js",
         |name| name.starts_with("console"),
         &made,
-        &["durability", "challenge", "settled"],
+        &["durability", "challenge", "settled", "letters"],
     );
     for word in of_console {
         assert!(

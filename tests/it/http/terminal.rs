@@ -155,6 +155,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
         &["sale", "show", &id, "--json"],
         &["audit", &id, "--json"],
         &["rebuild", &id, "--json"],
+        &["dead-letters", "list", &id, "--json"],
         &["guards", "show", "--json"],
         &["alerts", "list", "--json"],
         &["ban", "list", "--json"],

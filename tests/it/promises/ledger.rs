@@ -4,6 +4,7 @@ use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, dr
 use crate::support::poll::{Patience, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::{OrderId, SaleId};
+use flashsale::domain::letter::Settled;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{PaymentOutcome, Refund};
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -148,6 +149,32 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(named.collect::<Vec<_>>(), unreadable);
     let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.dead_letters, 7);
+    // They are shown with what can be read of them, until somebody says that they are dealt with.
+    let list = async |settled| flow::letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
+    let letters = list(Some(false)).await.unwrap().unwrap();
+    let read: Vec<_> = letters
+        .iter()
+        .map(|it| it.event.as_ref().map(|it| (it.sku.as_deref(), it.quantity)))
+        .collect();
+    let (mug, nothing) = (Some((Some(SKU), 1)), None);
+    assert_eq!(
+        read,
+        [mug, nothing, Some((None, 1)), mug, Some((Some(SKU), 0)), mug, nothing]
+    );
+    assert_eq!(letters[1].bytes.as_deref(), Some(&*"\\x00".repeat(7)));
+    assert_eq!(letters.iter().filter(|it| it.bytes.is_some()).count(), 2);
+    for letter in &letters {
+        let (id, note) = (letter.position.parse().unwrap(), "told nobody".parse().unwrap());
+        let settled = flow::letters::settle(&world.app, sale.id, id, &note).await.unwrap();
+        assert!(matches!(settled, Settled::Noted(it) if it.settled_at.is_some()));
+    }
+    assert_eq!(differences(&world, &sale).await, [""; 0]);
+    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    assert_eq!(stats.alerts.dead_letters, 0);
+    let anywhere = world.app.ledger.alerts(None).await.unwrap();
+    assert_eq!(anywhere.dead_letters, 0);
+    assert_eq!(list(Some(false)).await.unwrap().unwrap(), []);
+    assert_eq!(list(Some(true)).await.unwrap().unwrap().len(), 7);
 }
 
 /// A shopper's order that the ledger cannot store, because another has the place of its event.

@@ -9,6 +9,8 @@ const HEADER = 'X-Console-Token';
 const MINE = 'same-origin';
 // What changes something may take the server fifteen seconds.
 const ACTION_MS = 20_000;
+// Rebuilding writes every order of a sale.
+export const REBUILD_MS = 1_800_000;
 // Requests whose outcome nobody has heard, of one kind and in one tab.
 const OPEN_MAX = 20;
 // Refusals that are decided behind the idempotency key: they tell what became of an earlier request with it, too.

@@ -60,6 +60,8 @@ const MEMBERS = {
     user: ['account'],
     reason: ['reason'],
     reference: ['refundReference'],
+    position: ['position'],
+    note: ['letterNote'],
     payment_id: ['payment'],
     name: ['name'],
     starts_at: ['starts', timeTold],

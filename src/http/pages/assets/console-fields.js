@@ -56,6 +56,14 @@ function input({ id, kind, options = [], prefix }) {
     return made;
 }
 
+// Which of a list is asked for: one of `options`, and the `prefix` of their words.
+export function choiceOf({ id, label, prefix, options, value }) {
+    const select = element('select', { id });
+    select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
+    select.value = value;
+    return { select, row: element('div', { class: 'row' }, word('label', label, { for: id }), select) };
+}
+
 // Keeps what is typed in a form's fields in this tab, also over a reload, until it is forgotten. `fields` have `text()` and
 // `set(text)`; `takeUp` fills in what was kept.
 export function typedIn(form, name, fields) {

@@ -2,7 +2,7 @@
 
 import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
-import { fieldOf } from './console-fields.js';
+import { choiceOf, fieldOf } from './console-fields.js';
 import { code, listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
@@ -26,13 +26,6 @@ function keptReferences() {
     } catch {
         return new Map();
     }
-}
-
-function choiceOf({ id, label, prefix, options, value }) {
-    const select = element('select', { id });
-    select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
-    select.value = value;
-    return { select, row: element('div', { class: 'row' }, word('label', label, { for: id }), select) };
 }
 
 export function moneyView(view) {

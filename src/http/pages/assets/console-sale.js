@@ -3,7 +3,7 @@
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
-import { call, onceOnly } from './console-api.js';
+import { call, onceOnly, REBUILD_MS } from './console-api.js';
 import { guardsTold, itemTold } from './console-asked.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf, typedIn } from './console-fields.js';
@@ -20,9 +20,8 @@ import { stateAt, timeOf } from './sale-state.js';
 
 const POINTS_MAX = 400;
 const SALE_EVERY_MS = 20_000;
-// The audit goes over every order, for which the server takes two minutes at the most; rebuilding writes them all.
+// The audit goes over every order, for which the server takes two minutes at the most.
 const AUDIT_MS = 130_000;
-const REBUILD_MS = 1_800_000;
 
 // What may be done in which state, in the order of the buttons.
 const ACTIONS = {
@@ -76,6 +75,7 @@ export function saleView(view, id) {
     const restock = restockPart(id, path, () => refresh());
     const trail = trailTable(id);
     const accounts = accountsPart();
+    const attention = `/console/sales/${id}/attention`;
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
     const rebuild = word('button', 'rebuild', { type: 'button' });
@@ -308,8 +308,8 @@ export function saleView(view, id) {
         numbers.update('revoked', String(orders.revoked), bad(orders.revoked));
         numbers.update('refunds', String(due.refunds_due), bad(due.refunds_due), '/console/money?outcome=refund_due');
         numbers.update('unmatched', String(due.unmatched_payments), bad(due.unmatched_payments), '/console/money?outcome=unmatched');
-        numbers.update('dead', String(due.dead_letters), bad(due.dead_letters));
-        numbers.update('failed', String(due.failed_releases), bad(due.failed_releases));
+        numbers.update('dead', String(due.dead_letters), bad(due.dead_letters), attention);
+        numbers.update('failed', String(due.failed_releases), bad(due.failed_releases), attention);
         numbers.update('lost', String(due.lost_orders), bad(due.lost_orders));
         if (stats.waiting_room) {
             numbers.update('waiting', String(stats.waiting_room.waiting));

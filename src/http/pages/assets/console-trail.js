@@ -10,11 +10,11 @@ const EVERY_MS = 10_000;
 
 const KNOWN = [
     'sales.create', 'sales.change', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
-    'sales.restock', 'sales.rebuild', 'bans.create', 'bans.lift', 'guards.change', 'payments.settle', 'session.create',
-    'session.delete',
+    'sales.restock', 'sales.rebuild', 'sales.dead-letters.settle', 'bans.create', 'bans.lift', 'guards.change',
+    'payments.settle', 'session.create', 'session.delete',
 ];
 
-const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replace('.', '_')}`) : action);
+const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);
 
 // Who did it: what he calls himself, and by what he is known.
 function whoDid(entry) {

@@ -3,6 +3,7 @@
 import { distrust } from './clock.js';
 import { accountsView } from './console-accounts.js';
 import { isSignedIn, onSession } from './console-api.js';
+import { attentionView } from './console-attention.js';
 import { formView } from './console-form.js';
 import { moneyView } from './console-money.js';
 import { saleView } from './console-sale.js';
@@ -36,6 +37,9 @@ function open(view) {
     }
     if (id === 'new') {
         return formView(view, null);
+    }
+    if (how === 'attention') {
+        return attentionView(view, id);
     }
     return how === 'edit' ? formView(view, id) : saleView(view, id);
 }

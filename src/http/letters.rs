@@ -1,0 +1,123 @@
+//! What one side could not take from the other: operators are shown it, and say that it was dealt with.
+
+use super::Api;
+use super::extract::{Json, Operator, Query, SalePath};
+use super::problem::{Code, Problem};
+use super::views::{Page, PageSize};
+use crate::domain::letter::{LETTER_PATTERN, LetterId, NOTE_MAX, Note, Settled};
+use crate::domain::plain::PLAIN_PATTERN;
+use crate::flow;
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Which events are asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeadLettersQuery {
+    /// Only those of which an operator has said that they are dealt with, or only the others.
+    settled: Option<bool>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
+    /// Only those after the one with this `position`.
+    #[schemars(regex(pattern = LETTER_PATTERN))]
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/admin/sales/{id}/dead-letters`, shard by shard and in their order
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_dead_letters(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(query): Query<DeadLettersQuery>,
+) -> Result<HttpResponse, Problem> {
+    let (settled, limit) = (query.settled, query.limit.get());
+    let after = query.starting_after.as_deref();
+    let after = after.map(|text| letter("starting_after", text)).transpose()?;
+    let letters = api
+        .for_others(move |app| async move { flow::letters::dead_letters(&app, id, settled, after, limit + 1).await })
+        .await?;
+    let letters = letters.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(Page::of(letters, limit)))
+}
+
+fn letter(member: &str, text: &str) -> Result<LetterId, Problem> {
+    text.parse()
+        .map_err(|wrong| Problem::invalid(format!("{member} {wrong}")))
+}
+
+/// The body that says that an event is dealt with.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleLetterBody {
+    /// Which event, as it is listed: its shard, epoch and number.
+    #[schemars(regex(pattern = LETTER_PATTERN))]
+    position: String,
+    /// What was done about it: some words on one line.
+    #[schemars(length(min = 1, max = NOTE_MAX), regex(pattern = PLAIN_PATTERN))]
+    note: String,
+}
+
+/// `POST /v1/admin/sales/{id}/dead-letters/settle`: notes, once, that an event is dealt with
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn settle_dead_letter(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Json(body): Json<SettleLetterBody>,
+) -> Result<HttpResponse, Problem> {
+    let at = letter("position", &body.position)?;
+    let note: Note = body
+        .note
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("note {wrong}")))?;
+    let settled = api
+        .for_others(move |app| async move { flow::letters::settle(&app, id, at, &note).await })
+        .await?;
+    match settled {
+        Settled::Noted(letter) => Ok(HttpResponse::Ok().json(letter)),
+        Settled::NotedAs(other) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("this event was dealt with already: {other}"),
+        )),
+        Settled::NoLetter => Err(Problem::not_found("such dead letter")),
+        Settled::NoSale => Err(Problem::not_found("such sale")),
+    }
+}
+
+/// Which messages are asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RefusedQuery {
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
+    /// Only those after the one with this id.
+    #[schemars(range(min = i64::MIN, max = i64::MAX))]
+    starting_after: Option<i64>,
+}
+
+/// `GET /v1/admin/sales/{id}/refused-messages`, oldest first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_refused_messages(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(query): Query<RefusedQuery>,
+) -> Result<HttpResponse, Problem> {
+    let (limit, after) = (query.limit.get(), query.starting_after);
+    let messages = api
+        .for_others(move |app| async move { flow::letters::refused(&app, id, after, limit + 1).await })
+        .await?;
+    let messages = messages.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(Page::of(messages, limit)))
+}

@@ -1,0 +1,157 @@
+// What somebody has to look at in a sale: events that could not be taken in, and decisions that shards refuse.
+
+import { call, REBUILD_MS } from './console-api.js';
+import { resultLine, sure } from './console-dialog.js';
+import { choiceOf, fieldOf } from './console-fields.js';
+import { code, listTable, word } from './console-table.js';
+import { byId, element, onPress, setAttribute, setBusy, setPressable, setText, setTitle } from './dom.js';
+import { momentExact } from './format.js';
+import { apart, plainly, say } from './language.js';
+import { english } from './problem.js';
+
+const EVERY_MS = 10_000;
+const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
+const NOTE_MAX = 200;
+
+// Whose units an event or a message is about, as far as it says; all of it comes from outside.
+function unitsTold({ user, sku, units }) {
+    const parts = [user, sku].filter((it) => it !== null).map(code);
+    if (units !== null) {
+        parts.push(`× ${units}`);
+    }
+    return element('span', {}, ...parts.flatMap((it) => [it, ' ']));
+}
+
+export function attentionView(view, id) {
+    const path = `/v1/admin/sales/${id}`;
+    const settled = choiceOf({
+        id: 'settled',
+        label: 'lettersThatAre',
+        prefix: 'letters',
+        options: Object.keys(SETTLED),
+        value: 'no',
+    });
+    const result = resultLine();
+    // Notes that were typed and are not stored, by event.
+    const typed = new Map();
+    const ofSale = element('bdi', { id: 'of-sale' });
+    const rebuild = word('button', 'rebuild', { type: 'button', id: 'rebuild' });
+    let name = id;
+
+    const letters = listTable({
+        caption: 'deadLetters',
+        columns: ['when', 'position', 'says', 'revokedOrder', 'why', 'dealtWith'],
+        path(last) {
+            const after = last ? `&starting_after=${encodeURIComponent(last.position)}` : '';
+            return `${path}/dead-letters?limit=100${SETTLED[settled.select.value]}${after}`;
+        },
+        idOf: (entry) => entry.position,
+        row: (entry) => [
+            momentExact(entry.created_at),
+            code(entry.position),
+            entry.event ? unitsTold({ ...entry.event, units: entry.event.quantity }) : code(entry.bytes),
+            entry.order_id ? code(entry.order_id) : '',
+            english(entry.reason),
+            entry.settled_at
+                ? element('span', {}, `${momentExact(entry.settled_at)} `, element('bdi', {}, plainly(entry.note)))
+                : settleButton(entry),
+        ],
+        empty: 'noLetters',
+        every: EVERY_MS,
+    });
+    const refused = listTable({
+        caption: 'refusedMessages',
+        columns: ['since', 'shard', 'what', 'about', 'order', 'why'],
+        path: (last) => `${path}/refused-messages?limit=100${last ? `&starting_after=${last.id}` : ''}`,
+        idOf: (entry) => entry.id,
+        row: (entry) => [
+            momentExact(entry.since),
+            String(entry.shard),
+            say(`message_${entry.kind ?? 'unknown'}`, { state: say(`order_${entry.order_state}`) }),
+            unitsTold(entry),
+            entry.order_id ? code(entry.order_id) : '',
+            english(entry.failure),
+        ],
+        empty: 'noRefused',
+        every: EVERY_MS,
+    });
+
+    function settleButton({ position }) {
+        const button = element('button', { type: 'button' }, say('settleLetter'));
+        setAttribute(button, 'aria-label', say('settleThisLetter', { position }));
+        onPress(button, () => settle(position, button));
+        return button;
+    }
+
+    async function settle(position, button) {
+        const field = fieldOf({ id: 'letter-note', label: 'letterNote', kind: 'text', max: NOTE_MAX });
+        field.set(typed.get(position) ?? '');
+        field.control.addEventListener('input', () => typed.set(position, field.text()));
+        const note = await sure(say('sureLetter', { position }), say('aboutLetter'), say('doLetter'), field);
+        if (note === false) {
+            return;
+        }
+        await run(button, () => call('POST', `${path}/dead-letters/settle`, { body: { position, note } }), (answer) => {
+            typed.delete(position);
+            return say('didLetter', { position, note: answer.body.note });
+        });
+    }
+
+    async function run(button, request, done) {
+        result.busy();
+        setPressable(button, false);
+        setBusy(button, true);
+        const answer = await request();
+        setPressable(button, true);
+        setBusy(button, false);
+        if (answer.isOk) {
+            result.good(done(answer));
+        } else {
+            result.bad(answer);
+        }
+        await Promise.all([letters.read(), refused.read()]);
+        if (document.activeElement === document.body) {
+            byId('main').focus();
+        }
+    }
+
+    onPress(rebuild, async () => {
+        if (await sure(say('sure_rebuild', { name }), say('about_rebuild'), say('rebuild'))) {
+            await run(rebuild, () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }), () => say('did_rebuild'));
+        }
+    });
+
+    const render = () => setTitle(`${say('attention')} · ${apart(name)} · ${say('console')}`);
+    async function learnName() {
+        const answer = await call('GET', path);
+        if (answer.isOk) {
+            name = answer.body.name;
+            setText(ofSale, plainly(name));
+            render();
+        }
+    }
+
+    settled.select.addEventListener('change', letters.again);
+    view.append(
+        word('h1', 'attention'),
+        element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
+        result.node,
+        element('section', { class: 'list', id: 'letters' }, word('h2', 'deadLetters'), word('p', 'deadLettersHint', { class: 'muted' }), settled.row, letters.node),
+        element('section', { class: 'list', id: 'refused' }, word('h2', 'refusedMessages'), word('p', 'refusedHint', { class: 'muted' }), element('div', { class: 'actions' }, rebuild), refused.node),
+    );
+    render();
+    learnName();
+    letters.read();
+    refused.read();
+    return {
+        resume() {
+            letters.read();
+            refused.read();
+        },
+        translate() {
+            render();
+            letters.again();
+            refused.again();
+        },
+    };
+}

@@ -1,0 +1,212 @@
+//! What one side could not take from the other: events that were put aside, and messages that shards refuse.
+
+use super::outbox::Message;
+use super::{Ledger, fault, small, unsigned};
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::letter::{LetterId, Note, RefusedMessage};
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// An event as it was put aside.
+#[derive(Debug, Clone)]
+pub struct PutAside {
+    /// Where it stood.
+    pub id: LetterId,
+    /// Its bytes.
+    pub event: Vec<u8>,
+    /// Why it could not be taken in.
+    pub reason: String,
+    /// The order that was revoked for it.
+    pub order: Option<Uuid>,
+    /// When it was put aside.
+    pub created_at: DateTime<Utc>,
+    /// When it was said to be dealt with.
+    pub settled_at: Option<DateTime<Utc>>,
+    /// What was done about it.
+    pub note: Option<String>,
+}
+
+/// A row of `dead_letters`.
+struct Row {
+    shard: i16,
+    epoch: i64,
+    seq: i64,
+    event: Vec<u8>,
+    reason: String,
+    order_id: Option<Uuid>,
+    created_at: DateTime<Utc>,
+    settled_at: Option<DateTime<Utc>>,
+    note: Option<String>,
+}
+
+impl Row {
+    fn into_letter(self) -> Result<PutAside, Fault> {
+        let position = Position {
+            epoch: self.epoch,
+            seq: self.seq,
+        };
+        Ok(PutAside {
+            id: LetterId {
+                shard: unsigned(i64::from(self.shard))?,
+                position,
+            },
+            event: self.event,
+            reason: self.reason,
+            order: self.order_id,
+            created_at: self.created_at,
+            settled_at: self.settled_at,
+            note: self.note,
+        })
+    }
+}
+
+impl Ledger {
+    /// Up to `max` events of a sale that were put aside, shard by shard and in their order, after the one given; all, or
+    /// those that are dealt with, or the others.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn dead_letters(
+        &self,
+        sale: SaleId,
+        settled: Option<bool>,
+        after: Option<LetterId>,
+        max: i64,
+    ) -> Result<Vec<PutAside>, Fault> {
+        let rows = sqlx::query_as!(
+            Row,
+            "select shard, epoch, seq, event, reason, order_id, created_at, settled_at, note from dead_letters \
+             where sale_id = $1 and ($2::bool is null or (settled_at is not null) = $2) \
+                 and ($3::int2 is null or (shard, epoch, seq) > ($3, $4::int8, $5::int8)) \
+             order by shard, epoch, seq limit $6",
+            sale.0,
+            settled,
+            after.map(|it| small(it.shard)),
+            after.map(|it| it.position.epoch),
+            after.map(|it| it.position.seq),
+            max
+        )
+        .fetch_all(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_letter).collect()
+    }
+
+    /// Notes, once, that an event which was put aside is dealt with; returns it as it is then, if there is such a one.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; the same again finds what came of it.
+    pub async fn settle_dead_letter(&self, sale: SaleId, id: LetterId, note: &Note) -> Result<Option<PutAside>, Fault> {
+        sqlx::query!(
+            "update dead_letters set settled_at = now(), note = $5 \
+             where sale_id = $1 and shard = $2 and epoch = $3 and seq = $4 and settled_at is null",
+            sale.0,
+            small(id.shard),
+            id.position.epoch,
+            id.position.seq,
+            note.as_str()
+        )
+        .execute(&self.api)
+        .await
+        .map_err(|error| fault(&error))?;
+        // Whoever was first, it stays as it is now.
+        let row = sqlx::query_as!(
+            Row,
+            "select shard, epoch, seq, event, reason, order_id, created_at, settled_at, note from dead_letters \
+             where sale_id = $1 and shard = $2 and epoch = $3 and seq = $4",
+            sale.0,
+            small(id.shard),
+            id.position.epoch,
+            id.position.seq
+        );
+        let row = row.fetch_optional(&self.api).await.map_err(|error| fault(&error))?;
+        row.map(Row::into_letter).transpose()
+    }
+
+    /// Up to `max` messages that shards of a sale refuse, oldest first, after the one with this number.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn refused_messages(
+        &self,
+        sale: SaleId,
+        after: Option<i64>,
+        max: i64,
+    ) -> Result<Vec<RefusedMessage>, Fault> {
+        let rows = sqlx::query!(
+            "select outbox_id, shard, message, failure as \"failure!\", created_at from outbox \
+             where sale_id = $1 and failure is not null and ($2::int8 is null or outbox_id > $2) \
+             order by outbox_id limit $3",
+            sale.0,
+            after,
+            max
+        );
+        let rows = rows.fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        let messages = rows.into_iter().map(|row| {
+            let untold = RefusedMessage {
+                id: row.outbox_id,
+                shard: unsigned(i64::from(row.shard))?,
+                kind: None,
+                order_id: None,
+                order_state: None,
+                user: None,
+                sku: None,
+                units: None,
+                failure: row.failure,
+                since: row.created_at,
+            };
+            Ok(told(Message::read(row.message).ok(), untold))
+        });
+        messages.collect()
+    }
+}
+
+/// A refused message with what it tells, as far as it can be read.
+fn told(message: Option<Message>, untold: RefusedMessage) -> RefusedMessage {
+    match message {
+        None => untold,
+        Some(Message::State) => RefusedMessage {
+            kind: Some("state"),
+            ..untold
+        },
+        Some(Message::Resolve {
+            order,
+            user,
+            sku,
+            quantity,
+            state,
+            at: _,
+        }) => RefusedMessage {
+            kind: Some("resolve"),
+            order_id: Some(order),
+            order_state: Some(state),
+            user: Some(user),
+            sku: Some(sku),
+            units: Some(quantity),
+            ..untold
+        },
+        Some(Message::Ban { user }) => RefusedMessage {
+            kind: Some("ban"),
+            user: Some(user),
+            ..untold
+        },
+        Some(Message::Restock { id: _, sku, units }) => RefusedMessage {
+            kind: Some("restock"),
+            sku: Some(sku),
+            units: Some(units),
+            ..untold
+        },
+        Some(Message::Withdrawn { transfer: _ }) => RefusedMessage {
+            kind: Some("withdrawn"),
+            ..untold
+        },
+        Some(Message::GiveBack { sku, units, .. }) => RefusedMessage {
+            kind: Some("give_back"),
+            sku: Some(sku),
+            units: Some(units),
+            ..untold
+        },
+    }
+}
