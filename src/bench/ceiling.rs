@@ -241,7 +241,7 @@ impl Stage<'_> {
         self.bench.options.size(2_000, 100_000)
     }
 
-    /// Commands a second of a part that is asked for one stretch after the other until their time is that of a window; each
+    /// Commands a second of a part that is asked for one stretch after the other until their time is half a window's; each
     /// stretch finds what the first one found. Those of the first quarter are not counted, and only the time in which
     /// commands were under way is.
     fn part(&self, mut stretch: impl FnMut() -> Result<Ran>) -> Result<f64> {
@@ -253,8 +253,8 @@ impl Stage<'_> {
             }
             Ok(real(all) / seconds.max(1e-9))
         };
-        ask_for(self.window.warm)?;
-        ask_for(self.window.measured)
+        ask_for(self.window.warm / 2)?;
+        ask_for(self.window.measured / 2)
     }
 
     /// Pipelined `SET`s a second, of keys that do not repeat.
@@ -591,7 +591,7 @@ fn all(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Vec<f64> {
 fn tell(report: &mut Report, stage: &Stage<'_>, crowds: &[usize], rounds: &[Round], (orders, bytes): (usize, f64)) {
     report.intro = vec![format!(
         "Parts by themselves, and the whole of them: {} rounds, in each of which everything is measured once, one after \
-         the other, for {:.1} s after a quarter of that which is not counted; SET and the script in stretches of {} and {} commands \
+         the other, for {:.1} s after a quarter of that which is not counted; SET and the script for half as long, in stretches of {} and {} commands \
          on a Redis that is empty before each, of which only the time counts in which commands were under way. The drain and the \
          raw insert are {} orders, however long they take. Redis has everything on disk before it answers (append-only file, fsync always) unless said \
          otherwise; so has Postgres. No Redis writes its file anew while anything is measured, and Postgres is vacuumed \

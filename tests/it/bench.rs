@@ -136,8 +136,8 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     assert_eq!(columns(&report["tables"][0]), ["what", "a second", "lowest", "highest"]);
 }
 
-/// A trial of the sizes starts three pairs of servers and a cluster, and takes more than half a minute, so it is run with the
-/// measurements.
+/// A trial of the sizes starts a pair of servers for nearly every window, and a cluster, and takes a minute or two, so it is
+/// run with the measurements.
 pub fn a_trial_of_the_sizes_measures_every_one() {
     let report = Trial::of("scale", &["--quick"]).run("scale");
     let sizes = report["figures"]["sizes"].as_array().unwrap();
