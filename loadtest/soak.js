@@ -32,8 +32,10 @@ const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 // Events that may wait for the ledger at any time.
 const BACKLOG_MAX = whole('BACKLOG_MAX', RATE * 5, 1, 1000000000);
 const MEMORY_GROWTH_MIB_MAX = whole('MEMORY_GROWTH', 32, 0, 1000000);
-const REDIS_BYTES_AN_ORDER_MAX = 600;
-const LATENCY_GROWTH_MS_MAX = 20;
+// Three times what was measured: an order more of a shopper who has some takes about 50.
+const REDIS_BYTES_AN_ORDER_MAX = 150;
+// How many times as long as in the second quarter a purchase may take the server in the last.
+const LATENCY_GROWTH_MAX = 2;
 const READINGS = 40;
 const READ_EVERY_SECONDS = Math.min(10, DURATION / READINGS);
 const CANCEL_TRIES_MAX = 5;
@@ -52,7 +54,7 @@ const memoryGrowth = new Gauge('server_memory_growth_mib');
 const redisMemory = new Trend('redis_memory_mib');
 const redisBytes = new Gauge('redis_bytes_an_order');
 const serverTime = new Trend('server_purchase_mean', true);
-const serverTimeGrowth = new Gauge('server_purchase_growth_ms');
+const serverTimeGrowth = new Gauge('server_purchase_growth');
 
 webhookSecret();
 
@@ -90,7 +92,7 @@ export const options = {
     drift_judged: ['count==1'],
     server_memory_growth_mib: [`value<=${MEMORY_GROWTH_MIB_MAX}`],
     redis_bytes_an_order: [`value<=${REDIS_BYTES_AN_ORDER_MAX}`],
-    server_purchase_growth_ms: [`value<=${LATENCY_GROWTH_MS_MAX}`],
+    server_purchase_growth: [`value<=${LATENCY_GROWTH_MAX}`],
     'http_req_failed{name:buy}': ['rate<0.01'],
     'http_req_duration{name:buy}': ['p(95)<500', 'p(99)<1500'],
     'http_req_duration{name:pay}': ['p(95)<3000'],
@@ -173,7 +175,8 @@ function read(saleId) {
 function judgeDrift(early, late) {
   const grown = (value) => median(late.map(value)) - median(early.map(value));
   memoryGrowth.add(mebibytes(grown(({ server }) => server.memory)));
-  serverTimeGrowth.add(grown(({ meanMs }) => meanMs));
+  const meanMs = (readings) => median(readings.map((reading) => reading.meanMs));
+  serverTimeGrowth.add(meanMs(late) / meanMs(early));
   const orders = grown((reading) => reading.orders);
   if (expect(orders > 0, 'no order reached the ledger between the second quarter and the last')) {
     redisBytes.add(grown(({ server }) => server.redisMemory) / orders);
@@ -223,7 +226,7 @@ export const handleSummary = summaryOf(
       ['program MiB, growth', 'server_memory_growth_mib', 'value'],
       ['Redis MiB, most', 'redis_memory_mib', 'max'],
       ['Redis bytes an order', 'redis_bytes_an_order', 'value'],
-      ['ms a purchase, growth', 'server_purchase_growth_ms', 'value'],
+      ['time of a purchase, growth', 'server_purchase_growth', 'value'],
     ],
   },
 );

@@ -4,7 +4,7 @@
 // Latency thresholds are generous; what was promised and what was counted has to agree to the unit.
 
 import { ANSWER_THRESHOLDS, acknowledge, judgePurchase, noteSoldOut } from './lib/answers.js';
-import { COMMON_OPTIONS, buy, openSale } from './lib/api.js';
+import { COMMON_OPTIONS, SKU, buy, openSale } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
 import { DURABILITY, seconds, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
@@ -21,6 +21,8 @@ const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
 const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 const PER_USER_LIMIT = 2;
+// By what is certain to be asked for, though some is dropped or refused otherwise, and as far as shoppers may buy.
+const SELLS_OUT = Math.min(RATE * DURATION, SHOPPERS * PER_USER_LIMIT) * 0.9 - DROPPED_MAX > STOCK;
 
 export const options = {
   ...COMMON_OPTIONS,
@@ -49,6 +51,7 @@ export const options = {
   thresholds: {
     ...ANSWER_THRESHOLDS,
     ...CHECK_THRESHOLDS,
+    ...(SELLS_OUT ? { refused_sold_out: ['count>=1'] } : {}),
     'http_req_failed{name:buy}': ['rate<0.01'],
     'http_req_duration{name:buy}': ['p(95)<500', 'p(99)<1500'],
     'dropped_iterations{scenario:spike}': [`count<=${DROPPED_MAX}`],
@@ -82,7 +85,7 @@ export function watch({ id: saleId }) {
 
 export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
-  checkSale(sale, { shoppers: SHOPPERS, user, keys });
+  checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: SELLS_OUT ? [SKU] : [] });
 }
 
 export const handleSummary = summaryOf(SCENARIO, {

@@ -24,7 +24,7 @@ export const COMMON_OPTIONS = {
   batchPerHost: 20,
   setupTimeout: '60s',
   teardownTimeout: '10m',
-  summaryTrendStats: ['avg', 'min', 'p(50)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count'],
+  summaryTrendStats: ['avg', 'min', 'med', 'p(50)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count'],
 };
 
 // One request as http.batch takes it. `instance` picks one of the addresses in BASE_URL.

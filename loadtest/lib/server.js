@@ -9,28 +9,54 @@ import { BASE_URLS } from './config.js';
 
 const TELLS_AFTER_SECONDS_MAX = 15;
 
-// {memory, redisMemory, redisServers, purchases, purchaseSeconds}; what an instance does not tell is 0.
-export function readServer() {
-  const sum = { memory: 0, redisMemory: 0, redisServers: 0, purchases: 0, purchaseSeconds: 0 };
+const sum = (one, other) => one + other;
+// Read before they were measured, or gone.
+const NEVER_ZERO = ['memory', 'redisMemory', 'redisServers'];
+
+// What is read, by its metric without labels, and what the values of several instances come to.
+const METRICS = {
+  memory: ['flashsale_resident_memory_bytes', sum],
+  redisMemory: ['flashsale_redis_memory_bytes', Math.max],
+  redisServers: ['flashsale_redis_servers', Math.max],
+  purchases: ['flashsale_purchase_duration_seconds_count', sum],
+  purchaseSeconds: ['flashsale_purchase_duration_seconds_sum', sum],
+};
+
+// {memory, redisMemory, redisServers, purchases, purchaseSeconds}, or those of them that are named. One that no instance
+// tells is no zero: whoever compares it would find that all is well.
+export function readServer(...names) {
+  const server = readTold();
+  for (const name of names.length > 0 ? names : Object.keys(METRICS)) {
+    if (server[name] === undefined || (server[name] === 0 && NEVER_ZERO.includes(name))) {
+      throw new Error(`/metrics of no instance tells ${METRICS[name][0]}`);
+    }
+  }
+  return server;
+}
+
+function readTold() {
+  const server = {};
   for (let instance = 0; instance < BASE_URLS.length; instance += 1) {
     const answer = readMetrics(instance);
     if (answer.status !== 200) {
       throw new Error(`reading the metrics: ${describe(answer)}`);
     }
-    const value = valuesOf(answer.body);
-    sum.memory += value('resident_memory_bytes');
-    sum.redisMemory = Math.max(sum.redisMemory, value('redis_memory_bytes'));
-    sum.redisServers = Math.max(sum.redisServers, value('redis_servers'));
-    sum.purchases += value('purchase_duration_seconds_count');
-    sum.purchaseSeconds += value('purchase_duration_seconds_sum');
+    const lines = answer.body.split('\n');
+    for (const [name, [metric, join]] of Object.entries(METRICS)) {
+      const line = lines.find((candidate) => candidate.startsWith(`${metric} `));
+      const value = line === undefined ? NaN : Number(line.split(' ')[1]);
+      if (!Number.isNaN(value)) {
+        server[name] = server[name] === undefined ? value : join(server[name], value);
+      }
+    }
   }
-  return sum;
+  return server;
 }
 
 // Waits until the server tells of its memory and of Redis, which it does some seconds after its start.
 export function waitForServer() {
   for (let waited = 0; waited <= TELLS_AFTER_SECONDS_MAX; waited += 1) {
-    const server = readServer();
+    const server = readTold();
     if (server.memory > 0 && server.redisServers > 0) {
       return server;
     }
@@ -39,16 +65,11 @@ export function waitForServer() {
   throw new Error('/metrics does not tell the memory: is BASE_URL an instance of this version that runs the jobs?');
 }
 
-// Milliseconds that the server took for a purchase, on average between two readings; 0 when there was none.
+// Milliseconds that the server took for a purchase, on average between two readings.
 export function meanPurchaseMs(before, after) {
   const purchases = after.purchases - before.purchases;
-  return purchases > 0 ? ((after.purchaseSeconds - before.purchaseSeconds) * 1000) / purchases : 0;
-}
-
-// Looks up a metric without labels by its name.
-function valuesOf(text) {
-  return (name) => {
-    const line = text.split('\n').find((candidate) => candidate.startsWith(`flashsale_${name} `));
-    return line === undefined ? 0 : Number(line.split(' ')[1]);
-  };
+  if (!(purchases > 0)) {
+    throw new Error(`/metrics counts ${purchases} purchases while shoppers bought`);
+  }
+  return ((after.purchaseSeconds - before.purchaseSeconds) * 1000) / purchases;
 }

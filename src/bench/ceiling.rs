@@ -3,7 +3,7 @@
 use super::load::{self, Tally, Window, real};
 use super::plot::{Plot, Series};
 use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
-use super::resp::{self, Commands, Reply};
+use super::resp::{self, Commands, Ran, Reply};
 use super::shoppers::{Question, Shoppers, script_calls, sku};
 use super::world::{Micros, OwnRedis, Plan, Terms, Used, World, backlog, fill, in_words, middle};
 use super::{Bench, Options, sql};
@@ -208,7 +208,7 @@ impl Stage<'_> {
         for clients in crowds {
             self.bench.step(&title(&format!("purchases of {clients} clients")))?;
             let (tally, micros) = self.purchases(&program, *clients)?;
-            let it = tally.latency.percentiles();
+            let it = tally.percentiles(201, "");
             round.accepted.push(tally.rate(201, ""));
             round.accepted_p50_ms.push(it.p50_ms);
             round.accepted_p99_ms.push(it.p99_ms);
@@ -220,13 +220,13 @@ impl Stage<'_> {
         if let Some(peak) = round.peak() {
             let (tally, micros) = self.at_rate(&program, peak * SHARE_OF_PEAK)?;
             round.at_share_micros = micros;
-            let it = tally.latency.percentiles();
+            let it = tally.percentiles(201, "");
             round.at_share_rate = tally.rate(201, "");
             (round.at_share_p50_ms, round.at_share_p99_ms) = (it.p50_ms, it.p99_ms);
         }
         program.stop();
         self.bench.step(&title("the drain, and raw inserts"))?;
-        self.drain(&mut round)?;
+        self.drain(&mut round, number)?;
         // Otherwise holds were written anew meanwhile, which is no cost of what was measured.
         if self.bench.wait_for(sql::outages(&self.home.database))? > 0 {
             self.remark(title(
@@ -236,9 +236,25 @@ impl Stage<'_> {
         Ok(round)
     }
 
-    /// Calls of a part that are counted.
+    /// Purchases by the script at a stretch.
     fn calls(&self) -> usize {
         self.bench.options.size(2_000, 100_000)
+    }
+
+    /// Commands a second of a part that is asked for one stretch after the other until their time is half a window's; each
+    /// stretch finds what the first one found. Those of the first quarter are not counted, and only the time in which
+    /// commands were under way is.
+    fn part(&self, mut stretch: impl FnMut() -> Result<Ran>) -> Result<f64> {
+        let mut ask_for = |length: Duration| -> Result<f64> {
+            let (mut all, mut seconds) = (0, 0.0);
+            while seconds < length.as_secs_f64() {
+                let ran = stretch()?;
+                (all, seconds) = (all + ran.all, seconds + ran.seconds);
+            }
+            Ok(real(all) / seconds.max(1e-9))
+        };
+        ask_for(self.window.warm / 2)?;
+        ask_for(self.window.measured / 2)
     }
 
     /// Pipelined `SET`s a second, of keys that do not repeat.
@@ -248,44 +264,47 @@ impl Stage<'_> {
             commands.add(&[b"SET", format!("key:{n:012}").as_bytes(), b"value"]);
         }
         let is_ok = |reply: &Reply| matches!(reply, Reply::Status(_));
-        let ran = resp::run(&part.socket()?, &commands, is_ok, &self.bench.stop)?;
-        part.connect()?.call(&["FLUSHALL", "SYNC"])?;
-        if ran.good < ran.all {
-            bail!("SET was refused");
-        }
-        Ok(ran.rate())
+        self.part(|| {
+            let ran = resp::run(&part.socket()?, &commands, is_ok, &self.bench.stop)?;
+            part.connect()?.call(&["FLUSHALL", "SYNC"])?;
+            if ran.good < ran.all {
+                bail!("SET was refused");
+            }
+            Ok(ran)
+        })
     }
 
     /// Purchases a second by the script alone, of shoppers who have not bought before.
     fn script(&self, part: &OwnRedis) -> Result<f64> {
-        let sale = sale();
-        self.permit(part, &sale)?;
-        self.calls_of(PURCHASE.get_hash(), part, &sale)
+        self.calls_of(PURCHASE.get_hash(), part)
     }
 
     /// The same of a script that sends the same commands to Redis and decides nothing.
     fn bare(&self, part: &OwnRedis) -> Result<f64> {
-        let sale = sale();
-        self.permit(part, &sale)?;
         match part.connect()?.call(&["SCRIPT", "LOAD", BARE])? {
-            Reply::Bulk(Some(hash)) => self.calls_of(&String::from_utf8(hash)?, part, &sale),
+            Reply::Bulk(Some(hash)) => self.calls_of(&String::from_utf8(hash)?, part),
             other => bail!("the bare script was not loaded: {other:?}"),
         }
     }
 
-    fn calls_of(&self, script: &str, part: &OwnRedis, sale: &Sale) -> Result<f64> {
-        let calls = script_calls(script, sale, 0..self.calls(), self.salt())?;
+    fn calls_of(&self, script: &str, part: &OwnRedis) -> Result<f64> {
+        let sale = sale();
+        let calls = script_calls(script, &sale, 0..self.calls(), self.salt())?;
         let is_order = |reply: &Reply| matches!(reply, Reply::Bulk(Some(_)));
-        let ran = resp::run(&part.socket()?, &calls, is_order, &self.bench.stop)?;
-        part.connect()?.call(&["FLUSHALL", "SYNC"])?;
-        if ran.good < ran.all {
-            bail!(
-                "{} of {} purchases by the script were refused",
-                ran.all - ran.good,
-                ran.all
-            );
-        }
-        Ok(ran.rate())
+        self.part(|| {
+            self.permit(part, &sale)?;
+            let ran = resp::run(&part.socket()?, &calls, is_order, &self.bench.stop)?;
+            // Nobody has bought before in the next stretch either.
+            part.connect()?.call(&["FLUSHALL", "SYNC"])?;
+            if ran.good < ran.all {
+                bail!(
+                    "{} of {} purchases by the script were refused",
+                    ran.all - ran.good,
+                    ran.all
+                );
+            }
+            Ok(ran)
+        })
     }
 
     /// Loads a sale as the application does, and lets its only shard sell.
@@ -438,9 +457,31 @@ impl Stage<'_> {
         Ok((tally, micros))
     }
 
-    /// Fills a backlog beside an instance that takes nothing in, and measures a worker that does; then the same rows once
-    /// more, inserted by nobody's rules.
-    fn drain(&self, round: &mut Round) -> Result<()> {
+    /// Measures a worker that takes in a backlog, and the same rows once more, inserted by nobody's rules. Each is first in
+    /// turn: what is inserted first is of another backlog, as large, which was taken in before.
+    fn drain(&self, round: &mut Round, number: usize) -> Result<()> {
+        if number.is_multiple_of(2) {
+            let (sale, _) = self.take_in()?;
+            round.insert = self.insert(&sale)?;
+            round.drain = self.take_in()?.1;
+        } else {
+            let (sale, rate) = self.take_in()?;
+            round.drain = rate;
+            round.insert = self.insert(&sale)?;
+        }
+        if round.drain.is_none() {
+            self.remark("the backlog was gone before the drain could be watched".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Orders of a backlog.
+    fn orders(&self) -> usize {
+        self.bench.options.size(8_000, 100_000)
+    }
+
+    /// Fills a backlog beside an instance that takes nothing in; the sale, and how many orders a second a worker takes in.
+    fn take_in(&self) -> Result<(Sale, Option<f64>)> {
         let program = self.home.api.start()?;
         let sale = self.world.sale(
             self.bench,
@@ -448,27 +489,29 @@ impl Stage<'_> {
             &self.home.database,
             &Terms::default(),
         )?;
-        let orders = self.bench.options.size(8_000, 100_000);
-        self.world.fill(self.bench, &sale, 0..orders, self.salt())?;
+        self.world.fill(self.bench, &sale, 0..self.orders(), self.salt())?;
         program.stop();
         self.calm()?;
         let rate = drain(self.bench, self.world, &sale, &self.home.worker)?;
-        if rate.is_none() {
-            self.remark("the backlog was gone before the drain could be watched".to_owned());
-        }
-        round.drain = rate;
+        Ok((sale, rate))
+    }
+
+    /// Rows a second of the orders of a backlog that are inserted once more.
+    fn insert(&self, sale: &Sale) -> Result<Option<f64>> {
+        self.calm()?;
         let inserting = sql::insert_again(&self.home.database, sale.id.0, BATCH_MAX);
         let (rows, seconds) = self.bench.wait_for(inserting)?;
+        let orders = self.orders();
         if rows != orders {
             self.remark(format!("of {orders} orders in the backlog, the ledger has {rows}"));
         }
-        round.insert = ratio(Some(real(rows)), Some(seconds));
-        Ok(())
+        Ok(ratio(Some(real(rows)), Some(seconds)))
     }
 }
 
-/// Starts a worker and has it take in a backlog; orders a second. They count from the first look that finds some taken
-/// in, so neither its start nor a part of a batch is in it; nothing, if all was gone by then.
+/// Starts a worker and has it take in a backlog; orders a second. The clock starts with the first look that finds some taken
+/// in, so the worker's start is not in it. Of each shard that has orders left by then, one batch may have been nearly done and
+/// is not counted; nothing, if no more than those were left.
 ///
 /// # Errors
 /// When it does not start, or does not come to an end.
@@ -476,6 +519,7 @@ pub fn drain(bench: &Bench, world: &World, sale: &Sale, worker: &Plan) -> Result
     let mut redis = world.redis.connect()?;
     let waiting = backlog(&mut redis, sale)?;
     let mut first = None;
+    let nearly_done = BATCH_MAX * usize::from(sale.shards);
     let (started, ended) = thread::scope(|scope| {
         let starting = scope.spawn(|| worker.start());
         let ended = bench.poll("the backlog is taken in", DRAIN_MAX, || {
@@ -491,8 +535,11 @@ pub fn drain(bench: &Bench, world: &World, sale: &Sale, worker: &Plan) -> Result
     worker.stop();
     let (ended, first) = (ended?, first);
     let rate = first.and_then(|(began, left)| {
-        let orders = usize::try_from(left).ok().filter(|left| *left > 0)?;
-        ratio(Some(real(orders)), Some((ended - began).as_secs_f64()))
+        let orders = usize::try_from(left).ok()?.checked_sub(nearly_done)?;
+        ratio(
+            Some(real(orders)).filter(|it| *it > 0.0),
+            Some((ended - began).as_secs_f64()),
+        )
     });
     Ok(rate)
 }
@@ -544,12 +591,19 @@ fn all(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Vec<f64> {
 fn tell(report: &mut Report, stage: &Stage<'_>, crowds: &[usize], rounds: &[Round], (orders, bytes): (usize, f64)) {
     report.intro = vec![format!(
         "Parts by themselves, and the whole of them: {} rounds, in each of which everything is measured once, one after \
-         the other. Redis has everything on disk before it answers (append-only file, fsync always) unless said \
+         the other, for {:.1} s after a quarter of that which is not counted; SET and the script for half as long, in stretches of {} and {} commands \
+         on a Redis that is empty before each, of which only the time counts in which commands were under way. The drain and the \
+         raw insert are {} orders, however long they take. Redis has everything on disk before it answers (append-only file, fsync always) unless said \
          otherwise; so has Postgres. No Redis writes its file anew while anything is measured, and Postgres is vacuumed \
-         and has everything in place before each window. Every purchase is of a shopper who has not bought before.",
-        rounds.len()
+         and has everything in place before each window, the drain and the raw insert. Every purchase is of a shopper who has \
+         not bought before.",
+        rounds.len(),
+        stage.window.measured.as_secs_f64(),
+        grouped(real(stage.calls() * 3)),
+        grouped(real(stage.calls())),
+        grouped(real(stage.orders())),
     )];
-    report.goals = goals(rounds, bytes, orders, report.machine.cores);
+    report.goals = goals(rounds, (orders, bytes), stage.orders(), report.machine.cores);
     let mut parts = Table::new(
         "A second",
         "The median of the rounds. Pipelined: over 16 connections with 32 commands under way on each. By HTTP: as fast as \
@@ -582,7 +636,7 @@ fn tell(report: &mut Report, stage: &Stage<'_>, crowds: &[usize], rounds: &[Roun
         it.sold_out
     });
     row("orders drained, one worker, four shards", &|it| it.drain);
-    row("the same rows inserted raw, four connections", &|it| it.insert);
+    row("such rows inserted raw, four connections", &|it| it.insert);
     report.tables.push(parts);
 
     let mut latency = Table::new(
@@ -649,7 +703,7 @@ fn tell(report: &mut Report, stage: &Stage<'_>, crowds: &[usize], rounds: &[Roun
     });
 }
 
-fn goals(rounds: &[Round], bytes: f64, orders: usize, cores: usize) -> Vec<Goal> {
+fn goals(rounds: &[Round], (orders, bytes): (usize, f64), rows: usize, cores: usize) -> Vec<Goal> {
     let shares = |of: &dyn Fn(&Round) -> Option<f64>| all(rounds, of);
     let words = |of: fn(&Round) -> Micros| {
         let cost = middle(&rounds.iter().map(of).collect::<Vec<_>>());
@@ -699,6 +753,10 @@ fn goals(rounds: &[Round], bytes: f64, orders: usize, cores: usize) -> Vec<Goal>
             0.6,
             &shares(&|it| ratio(it.drain, it.insert)),
         )
+        .with_remark(format!(
+            "{} rows each, once, without a part that is not counted; each is first in turn",
+            grouped(real(rows))
+        ))
         .in_its_way("the raw insert has neither foreign keys nor the arbiter's counts nor Redis to read from and to trim"),
         Goal::of(
             "p99 ÷ p50 at 70 % of the peak",
@@ -758,7 +816,7 @@ mod tests {
             round(Some(30.0), Some(50.0)),
             round(None, Some(9.0)),
         ];
-        let goals = goals(&rounds, 240.0, 10, 2);
+        let goals = goals(&rounds, (10, 240.0), 10, 2);
         assert_eq!(goals[1].rounds, [0.7, 0.6]);
         assert_eq!(goals[0].measured, None);
         assert_eq!(goals[5].measured, Some(240.0));

@@ -86,7 +86,7 @@ struct Scarce {
     false_sold_out: usize,
     /// Shoppers who were told nothing until the end.
     unanswered: usize,
-    /// From the kill of Redis to the answer of the next purchase that was asked for after it.
+    /// From the kill of Redis to the answer of the next new order that was asked for after it.
     recovery_seconds: Option<f64>,
     /// The same of the application.
     program_recovery_seconds: Option<f64>,
@@ -256,10 +256,14 @@ fn plenty(
     bench.go_on()?;
     contender.settle(bench, &sale)?;
     let after = world.used(&redis, program.pid());
+    // Nobody keeps it selling beside the next one.
+    if let Some(ours) = sale.ours {
+        world.close(bench, server, &[ours])?;
+    }
     program.stop();
     Ok(Steady {
         a_second: tally.rate(201, ""),
-        latency: tally.latency.percentiles(),
+        latency: tally.percentiles(201, ""),
         micros: after.micros_since(&before, tally.of_all_asked(201, "")),
         remarks: tally.remarks(201, "", "purchases").collect(),
     })
@@ -427,8 +431,10 @@ fn breaches(name: &str, rushes: &Rushes<'_>) -> Vec<String> {
     breaches
 }
 
-/// What ours must not do, and how often it did in all rushes; nothing where that could not be told.
-fn promises(rushes: &Rushes<'_>) -> [(&'static str, Option<usize>); 6] {
+/// What ours must not do, and how often it did in all rushes; nothing where that could not be told. One that stays silent after a
+/// kill sells nothing wrongly, so that it sells again is asked for too.
+fn promises(rushes: &Rushes<'_>) -> [(&'static str, Option<usize>); 8] {
+    let is_down = |it: &Scarce| it.recovery_seconds.is_none() || it.program_recovery_seconds.is_none();
     [
         ("units oversold", Some(rushes.sum(|it| it.oversold))),
         ("units leaked", rushes.leaked()),
@@ -441,6 +447,11 @@ fn promises(rushes: &Rushes<'_>) -> [(&'static str, Option<usize>); 6] {
         (
             "false \"sold out\" while a unit was free",
             Some(rushes.sum(|it| it.false_sold_out)),
+        ),
+        ("shoppers told nothing", Some(rushes.sum(|it| it.unanswered))),
+        (
+            "rushes without a new order after each kill",
+            Some(rushes.sum(|it| usize::from(is_down(it)))),
         ),
     ]
 }
@@ -475,7 +486,7 @@ fn tell(
     let mut table = Table::new(
         "Four ways to sell",
         "Latencies in milliseconds; medians of the rounds, as is recovery: seconds from the kill of Redis to the next \
-         accepted purchase; the database alone does not use it. What went wrong is the sum of all rushes.",
+         new order; the database alone does not use it. What went wrong is the sum of all rushes.",
         &[
             "way",
             "purchases a second",
@@ -630,7 +641,7 @@ fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::super::load::Tally;
-    use super::super::rush::Told;
+    use super::super::rush::{Accepted, Told};
     use super::*;
 
     fn a_rush(told: Vec<Told>) -> Rush {
@@ -641,6 +652,23 @@ mod tests {
             tally: Tally::new().unwrap(),
             began: Instant::now(),
         }
+    }
+
+    /// The same in which a new order was asked for after both were killed.
+    fn recovered(told: Vec<Told>) -> (Rush, Killed) {
+        let mut rush = a_rush(told);
+        let later = rush.began + Duration::from_millis(1);
+        rush.accepted.push(Accepted {
+            asked: later,
+            answered: later,
+            is_new: true,
+        });
+        let killed = Killed {
+            program: Some(rush.began),
+            redis: Some(rush.began),
+        };
+        rush.sold_out = rush.sold_out.map(|_| later);
+        (rush, killed)
     }
 
     fn has(id: &str) -> Told {
@@ -662,17 +690,35 @@ mod tests {
 
     #[test]
     fn a_clean_sale_has_nothing_to_tell() {
-        let (first, late) = (a_rush(vec![has("a"), has("b"), refused()]), a_rush(vec![refused()]));
-        let it = count(
-            2,
-            &first,
-            &late,
-            &[booked("a", "1"), booked("b", "2")],
-            &Killed::default(),
-        );
+        let ((first, killed), late) = (recovered(vec![has("a"), has("b"), refused()]), a_rush(vec![refused()]));
+        let books = [booked("a", "1"), booked("b", "2")];
+        let it = count(2, &first, &late, &books, &killed);
         assert_eq!((it.oversold, it.leaked, it.duplicates, it.lost), (0, Some(0), 0, 0));
-        assert_eq!(it.recovery_seconds, None);
-        assert!(breaches("x", &Rushes(&[it])).is_empty());
+        assert_eq!(it.recovery_seconds, Some(0.001));
+        assert_eq!(breaches("x", &Rushes(&[it])), [""; 0]);
+    }
+
+    #[test]
+    fn who_stays_silent_after_a_kill_has_broken_a_promise() {
+        let ((first, killed), late) = (
+            recovered(vec![has("a"), refused(), Told::Nothing]),
+            a_rush(vec![refused()]),
+        );
+        let books = [booked("a", "1")];
+        let it = count(1, &first, &late, &books, &killed);
+        assert_eq!(breaches("x", &Rushes(&[it])), ["x: 1 shoppers told nothing"]);
+        // Whether both were killed or one only: what was not seen to sell again did not.
+        let (mut first, killed) = recovered(vec![has("a"), refused()]);
+        let half = Killed {
+            redis: None,
+            ..recovered(vec![]).1
+        };
+        let it = count(1, &first, &late, &books, &half);
+        let silent = "x: 1 rushes without a new order after each kill";
+        assert_eq!(breaches("x", &Rushes(&[it])), [silent]);
+        first.accepted[0].is_new = false;
+        let it = count(1, &first, &late, &books, &killed);
+        assert_eq!(breaches("x", &Rushes(&[it])), [silent], "an old order is no sale");
     }
 
     #[test]
@@ -694,7 +740,8 @@ mod tests {
             ..Scarce::default()
         };
         let all = [clean.clone(), it, clean];
-        assert_eq!(breaches("x", &Rushes(&all)).len(), 4);
+        // Leaked, a duplicate, lost, after "sold out", one who was told nothing, and nobody was killed.
+        assert_eq!(breaches("x", &Rushes(&all)).len(), 6);
         assert_eq!(Rushes(&all).leaked(), Some(3));
         // Where everybody who came late could buy, nobody knows how many are left.
         let it = count(7, &first, &a_rush(vec![has("d")]), &books, &Killed::default());

@@ -4,7 +4,7 @@
 use super::shoppers::Question;
 use super::wire::{Seen, Wire};
 use anyhow::{Context as _, Result};
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, try_join_all};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// No answer takes longer than a client is patient.
 const LATENCY_MAX_MICROS: u64 = 60_000_000;
+/// No latency is told of a window in which a larger share was answered otherwise than expected.
+const OTHERS_MAX: f64 = 0.01;
 /// How often requests are released that come at a rate.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -90,18 +92,30 @@ impl Latency {
     }
 }
 
+/// The answers of one status and code.
+struct Answers {
+    status: u16,
+    code: String,
+    count: usize,
+    /// How long they took; what was not answered took no time.
+    latency: Latency,
+}
+
 /// What was answered within the time that counts.
 pub struct Tally {
-    /// How often each status and code came.
-    answers: Vec<(u16, String, usize)>,
-    /// How long answers took that were not errors of the server.
-    pub latency: Latency,
+    answers: Vec<Answers>,
     /// The time that counts.
     pub seconds: f64,
     /// Whether shoppers ran out before its end.
     pub ran_out: bool,
     /// How many were asked, also outside of the time that counts.
     pub asked: usize,
+}
+
+impl Answers {
+    fn is(&self, status: u16, code: &str) -> bool {
+        self.status == status && self.code == code
+    }
 }
 
 impl Tally {
@@ -112,7 +126,6 @@ impl Tally {
     pub fn new() -> Result<Self> {
         Ok(Self {
             answers: Vec::new(),
-            latency: Latency::new()?,
             seconds: 0.0,
             ran_out: false,
             asked: 0,
@@ -120,39 +133,64 @@ impl Tally {
     }
 
     /// Adds an answer.
-    pub fn note(&mut self, seen: Seen<'_>, took: Duration) {
+    ///
+    /// # Errors
+    /// Never: see [`Latency::new`].
+    pub fn note(&mut self, seen: Seen<'_>, took: Duration) -> Result<()> {
         let code = match seen.status {
             0 | 200..=299 => "",
             _ => seen.text("\"code\":").unwrap_or_default(),
         };
-        match self
-            .answers
-            .iter_mut()
-            .find(|(status, its, _)| *status == seen.status && its == code)
-        {
-            Some((_, _, count)) => *count += 1,
-            None => self.answers.push((seen.status, code.to_owned(), 1)),
+        let found = self.answers.iter().position(|it| it.is(seen.status, code));
+        let at = found.unwrap_or(self.answers.len());
+        if found.is_none() {
+            self.answers.push(Answers {
+                status: seen.status,
+                code: code.to_owned(),
+                count: 0,
+                latency: Latency::new()?,
+            });
         }
-        if seen.status != 0 {
-            self.latency.record(took);
+        if let Some(it) = self.answers.get_mut(at) {
+            it.count += 1;
+            if seen.status != 0 {
+                it.latency.record(took);
+            }
         }
+        Ok(())
+    }
+
+    /// How many were answered, or not, in all.
+    fn all(&self) -> usize {
+        self.answers.iter().map(|it| it.count).sum()
+    }
+
+    fn find(&self, status: u16, code: &str) -> Option<&Answers> {
+        self.answers.iter().find(|it| it.is(status, code))
+    }
+
+    /// Whether answers other than these are so many that how long these took says nothing of the rest.
+    fn is_mixed(&self, status: u16, code: &str) -> bool {
+        real(self.all() - self.count(status, code)) > OTHERS_MAX * real(self.all())
+    }
+
+    /// How long answers with this status and code took; nothing when too many were others, who may have been the slow ones.
+    #[must_use]
+    pub fn percentiles(&self, status: u16, code: &str) -> Percentiles {
+        let found = self.find(status, code).filter(|_| !self.is_mixed(status, code));
+        found.map(|it| it.latency.percentiles()).unwrap_or_default()
     }
 
     /// How many had this status and code; none is the empty one.
     #[must_use]
     pub fn count(&self, status: u16, code: &str) -> usize {
-        let found = self
-            .answers
-            .iter()
-            .find(|(its, name, _)| *its == status && name == code);
-        found.map_or(0, |(_, _, count)| *count)
+        self.find(status, code).map_or(0, |it| it.count)
     }
 
     /// How many had this status and code if those outside of the time that counts were like the others.
     #[must_use]
     pub fn of_all_asked(&self, status: u16, code: &str) -> f64 {
-        let counted: usize = self.answers.iter().map(|(_, _, count)| count).sum();
-        real(self.asked) * real(self.count(status, code)) / real(counted.max(1))
+        real(self.asked) * real(self.count(status, code)) / real(self.all().max(1))
     }
 
     /// All answers but these, in words; nothing if there are none.
@@ -161,10 +199,10 @@ impl Tally {
         let others = self
             .answers
             .iter()
-            .filter(|(its, name, _)| *its != status || name != code)
-            .map(|(status, code, count)| match status {
-                0 => format!("{count} without an answer"),
-                _ => format!("{count} × {status} {code}").trim_end().to_owned(),
+            .filter(|it| !it.is(status, code))
+            .map(|it| match it.status {
+                0 => format!("{} without an answer", it.count),
+                status => format!("{} × {status} {}", it.count, it.code).trim_end().to_owned(),
             });
         let others: Vec<String> = others.collect();
         (!others.is_empty()).then(|| others.join(", "))
@@ -179,7 +217,13 @@ impl Tally {
                 self.seconds
             )
         });
-        others.into_iter().chain(ran_out)
+        let is_mixed = self.is_mixed(status, code).then(|| {
+            format!(
+                "{what}: more than {:.0} % were answered otherwise, so that latency is not told",
+                OTHERS_MAX * 100.0
+            )
+        });
+        others.into_iter().chain(is_mixed).chain(ran_out)
     }
 
     /// How many a second had this status and code; nothing when the time was none.
@@ -226,11 +270,12 @@ pub async fn closed(
             let seen = wire.ask_written(&request).await;
             let now = Instant::now();
             if now >= warm && now < end {
-                tally.borrow_mut().note(seen, now - asked);
+                tally.borrow_mut().note(seen, now - asked)?;
             }
         }
+        anyhow::Ok(())
     });
-    join_all(crowd).await;
+    try_join_all(crowd).await?;
     let mut tally = tally.into_inner();
     let ended = ran_out.get().unwrap_or(end).min(end);
     tally.seconds = ended.saturating_duration_since(warm).as_secs_f64();
@@ -301,11 +346,13 @@ pub async fn open(
             }
             let seen = wire.ask_written(&request).await;
             if due >= warm {
-                tally.borrow_mut().note(seen, due.elapsed());
+                tally.borrow_mut().note(seen, due.elapsed())?;
             }
         }
+        anyhow::Ok(())
     });
-    join(release, join_all(crowd)).await;
+    let (_released, asked) = join(release, try_join_all(crowd)).await;
+    asked?;
     clock.join().map_err(|_panic| anyhow::anyhow!("the clock panicked"))?;
     let mut tally = tally.into_inner();
     let ended = ran_out.get().unwrap_or_else(Instant::now).min(end);
@@ -353,7 +400,7 @@ mod tests {
         let mut tally = Tally::new().unwrap();
         let refusal = br#"{"status":409,"code":"sold_out"}"#;
         for (status, body) in [(201, &b"{}"[..]), (409, refusal), (409, refusal), (0, b"")] {
-            tally.note(Seen { status, body }, Duration::from_millis(1));
+            tally.note(Seen { status, body }, Duration::from_millis(1)).unwrap();
         }
         assert_eq!(
             (tally.count(201, ""), tally.count(409, "sold_out"), tally.count(503, "")),
@@ -363,11 +410,39 @@ mod tests {
         tally.seconds = 2.0;
         assert_eq!(tally.rate(409, "sold_out"), Some(1.0));
         assert_eq!(tally.others(409, "sold_out").unwrap(), "1 × 201, 1 without an answer");
+    }
+
+    #[test]
+    fn latency_is_of_the_answers_that_were_expected_and_of_none_among_too_many_others() {
+        let mut tally = Tally::new().unwrap();
+        let mut note = |status, count, ms| {
+            for _ in 0..count {
+                let seen = Seen { status, body: b"{}" };
+                tally.note(seen, Duration::from_millis(ms)).unwrap();
+            }
+        };
+        note(201, 990, 10);
+        note(503, 9, 1);
+        note(0, 1, 2000);
+        let it = tally.percentiles(201, "");
+        assert_eq!((it.count, it.max_ms.map(f64::round)), (990, Some(10.0)));
         assert_eq!(
-            tally.latency.percentiles().count,
-            3,
-            "what was not answered took no time"
+            tally.remarks(201, "", "x").count(),
+            1,
+            "it says which others there were"
         );
+        tally
+            .note(
+                Seen {
+                    status: 503,
+                    body: b"{}",
+                },
+                Duration::from_millis(1),
+            )
+            .unwrap();
+        assert_eq!((tally.percentiles(201, "").p99_ms, tally.count(201, "")), (None, 990));
+        let said: Vec<String> = tally.remarks(201, "", "x").collect();
+        assert!(said[1].contains("latency is not told"), "{said:?}");
     }
 
     /// Answers every request in so long, one after the other on each connection.
@@ -414,11 +489,11 @@ mod tests {
         // One connection answers 20 a second, and 100 come: the last waits for more than a second.
         let tally = open(server, &question, 100.0, 1, window, &stop).await.unwrap();
         assert!((38..=42).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
-        let it = tally.latency.percentiles();
+        let it = tally.percentiles(200, "");
         assert!(it.max_ms.unwrap() > 1000.0, "{it:?}");
         // Whoever waits for answers sees none of that.
         let tally = closed(server, &question, 1, window, &stop).await.unwrap();
-        assert!(tally.latency.percentiles().max_ms.unwrap() < 300.0);
+        assert!(tally.percentiles(200, "").max_ms.unwrap() < 300.0);
         assert!((1..=8).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
     }
 }

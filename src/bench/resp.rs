@@ -245,14 +245,6 @@ pub struct Ran {
     pub seconds: f64,
 }
 
-impl Ran {
-    /// Commands a second.
-    #[must_use]
-    pub fn rate(&self) -> f64 {
-        super::load::real(self.all) / self.seconds.max(1e-9)
-    }
-}
-
 /// Sends all commands over [`CONNECTIONS`] connections, [`DEPTH`] at a time on each.
 ///
 /// # Errors

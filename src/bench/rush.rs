@@ -5,7 +5,7 @@ use super::load::{Tally, real};
 use super::shoppers::{Purchase, Shoppers, key};
 use super::wire::Wire;
 use anyhow::Result;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -97,10 +97,11 @@ impl Rush {
         counts.iter().enumerate().map(point).collect()
     }
 
-    /// Seconds from a moment to the answer of the next purchase that was asked for after it.
+    /// Seconds from a moment to the answer of the next purchase that was asked for after it. An order that is read once more
+    /// under its key says nothing of whether anything is sold.
     #[must_use]
     pub fn next_after(&self, moment: Instant) -> Option<f64> {
-        let later = self.accepted.iter().filter(|it| it.asked >= moment);
+        let later = self.accepted.iter().filter(|it| it.is_new && it.asked >= moment);
         let next = later.map(|it| it.answered).min()?;
         Some((next - moment).as_secs_f64())
     }
@@ -149,7 +150,7 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
                 }
                 let seen = wire.ask_written(&request).await;
                 let answered = Instant::now();
-                tally.borrow_mut().note(seen, answered - asked);
+                tally.borrow_mut().note(seen, answered - asked)?;
                 let answer = match seen.status {
                     200 | 201 => Told::Order(seen.text("\"id\":").unwrap_or_default().to_owned()),
                     400..=499 => Told::Refused(seen.text("\"code\":").unwrap_or_default().to_owned()),
@@ -177,8 +178,9 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
                 break;
             }
         }
+        anyhow::Ok(())
     });
-    join_all(clients).await;
+    try_join_all(clients).await?;
     let mut tally = tally.into_inner();
     tally.seconds = began.elapsed().as_secs_f64();
     Ok(Rush {
@@ -203,7 +205,7 @@ mod tests {
             answered: at(answered),
             is_new: true,
         };
-        let rush = Rush {
+        let mut rush = Rush {
             told: vec![
                 Told::Order("a".to_owned()),
                 Told::Refused("sold_out".to_owned()),
@@ -220,6 +222,13 @@ mod tests {
         // The one that was under way at the time does not count.
         assert!((rush.next_after(at(100)).unwrap() - 0.35).abs() < 1e-9);
         assert_eq!(rush.next_after(at(300)), None);
+        // Neither does one that was made before and is only told of once more.
+        rush.accepted.push(Accepted {
+            asked: at(101),
+            answered: at(102),
+            is_new: false,
+        });
+        assert!((rush.next_after(at(100)).unwrap() - 0.35).abs() < 1e-9);
         assert_eq!((rush.orders().count(), rush.others()), (1, (1, 1)));
     }
 

@@ -10,12 +10,12 @@ use super::plot::{Plot, Series};
 use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
 use super::shoppers::{Purchase, Question, Shoppers};
 use super::sql;
-use super::world::{Micros, Plan, Terms, World, in_words, middle};
+use super::world::{Micros, Plan, Secrets, Terms, World, in_words, middle};
 use super::{Bench, Options};
 use crate::domain::sale::Sale;
 use crate::embedded::Program;
 use anyhow::Result;
-use cluster::{Cluster, OnCluster};
+use cluster::{Cluster, OnCluster, reads};
 use expiry::Expiry;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -80,6 +80,14 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
+    /// One on servers that have had nothing else.
+    fn new(of: &Common<'a>) -> Result<Self> {
+        let mut world = World::start(&of.bench.options.data)?;
+        // One secret, so that the same tokens are good in all.
+        world.secrets = of.secrets.clone();
+        Self::start(of, world)
+    }
+
     fn start(of: &Common<'a>, world: World) -> Result<Self> {
         let bench = of.bench;
         let database = world.database(bench, "scale", true)?;
@@ -89,7 +97,7 @@ impl<'a> Stage<'a> {
             database,
             all,
             shoppers: of.shoppers,
-            clients: bench.options.clients.unwrap_or(CLIENTS),
+            clients: of.clients(),
             window: of.window,
             salt: bench.options.first_salt(),
             next: 0,
@@ -126,7 +134,7 @@ impl<'a> Stage<'a> {
         (sales, items): (&[Sale], usize),
         from: usize,
         window: Window,
-    ) -> Result<(Tally, Micros)> {
+    ) -> Result<(Tally, Cost)> {
         self.calm()?;
         self.salt += 1;
         let of = sales
@@ -139,21 +147,44 @@ impl<'a> Stage<'a> {
             salt: self.salt,
         };
         let redis = [self.world.redis.pid()?];
-        let before = self.world.used(&redis, program.pid());
+        let mut server = [self.world.redis.connect()?];
+        let (before, reads_before) = (self.world.used(&redis, program.pid()), reads(&mut server)?);
         let asking = load::closed(self.all.address, &question, self.clients, window, &self.bench.stop);
         let tally = self.bench.wait_for(asking)?;
         self.bench.go_on()?;
+        let all_reads = reads(&mut server)? - reads_before;
         for sale in sales {
             self.world.drained(self.bench, sale)?;
         }
         let after = self.world.used(&redis, program.pid());
         self.note(&tally, what);
-        let micros = after.micros_since(&before, tally.of_all_asked(201, ""));
-        Ok((tally, micros))
+        let purchases = tally.of_all_asked(201, "");
+        let cost = Cost {
+            a_second: tally.rate(201, ""),
+            micros: after.micros_since(&before, purchases),
+            reads: ratio(Some(all_reads), Some(purchases)),
+        };
+        Ok((tally, cost))
     }
 
-    /// One size: sales of its own, which are closed afterwards so that nobody keeps them selling.
-    fn size(&mut self, program: &Program, of: Size, round: usize, window: Window) -> Result<Measured> {
+    /// Ends a program whose servers are not looked at again.
+    fn end(&self, program: Program) -> Result<()> {
+        program.stop();
+        self.look_for_outages()
+    }
+
+    /// Says so if a worker found that none had come: then holds were written anew, which is no cost of what was measured.
+    fn look_for_outages(&self) -> Result<()> {
+        if self.bench.wait_for(sql::outages(&self.database))? > 0 {
+            self.remark(
+                "no worker came for more than five seconds, which was made up for by extending holds".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Sales of one size, sold from once, and closed.
+    fn size(&mut self, program: &Program, of: Size, round: usize, window: Window) -> Result<(Tally, Cost)> {
         let Size { what, size } = of;
         let terms = of.terms()?;
         let count = if what == "sales" { size } else { 1 };
@@ -161,29 +192,47 @@ impl<'a> Stage<'a> {
             .world
             .sales(self.bench, self.all.address, &self.database, &terms, count)?;
         let name = format!("{what}, {size}, round {round}");
-        let (tally, micros) = self.purchases(program, &name, (&sales, terms.items), 0, window)?;
+        let came_to = self.purchases(program, &name, (&sales, terms.items), 0, window)?;
         self.world.close(self.bench, self.all.address, &sales)?;
-        Ok(Measured::of(of, round, &tally, micros))
+        Ok(came_to)
     }
 
     /// A window of a sale that has holds already.
     fn again(&mut self, program: &Program, sale: &Sale, size: usize, round: usize, window: Window) -> Result<Measured> {
         let name = format!("live holds, {size}, round {round}");
         let sales = std::slice::from_ref(sale);
-        let (tally, micros) = self.purchases(program, &name, (sales, 1), self.next, window)?;
+        let (tally, cost) = self.purchases(program, &name, (sales, 1), self.next, window)?;
         self.next += tally.asked;
         let what = "live holds";
-        Ok(Measured::of(Size { what, size }, round, &tally, micros))
+        Ok(Measured::of(Size { what, size }, round, &tally, &cost))
     }
+}
+
+/// One size on servers of its own: a closed sale is looked after for a day, and Redis makes its table of keys anew whenever
+/// they have doubled, so nothing that was sold before may be there.
+fn alone(common: &Common<'_>, of: Size, round: usize, window: Window) -> Result<Measured> {
+    let mut stage = Stage::new(common)?;
+    let program = stage.all.start()?;
+    let (tally, cost) = stage.size(&program, of, round, window)?;
+    stage.end(program)?;
+    Ok(Measured::of(of, round, &tally, &cost))
 }
 
 /// What is the same in every world of a run.
 #[derive(Clone, Copy)]
 struct Common<'a> {
     bench: &'a Bench,
+    secrets: &'a Secrets,
     shoppers: &'a Shoppers,
     window: Window,
     remarks: &'a RefCell<Vec<String>>,
+}
+
+impl Common<'_> {
+    /// Connections of the crowd.
+    fn clients(&self) -> usize {
+        self.bench.options.clients.unwrap_or(CLIENTS)
+    }
 }
 
 /// So many of what.
@@ -211,14 +260,14 @@ impl Size {
 }
 
 impl Measured {
-    fn of(size: Size, round: usize, tally: &Tally, micros: Micros) -> Self {
+    fn of(size: Size, round: usize, tally: &Tally, cost: &Cost) -> Self {
         Self {
             round,
             what: size.what,
             size: size.size,
-            a_second: tally.rate(201, ""),
-            micros,
-            latency: tally.latency.percentiles(),
+            a_second: cost.a_second,
+            micros: cost.micros,
+            latency: tally.percentiles(201, ""),
         }
     }
 }
@@ -229,18 +278,20 @@ struct Cost {
     a_second: Option<f64>,
     /// Processor time of Redis, application, Postgres and generator.
     micros: Micros,
+    /// How often Redis read from a connection, before the last of them were drained.
+    reads: Option<f64>,
 }
 
 /// Purchases of one sale, with what they cost, the drain included.
 fn cost(stage: &mut Stage<'_>, round: usize) -> Result<Cost> {
     let program = stage.all.start()?;
-    let (what, size) = ("shards", usize::from(Terms::default().shards));
-    let it = stage.size(&program, Size { what, size }, round, stage.window)?;
+    let size = Size {
+        what: "shards",
+        size: usize::from(cluster::SHARDS),
+    };
+    let (_, cost) = stage.size(&program, size, round, stage.window)?;
     program.stop();
-    Ok(Cost {
-        a_second: it.a_second,
-        micros: it.micros,
-    })
+    Ok(cost)
 }
 
 /// Microseconds a second that one instance has each shard of an open sale cost while nobody buys: Redis, the application
@@ -310,10 +361,12 @@ pub fn run(options: Options) -> Result<Report> {
     world.describe(&bench, &mut report)?;
     // A sale that is sold from in every window needs new ones each time.
     let wanted = options.shoppers(window, RATE_MAX) * HOLDS.len() + options.shoppers(long, RATE_MAX) * turns;
-    let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;
+    let secrets = world.secrets.clone();
+    let shoppers = Shoppers::of(wanted, &secrets.jwt)?;
     let remarks = RefCell::default();
     let common = Common {
         bench: &bench,
+        secrets: &secrets,
         shoppers: &shoppers,
         window,
         remarks: &remarks,
@@ -322,34 +375,33 @@ pub fn run(options: Options) -> Result<Report> {
     let (costs, on_cluster) = measure_costs(&mut stage, rounds)?;
     bench.step("what shards cost while nobody buys")?;
     let upkeep = upkeep(&stage)?;
-    let program = stage.all.start()?;
+    stage.look_for_outages()?;
+    // What runs without being asked takes processor time as well.
+    drop(stage);
     let peak = median(&costs.iter().filter_map(|it| it.a_second).collect::<Vec<_>>());
     let mut expired = Vec::new();
     for round in 1..=rounds {
         bench.step(&format!("round {round}: many holds that expire at once"))?;
-        expired.push(expiry::expire(&mut stage, peak)?);
+        let mut stage = Stage::new(&common)?;
+        let program = stage.all.start()?;
+        expired.push(expiry::expire(&mut stage, &program, peak)?);
+        stage.end(program)?;
     }
     let mut measured = Vec::new();
     for round in 1..=rounds {
-        measure_sizes(&mut stage, &program, round, &mut measured)?;
+        measure_sizes(&common, round, &mut measured)?;
     }
     for turn in 1..=turns {
         for size in pair(&ITEMS, turn) {
             bench.step(&format!("turn {turn}: {size} items"))?;
             let what = "items";
-            measured.push(stage.size(&program, Size { what, size }, turn, long)?);
+            measured.push(alone(&common, Size { what, size }, turn, long)?);
         }
     }
-    program.stop();
-    let outages = bench.wait_for(sql::outages(&stage.database))?;
-    let many = measure_holds(&common, (turns, long), &stage.world, &mut measured)?;
-    // Otherwise holds were written anew meanwhile, which is no cost of what was measured.
-    if outages > 0 {
-        stage.remark("no worker came for more than five seconds, which was made up for by extending holds".to_owned());
-    }
+    let many = measure_holds(&common, (turns, long), &mut measured)?;
     tell(
         &mut report,
-        &stage,
+        &common,
         (&measured, &costs, &upkeep),
         (&many, &expired),
         on_cluster.as_ref(),
@@ -394,42 +446,31 @@ fn pair(sizes: &[usize], turn: usize) -> Vec<usize> {
 }
 
 /// Every size that has no turns of its own, in another order each time.
-fn measure_sizes(stage: &mut Stage<'_>, program: &Program, round: usize, measured: &mut Vec<Measured>) -> Result<()> {
+fn measure_sizes(common: &Common<'_>, round: usize, measured: &mut Vec<Measured>) -> Result<()> {
     let between = ITEMS.get(1..ITEMS.len() - 1).unwrap_or_default();
     let all = [("items", between), ("shards", &SHARDS[..]), ("sales", &SALES[..])];
     let mut all: Vec<Size> = all
         .into_iter()
         .flat_map(|(what, sizes)| sizes.iter().map(move |size| Size { what, size: *size }))
         .collect();
-    let seed = u64::from(stage.bench.options.first_salt()) + round as u64;
+    let seed = u64::from(common.bench.options.first_salt()) + round as u64;
     all.shuffle(&mut StdRng::seed_from_u64(seed));
     for size in all {
-        stage
+        common
             .bench
             .step(&format!("round {round}: {} {}", size.size, size.what))?;
-        measured.push(stage.size(program, size, round, stage.window)?);
+        measured.push(alone(common, size, round, common.window)?);
     }
     Ok(())
 }
 
 /// Fills a sale to one size after the other, in a world of its own; then takes turns between the most holds, there, and
 /// the fewest, each time in a world that has had nothing else.
-fn measure_holds(
-    common: &Common<'_>,
-    (turns, long): (usize, Window),
-    first: &World,
-    measured: &mut Vec<Measured>,
-) -> Result<Many> {
+fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: &mut Vec<Measured>) -> Result<Many> {
     let bench = common.bench;
     let sizes = holds(bench.options.quick);
     let (fewest, most) = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-    let another = || {
-        let mut world = World::start(&bench.options.data)?;
-        // One secret, so that the same tokens are good in all.
-        world.secrets = first.secrets.clone();
-        Stage::start(common, world)
-    };
-    let mut many = another()?;
+    let mut many = Stage::new(common)?;
     let mut came_to = Many {
         holds: most,
         ..Many::default()
@@ -465,7 +506,7 @@ fn measure_holds(
                 measured.push(many.again(&program, &sale, most, turn, long)?);
                 program.stop();
             } else {
-                let mut few = another()?;
+                let mut few = Stage::new(common)?;
                 let program = few.all.start()?;
                 let small = few.sale(&Terms::default())?;
                 few.world.fill(bench, &small, FILLERS..FILLERS + fewest, 0)?;
@@ -553,7 +594,6 @@ fn goals(measured: &[Measured], many: &Many, expired: &[Expiry], is_quick: bool)
         .filter_map(|it| ratio(it.meanwhile.p99_ms, it.before.p99_ms))
         .collect();
     let expiring = expired.first().map_or(0, |it| it.holds);
-    let meanwhile = |of: fn(&Expiry) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
     let bytes: Vec<f64> = many.bytes_a_purchase.into_iter().collect();
     vec![
         Goal::of(
@@ -575,7 +615,11 @@ fn goals(measured: &[Measured], many: &Many, expired: &[Expiry], is_quick: bool)
             &shares(measured, "items", 1000, 1),
         )
         .with_remark(spread(measured, "items", 1))
-        .in_its_way(costs_of(measured, "items", [1000, 1])),
+        .in_its_way(format!(
+            "each batch of the drain updates one row of the ledger for each item in it, which is one row or most of a \
+             thousand, on the processors that also sell: {}",
+            costs_of(measured, "items", [1000, 1])
+        )),
         Goal::of("Redis bytes a purchase after the drain", Side::AtMost, 350.0, &bytes).with_remark(format!(
             "{} orders, drained by the application",
             grouped(real(many.holds))
@@ -589,17 +633,13 @@ fn goals(measured: &[Measured], many: &Many, expired: &[Expiry], is_quick: bool)
             2.0,
             &p99,
         )
-        .in_its_way(format!(
-            "{} purchases a second came meanwhile, and {} holds a second were freed beside them",
-            cell(meanwhile(|it| it.rate), 0),
-            cell(meanwhile(|it| ratio(Some(real(it.holds)), it.seconds)), 0)
-        )),
+        .in_its_way(Expiry::in_its_way(expired)),
     ]
 }
 
 fn tell(
     report: &mut Report,
-    stage: &Stage<'_>,
+    common: &Common<'_>,
     (measured, costs, upkeep): (&[Measured], &[Cost], &Micros),
     (many, expired): (&Many, &[Expiry]),
     on_cluster: Option<&OnCluster>,
@@ -607,15 +647,16 @@ fn tell(
     report.intro = vec![format!(
         "Accepted purchases over HTTP of {} clients, with the drain at work beside them, in windows of {:.1} s; each round \
          measures all sizes once, in another order; the two sizes of a goal take turns {} times in windows of {:.1} s, another \
-         one first each time. Redis has everything on disk before it answers; so has Postgres. No Redis writes its file anew \
+         one first each time. Every window of them has servers of its own, which have had nothing else; only a million holds stay \
+         where they are. Redis has everything on disk before it answers; so has Postgres. No Redis writes its file anew \
          while anything is measured, and Postgres is vacuumed and has everything in place before each window.",
-        stage.clients,
-        stage.window.measured.as_secs_f64(),
-        turns(&stage.bench.options),
-        stage.bench.options.window(TURN_SECONDS).measured.as_secs_f64(),
+        common.clients(),
+        common.window.measured.as_secs_f64(),
+        turns(&common.bench.options),
+        common.bench.options.window(TURN_SECONDS).measured.as_secs_f64(),
     )];
     report.goals = goals(measured, many, expired, report.is_quick);
-    report.notes = stage.remarks.borrow().clone();
+    report.notes = common.remarks.borrow().clone();
     let mut table = Table::new(
         "By size",
         "The share is of the smallest size in the same round. Of holds, only the fewest and the most took turns, each time on \
@@ -671,8 +712,8 @@ fn tell(
     report.tables.push(others(many, expired));
     let mut time = Table::new(
         "What one purchase costs",
-        "Processor time in microseconds, the drain included; four shards on one Redis, or twelve on three primaries. All \
-         share the same processors.",
+        "Processor time in microseconds, the drain included; a sale of twelve shards on one Redis, or on three primaries. All \
+         share the same processors. Reads: how often Redis read from a connection, where it finds one command or many.",
         &[
             "where",
             "purchases a second",
@@ -680,6 +721,7 @@ fn tell(
             "application",
             "Postgres",
             "generator",
+            "reads",
         ],
     );
     let one = model::typical(costs);
@@ -689,15 +731,16 @@ fn tell(
     ] {
         let micros = |part: usize| cell(cost.and_then(|it| it.micros.get(part).copied().flatten()), 1);
         let rate = cell(cost.and_then(|it| it.a_second), 0);
-        time.row([name.to_owned(), rate, micros(0), micros(1), micros(2), micros(3)]);
+        let reads = cell(cost.and_then(|it| it.reads), 2);
+        time.row([name.to_owned(), rate, micros(0), micros(1), micros(2), micros(3), reads]);
     }
     report.tables.push(time);
     let (table, notes) = model::grow(&one, many, on_cluster, upkeep);
     report.tables.push(table);
     report.notes.extend(notes);
     report.figures = json!({
-        "clients": stage.clients,
-        "window_seconds": stage.window.measured.as_secs_f64(),
+        "clients": common.clients(),
+        "window_seconds": common.window.measured.as_secs_f64(),
         "sizes": measured,
         "costs": costs,
         "many": many,

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// Slots of the three.
 const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
-/// Shards of the sale: four for each.
-const SHARDS: u16 = 12;
+/// Shards of the sale, there and on one Redis: four for each of the three.
+pub(super) const SHARDS: u16 = 12;
 /// How long the ledger may take to catch up.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// How long they may take to find each other.
@@ -77,13 +77,15 @@ impl Cluster {
         let pids = self.nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
         let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
         let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
+        let mut nodes = self.nodes.iter().map(OwnRedis::connect).collect::<Result<Vec<_>>>()?;
+        let reads_before = reads(&mut nodes)?;
         stage.salt += 1;
         let id = sale.id.to_string();
         let question = Question::purchases(plan.address, &id, stage.shoppers, stage.salt);
         let asking = load::closed(plan.address, &question, stage.clients, stage.window, &bench.stop);
         let tally = bench.wait_for(asking)?;
         bench.go_on()?;
-        let mut nodes = self.nodes.iter().map(OwnRedis::connect).collect::<Result<Vec<_>>>()?;
+        let all_reads = reads(&mut nodes)? - reads_before;
         bench.poll("the ledger catches up", DRAIN_MAX, || {
             Ok((backlog(&mut nodes, &sale)? == 0).then_some(()))
         })?;
@@ -107,10 +109,17 @@ impl Cluster {
             cost: Cost {
                 a_second: tally.rate(201, ""),
                 micros: after.micros_since(&before, purchases),
+                reads: ratio(Some(all_reads), Some(purchases)),
             },
             busiest: ratio(spent.iter().copied().reduce(f64::max), Some(spent.iter().sum())),
         })
     }
+}
+
+/// How often servers have read from a connection until now: each time, they run all commands that have come together on it.
+pub(super) fn reads(nodes: &mut [Resp]) -> Result<f64> {
+    let of = |node: &mut Resp| -> Result<f64> { Ok(node.info("stats", "total_reads_processed")?.parse()?) };
+    nodes.iter_mut().map(of).sum()
 }
 
 /// Events of a sale that wait for the ledger. Only the node that has a shard answers for it.

@@ -1,10 +1,12 @@
 //! Many holds that end at the same moment, while others buy.
 
 use super::{FILLERS, Stage};
-use crate::bench::load::{self, Percentiles, Tally, Window};
+use crate::bench::load::{self, Percentiles, Tally, Window, real};
+use crate::bench::report::{NOT_MEASURED, cell, median, ratio};
 use crate::bench::shoppers::{Purchase, Question};
 use crate::bench::sql;
-use crate::bench::world::Terms;
+use crate::bench::world::{Micros, Terms, in_words, middle};
+use crate::embedded::Program;
 use anyhow::{Result, anyhow};
 use chrono::{TimeDelta, Utc};
 use serde::Serialize;
@@ -29,15 +31,40 @@ const ASIDE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Expiry {
     pub(super) holds: usize,
+    /// Purchases a second before, and meanwhile.
+    pub(super) rate_before: Option<f64>,
     pub(super) rate: Option<f64>,
+    /// Microseconds of processor time in a millisecond, before and meanwhile.
+    pub(super) busy_before: Micros,
+    pub(super) busy_meanwhile: Micros,
     pub(super) before: Percentiles,
     pub(super) meanwhile: Percentiles,
     /// From the deadline until every unit was free again.
     pub(super) seconds: Option<f64>,
 }
 
+impl Expiry {
+    /// What the processors had to do, in words.
+    pub(super) fn in_its_way(expired: &[Self]) -> String {
+        let meanwhile = |of: fn(&Self) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
+        let busy = |of: fn(&Self) -> Micros| {
+            let micros = middle(&expired.iter().map(of).collect::<Vec<_>>());
+            in_words(&micros).unwrap_or_else(|| NOT_MEASURED.to_owned())
+        };
+        format!(
+            "{} purchases a second came meanwhile, and {} holds a second were expired and given back beside them, on the same \
+             processors: each millisecond took {}; before, with {} purchases and nothing that expired, {}",
+            cell(meanwhile(|it| it.rate), 0),
+            cell(meanwhile(|it| ratio(Some(real(it.holds)), it.seconds)), 0),
+            busy(|it| it.busy_meanwhile),
+            cell(meanwhile(|it| it.rate_before), 0),
+            busy(|it| it.busy_before),
+        )
+    }
+}
+
 /// Has many holds expire at once while others buy at half the peak, for some time.
-pub(super) fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry> {
+pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>) -> Result<Expiry> {
     let bench = stage.bench;
     let (holds, lead_seconds) = (bench.options.size(2_000, 200_000), bench.options.size(2, 20));
     let mut came_to = Expiry {
@@ -62,7 +89,14 @@ pub(super) fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry>
             "an expiry was not measured: within {lead_seconds} s not all holds had their deadline"
         ));
     } else {
+        let redis = [stage.world.redis.pid()?];
+        let (began, used) = (Instant::now(), stage.world.used(&redis, program.pid()));
         let before = ask(stage, (&bought.id.to_string(), 0), rate, before_window, &bench.stop)?;
+        let seconds = began.elapsed().as_secs_f64();
+        came_to.busy_before = stage
+            .world
+            .used(&redis, program.pid())
+            .micros_since(&used, seconds * 1000.0);
         bench.go_on()?;
         stage.note(&before, "before holds expired");
         let (is_over, database) = (bench.stop.child_token(), stage.database.clone());
@@ -74,20 +108,26 @@ pub(super) fn expire(stage: &mut Stage<'_>, peak: Option<f64>) -> Result<Expiry>
                 ended
             });
             thread::sleep(due.saturating_duration_since(Instant::now()));
+            let (began, used) = (Instant::now(), stage.world.used(&redis, program.pid()));
             let window = Window {
                 warm: Duration::ZERO,
                 measured: ASKED_MAX,
             };
             let meanwhile = ask(stage, (&bought.id.to_string(), before.asked), rate, window, &is_over);
+            let seconds = began.elapsed().as_secs_f64();
+            came_to.busy_meanwhile = stage
+                .world
+                .used(&redis, program.pid())
+                .micros_since(&used, seconds * 1000.0);
             (meanwhile, watching.join())
         });
         let ended = ended.map_err(|_panic| anyhow!("who watched the holds panicked"))??;
         let meanwhile = meanwhile?;
         bench.go_on()?;
         stage.note(&meanwhile, "while holds expired");
-        came_to.rate = meanwhile.rate(201, "");
-        came_to.before = before.latency.percentiles();
-        came_to.meanwhile = meanwhile.latency.percentiles();
+        (came_to.rate_before, came_to.rate) = (before.rate(201, ""), meanwhile.rate(201, ""));
+        came_to.before = before.percentiles(201, "");
+        came_to.meanwhile = meanwhile.percentiles(201, "");
         came_to.seconds = ended.map(|at| at.saturating_duration_since(due).as_secs_f64());
     }
     stage.world.drained(bench, &bought)?;

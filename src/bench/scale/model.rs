@@ -3,7 +3,7 @@
 use super::cluster::OnCluster;
 use super::{Cost, Many};
 use crate::bench::load::real;
-use crate::bench::report::{Table, cell, median, ratio};
+use crate::bench::report::{Table, cell, grouped, median, ratio};
 use crate::bench::world::{Micros, middle};
 
 /// Purchases a second that the sums are made for.
@@ -15,6 +15,8 @@ const DRAIN_SECONDS: f64 = 600.0;
 const BUSY_MAX: f64 = 0.7;
 /// Shards of a sale on each Redis, so that they can be moved.
 const SHARDS_A_NODE: f64 = 4.0;
+/// How much more a purchase may take of Redis on more nodes where that is called the same.
+const DEARER_MAX: f64 = 1.1;
 /// Cores of an instance.
 const INSTANCE_CORES: f64 = 2.0;
 
@@ -24,6 +26,7 @@ pub(super) fn typical(costs: &[Cost]) -> Cost {
     Cost {
         a_second: median(&rates),
         micros: middle(&costs.iter().map(|it| it.micros).collect::<Vec<_>>()),
+        reads: median(&costs.iter().filter_map(|it| it.reads).collect::<Vec<_>>()),
     }
 }
 
@@ -101,36 +104,56 @@ pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>, upke
     );
     let mut notes = vec![format!(
         "The sums for a million a second assume: no core is busier than {:.0} %; what a purchase costs does not depend on how \
-         many shards, nodes and instances there are, but for what every instance does for every shard whether anybody buys or \
-         not: it renews the shard's right to sell and looks for its events. That was measured on one instance with a sale of \
-         256 shards, grows with both, and stands beside the cores, not in them; a sale's ten seconds are {:.0} orders, which the ledger has within ten minutes; shards are \
+         many shards, nodes and instances there are (the next note says how far that holds, and the sums are made with either \
+         cost), but for what every instance does for every shard whether anybody buys or not: it renews the shard's right to \
+         sell and looks for its events. That was measured on one instance with a sale of 256 shards, grows with both, and stands \
+         beside the cores, not in them; a sale's ten seconds are {} orders, which the ledger has within ten minutes; shards are \
          spread evenly, {SHARDS_A_NODE} on each Redis; networks, TLS, replicas and the cores of the kernel's network are not in \
          them. Costs were taken where all share two processors and their caches, which makes them higher than on machines of \
          their own.",
         BUSY_MAX * 100.0,
-        orders,
+        grouped(orders),
     )];
     notes.push(match on_cluster {
-        None => "The sums were not checked against a cluster.".to_owned(),
-        Some(it) => {
-            let share = |part: usize| {
-                let of = |cost: &Cost| cost.micros.get(part).copied().flatten();
-                cell(ratio(of(&it.cost), of(one)), 2)
-            };
-            format!(
-                "Checked against {} primaries on this machine, as far as its cores go: a purchase there costs {} times the Redis \
-                 time, {} times the application time and {} times the Postgres time of one on a single Redis; {} times the purchases a second with the same \
-                 processors. The busiest primary had {} of what an even spread gives it.",
-                it.primaries,
-                share(0),
-                share(1),
-                share(2),
-                cell(ratio(it.cost.a_second, one.a_second), 2),
-                cell(it.busiest.map(|share| share * real(it.primaries)), 2),
-            )
-        }
+        None => "The sums were not checked against a cluster, so that nobody knows how far what they assume holds."
+            .to_owned(),
+        Some(it) => checked(one, it),
     });
     (table, notes)
+}
+
+/// What the cluster says of the sums.
+fn checked(one: &Cost, it: &OnCluster) -> String {
+    let share = |part: usize| {
+        let of = |cost: &Cost| cost.micros.get(part).copied().flatten();
+        ratio(of(&it.cost), of(one))
+    };
+    let holds = match share(0) {
+        None => "Whether the sums may assume what they do is not known.".to_owned(),
+        Some(share) if share <= DEARER_MAX => "So far, what the sums assume holds.".to_owned(),
+        Some(share) => format!(
+            "So what the sums assume does not hold: with {} nodes, a purchase takes Redis {:.0} % more. As far as is known, because the \
+             same purchases come in more and smaller pipelines: what a server does once for all commands that it finds on a \
+             connection (it wakes up, reads, answers, writes its file and waits for the disk) is shared by fewer. More load on \
+             each node makes its pipelines longer again; that was not measured, nor more nodes.",
+            it.primaries,
+            (share - 1.0) * 100.0,
+        ),
+    };
+    format!(
+        "Checked against {} primaries on this machine, with as many shards and as far as its cores go: a purchase there costs {} \
+         times the Redis time, {} times the application time and {} times the Postgres time of one on a single Redis; {} times \
+         the purchases a second with the same processors. Redis read {} times for each purchase there, and {} times for each on a \
+         single one. {holds} The busiest primary had {} of what an even spread gives it.",
+        it.primaries,
+        cell(share(0), 2),
+        cell(share(1), 2),
+        cell(share(2), 2),
+        cell(ratio(it.cost.a_second, one.a_second), 2),
+        cell(it.cost.reads, 2),
+        cell(one.reads, 2),
+        cell(it.busiest.map(|share| share * real(it.primaries)), 2),
+    )
 }
 
 #[cfg(test)]
@@ -142,6 +165,7 @@ mod tests {
         let cost = |rate, redis| Cost {
             a_second: Some(rate),
             micros: [Some(redis), Some(70.0), Some(35.0), None],
+            reads: Some(redis / 100.0),
         };
         let one = typical(&[cost(1.0, 10.0), cost(3.0, 14.0), cost(2.0, 21.0)]);
         assert_eq!(
@@ -167,6 +191,27 @@ mod tests {
         assert_eq!(find("drain workers to keep up"), "100");
         assert_eq!(find("cores of Postgres to keep up"), "50");
         assert!(notes[1].contains("not checked"));
+        let on_cluster = OnCluster {
+            primaries: 3,
+            cost: cost(2.0, 28.0),
+            busiest: Some(0.5),
+        };
+        let (_, notes) = grow(&one, &many, Some(&on_cluster), &upkeep);
+        assert!(notes[1].contains("costs 2.00 times the Redis time"), "{notes:?}");
+        assert!(
+            notes[1].contains("read 0.28 times for each purchase there, and 0.14 times"),
+            "{notes:?}"
+        );
+        assert!(
+            notes[1].contains("does not hold: with 3 nodes, a purchase takes Redis 100 % more"),
+            "{notes:?}"
+        );
+        let alike = OnCluster {
+            cost: cost(2.0, 15.0),
+            ..on_cluster
+        };
+        let (_, notes) = grow(&one, &many, Some(&alike), &upkeep);
+        assert!(notes[1].contains("what the sums assume holds"), "{notes:?}");
         let (table, _) = grow(&Cost::default(), &Many::default(), None, &[None; 4]);
         assert!(
             table.rows.iter().filter(|row| row[1] == "not measured").count() >= 12,

@@ -7,6 +7,7 @@ mod challenges;
 mod cli;
 mod config;
 mod console;
+mod cost;
 mod errors;
 mod gateway;
 mod health;
