@@ -468,7 +468,9 @@ function restockPart(id, path, done) {
     return {
         node: form,
         learn(sale) {
-            if (sku.options.length !== sale.items.length) {
+            // A draft's items may become others that are as many.
+            const isOther = sale.items.some((item, at) => sku.options[at]?.value !== item.sku);
+            if (isOther || sku.options.length !== sale.items.length) {
                 sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));
                 typed.takeUp();
             }
