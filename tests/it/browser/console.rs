@@ -416,7 +416,7 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
     let app = TestApp::with("all", &[("FLASHSALE_SALE_GUARDS", guards)]).await;
     let window = Window::open(&app).await;
     window.open_console("/console/sales/new").await;
-    window.sees("#view fieldset .small", "as the instance").await;
+    window.sees("#view fieldset > .small", "as the instance").await;
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
     window.types("guards-admissions_per_second", "8").await;
     window.fill("#guards-waiting_room", "yes").await;
@@ -839,7 +839,11 @@ async fn a_restock_offers_the_items_that_a_draft_has_by_now() {
     let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}"));
     app.send(request.json(&other)).await.ok(200);
     app.operate(&id, "preload").await.ok(200);
-    window.finds(STATE, "Open").await;
+    window.sees(STATE, "Open").await;
+    poll::within(Duration::from_secs(10), "its item is offered", async || {
+        window.value("restock-sku").await == "tablet"
+    })
+    .await;
     window.types("restock-quantity", "5").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "5 units of tablet were added").await;

@@ -251,7 +251,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         "console-words.js",
         |name| name.starts_with("console"),
         &made,
-        &["durability", "challenge", "settled"],
+        &["durability", "challenge", "settled", "switch"],
     );
     for word in of_console {
         assert!(

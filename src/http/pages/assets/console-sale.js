@@ -137,10 +137,13 @@ export function saleView(view, id) {
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
-        if (toldState !== null && toldState !== at) {
-            announce(say(`sale_${at}`));
-        }
+        const isNews = toldState !== null && toldState !== at;
         toldState = at;
+        if (isNews) {
+            announce(say(`sale_${at}`));
+            // What a draft had become by then, the stream does not tell.
+            refresh();
+        }
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
