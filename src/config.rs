@@ -5,6 +5,7 @@ pub mod tls;
 use crate::domain::alert::AlertWebhook;
 use crate::domain::guard::{GuardSettings, RATE_MAX};
 use crate::domain::sale_guards::SaleGuards;
+use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::token_keys::TokenKeys;
 use crate::domain::webhook;
 use ipnet::IpNet;
@@ -22,7 +23,7 @@ use ureq::http::Uri;
 const FILE: &str = "flashsale.toml";
 
 /// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 29] = [
+const VARIABLES: [&str; 31] = [
     LISTEN,
     METRICS_LISTEN,
     REDIS_URL,
@@ -48,6 +49,8 @@ const VARIABLES: [&str; 29] = [
     SALE_GUARDS,
     TLS_CERT,
     TLS_KEY,
+    SIGN_IN_URL,
+    PAY_URL,
     DEVELOPMENT,
     LOG,
     OTLP_URL,
@@ -98,6 +101,9 @@ const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
 pub const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
 /// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
+/// The shop's own pages.
+const SIGN_IN_URL: &str = "FLASHSALE_SIGN_IN_URL";
+const PAY_URL: &str = "FLASHSALE_PAY_URL";
 /// Whether people may sign in as anybody and pay with nothing.
 pub const DEVELOPMENT: &str = "FLASHSALE_DEVELOPMENT";
 const LOG: &str = "FLASHSALE_LOG";
@@ -164,6 +170,8 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// What HTTPS is served with; plain HTTP without it.
     pub tls: Option<Tls>,
+    /// Where shoppers are sent to sign in and to pay.
+    pub shop: ShopLinks,
     /// Whether whoever has the key signs in as anybody and pays with nothing, to try the pages; on this machine alone.
     pub development: bool,
     /// The tracing filter.
@@ -332,6 +340,10 @@ impl Config {
             }),
             trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
             tls: tls(settings)?,
+            shop: ShopLinks {
+                sign_in: shop_link(settings, SIGN_IN_URL, ShopLink::sign_in)?,
+                pay: shop_link(settings, PAY_URL, ShopLink::pay)?,
+            },
             development: parsed(settings, DEVELOPMENT, "false", |value| {
                 development(value, listen, settings.get(TRUSTED_PROXIES).is_some())
             })?,
@@ -395,6 +407,16 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
         webhook_key(secret)
     })?;
     Ok(Some(AlertWebhook { url, key }))
+}
+
+/// A page of the shop, if it is named.
+fn shop_link(
+    settings: &Settings,
+    name: &str,
+    parse: fn(&str) -> Result<ShopLink, String>,
+) -> Result<Option<ShopLink>, ConfigError> {
+    let link = settings.get(name).map(|_| parsed(settings, name, "", parse));
+    link.transpose()
 }
 
 /// Whether this is development mode, in which nobody from elsewhere may ask.
@@ -735,6 +757,8 @@ mod tests {
             (ALERT_WEBHOOK_URL, "http://a b"),
             (TLS_CERT, "/no/such/file"),
             (TLS_KEY, "/no/such/file"),
+            (SIGN_IN_URL, "javascript:alert(1)"),
+            (PAY_URL, "https://shop.example/pay"),
             (DEVELOPMENT, "yes"),
             (LOG, "flashsale=loud=louder"),
             (LOG, "flashsale=loud"),

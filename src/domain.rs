@@ -22,6 +22,7 @@ pub mod sale;
 pub mod sale_guards;
 pub mod server;
 pub mod shard;
+pub mod shop_link;
 pub mod shopper_token;
 pub mod time;
 pub mod token_keys;

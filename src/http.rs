@@ -99,6 +99,8 @@ pub struct Shared {
     pub instance: String,
     /// Ends with the server; whatever would go on for long looks at it.
     pub ending: CancellationToken,
+    /// The pages of shoppers.
+    pub pages: pages::Pages,
     /// What development mode needs, where it is on.
     pub development: Option<development::Development>,
     /// Whether the last thing asked of Redis or Postgres failed.

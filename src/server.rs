@@ -13,6 +13,7 @@ use crate::http::audits::Audits;
 use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::live::Live;
+use crate::http::pages::Pages;
 use crate::http::request_id::request_id;
 use crate::http::survive::survive;
 use crate::http::{Api, Part, Shared, Weather, machine_routes, routes};
@@ -322,6 +323,7 @@ async fn serve_http(
         audits: Audits::default(),
         instance,
         ending: stop.clone(),
+        pages: Pages::new(config.development, &config.shop),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         weather: Weather::default(),
     });

@@ -1,8 +1,9 @@
-//! Long work: that it goes on is seen on standard error, with the time that has passed: beside a spinner on a terminal, and as a
-//! plain line now and then elsewhere. Work that is soon done shows nothing elsewhere.
+//! Long work: that it goes on is seen on standard error, with the time that has passed: beside a bar or a spinner on a terminal,
+//! and as a plain line now and then elsewhere. Work that is soon done shows nothing elsewhere.
 //!
-//! What a server does in one request, it does not tell of before it has done it. So there is no bar, which would claim to know
-//! how much of it is done; what else can be asked for meanwhile is shown in words.
+//! A bar is for what is counted and has an end that is known: the events and shards of a rebuilding. What a server does in one
+//! request, as a count of all units, it does not tell of before it has done it, nor does Postgres of a migration: there a spinner
+//! turns, because a bar would claim to know how much of it is done.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
@@ -18,9 +19,22 @@ const TELLS: Duration = Duration::from_secs(5);
 /// How often it is looked how far the work is; a look that takes long is followed by a pause that is three times as long.
 const LOOKS: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 3;
+const SPINNER: &str = "{spinner} {msg} {elapsed}";
+const BAR: &str = "{bar:30} {msg} {elapsed}";
 
-/// How far the work is, in words; nothing while that is not known.
-type Stage = Arc<Mutex<String>>;
+/// How far work is: how many of what there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// So many are done.
+    pub done: u64,
+    /// Of so many.
+    pub of: u64,
+    /// What is counted, with its verb: `events taken in`.
+    pub what: &'static str,
+}
+
+/// The latest that is known; nothing before.
+type Latest = Arc<Mutex<Option<Stage>>>;
 
 /// Work that goes on until this is dropped.
 #[must_use]
@@ -32,29 +46,26 @@ pub struct Progress {
 impl Progress {
     /// Shows that this is being done.
     pub fn of(what: &str) -> Self {
-        Self::begin(what, Stage::default())
+        Self::begin(what, Latest::default())
     }
 
     /// Shows that this is being done, and how far it is by what `look` says.
-    pub fn looking(what: &str, look: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        let stage = Stage::default();
+    pub fn looking(what: &str, look: impl FnMut() -> Option<Stage> + Send + 'static) -> Self {
+        let stage = Latest::default();
         look_on(&stage, LOOKS, look);
         Self::begin(what, stage)
     }
 
-    fn begin(what: &str, stage: Stage) -> Self {
+    fn begin(what: &str, stage: Latest) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::lines(what.to_owned(), stage, TELLS, |line| eprintln!("{line}"));
         }
         let bar = ProgressBar::new_spinner();
-        // The template is fixed and good.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            bar.set_style(style);
-        }
+        set_style(&bar, SPINNER);
         bar.set_message(what.to_owned());
-        let (moved, what) = (bar.clone(), what.to_owned());
+        let (moved, what, mut has_bar) = (bar.clone(), what.to_owned(), false);
         let telling = tell_every(MOVES, move |_| {
-            moved.set_message(in_words(&what, &stage));
+            draw(&moved, &mut has_bar, &what, latest(&stage).as_ref());
             moved.tick();
         });
         Self {
@@ -63,9 +74,9 @@ impl Progress {
         }
     }
 
-    fn lines(what: String, stage: Stage, every: Duration, tell: impl Fn(String) + Send + 'static) -> Self {
+    fn lines(what: String, stage: Latest, every: Duration, tell: impl Fn(String) + Send + 'static) -> Self {
         let telling = tell_every(every, move |elapsed| {
-            let what = in_words(&what, &stage);
+            let what = in_words(&what, latest(&stage).as_ref());
             tell(format!("flashsale: {what}, {} s", elapsed.as_secs()));
         });
         Self {
@@ -75,25 +86,49 @@ impl Progress {
     }
 }
 
-/// What is being done, and how far that is.
-fn in_words(what: &str, stage: &Stage) -> String {
-    let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-    if stage.is_empty() {
-        what.to_owned()
-    } else {
-        format!("{what}: {stage}")
+/// Shows how far the work is.
+fn draw(bar: &ProgressBar, has_bar: &mut bool, what: &str, stage: Option<&Stage>) {
+    // With all of it done, nobody knows how long the rest takes.
+    let counted = stage.filter(|stage| stage.done < stage.of);
+    if *has_bar != counted.is_some() {
+        *has_bar = counted.is_some();
+        set_style(bar, if *has_bar { BAR } else { SPINNER });
+    }
+    if let Some(stage) = counted {
+        bar.set_length(stage.of);
+        bar.set_position(stage.done);
+    }
+    bar.set_message(in_words(what, stage));
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    // Both templates are fixed and good.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
 }
 
+fn latest(stage: &Latest) -> Option<Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// What is being done, and how far that is.
+fn in_words(what: &str, stage: Option<&Stage>) -> String {
+    stage.map_or_else(
+        || what.to_owned(),
+        |stage| format!("{what}: {} of {} {}", stage.done, stage.of, stage.what),
+    )
+}
+
 /// Looks now and then how far the work is, for as long as somebody shows it; nobody waits for a look that is under way.
-fn look_on(stage: &Stage, every: Duration, mut look: impl FnMut() -> Option<String> + Send + 'static) {
+fn look_on(stage: &Latest, every: Duration, mut look: impl FnMut() -> Option<Stage> + Send + 'static) {
     let shown = Arc::downgrade(stage);
     thread::spawn(move || {
         while shown.strong_count() > 0 {
             let began = Instant::now();
             let seen = look();
             if let (Some(seen), Some(stage)) = (seen, shown.upgrade()) {
-                *stage.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+                *stage.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
             }
             thread::sleep(every.max(began.elapsed() * PAUSE_FACTOR));
         }
@@ -101,7 +136,7 @@ fn look_on(stage: &Stage, every: Duration, mut look: impl FnMut() -> Option<Stri
 }
 
 /// Tells now and then how much time has passed, until the sender is dropped.
-fn tell_every(every: Duration, tell: impl Fn(Duration) + Send + 'static) -> (Sender<()>, JoinHandle<()>) {
+fn tell_every(every: Duration, mut tell: impl FnMut(Duration) + Send + 'static) -> (Sender<()>, JoinHandle<()>) {
     let (done, is_done) = mpsc::channel();
     let began = Instant::now();
     let teller = thread::spawn(move || {
@@ -133,7 +168,7 @@ mod tests {
     #[test]
     fn work_that_lasts_is_told_of_until_it_is_done() {
         let (tell, told) = mpsc::channel();
-        let progress = Progress::lines("counting".to_owned(), Stage::default(), BRIEF, move |line| {
+        let progress = Progress::lines("counting".to_owned(), Latest::default(), BRIEF, move |line| {
             let _unread = tell.send(line);
         });
         assert_eq!(told.recv().unwrap(), "flashsale: counting, 0 s");
@@ -144,13 +179,17 @@ mod tests {
 
     #[test]
     fn how_far_work_is_comes_from_looking_and_what_was_last_known_stays() {
-        let stage = Stage::default();
+        let stage = Latest::default();
         let mut looks = 0;
         let (looked, looks_end) = mpsc::channel::<()>();
         look_on(&stage, BRIEF, move || {
             let _until_nobody_shows_it = &looked;
             looks += 1;
-            (looks <= 2).then(|| format!("{looks} of 2 shards"))
+            (looks <= 2).then_some(Stage {
+                done: looks,
+                of: 2,
+                what: "shards begun anew",
+            })
         });
         let (tell, told) = mpsc::channel();
         let progress = Progress::lines("rebuilding".to_owned(), stage, BRIEF, move |line| {
@@ -158,10 +197,31 @@ mod tests {
         });
         assert!(
             told.iter()
-                .any(|line| line == "flashsale: rebuilding: 2 of 2 shards, 0 s")
+                .any(|line| line == "flashsale: rebuilding: 2 of 2 shards begun anew, 0 s")
         );
         drop(progress);
         assert!(looks_end.recv().is_err(), "nobody looks any more");
+    }
+
+    #[test]
+    fn what_is_counted_is_a_bar_until_all_of_it_is_done() {
+        assert!([SPINNER, BAR].iter().all(|it| ProgressStyle::with_template(it).is_ok()));
+        let (bar, mut has_bar) = (ProgressBar::hidden(), false);
+        let mut drawn = |stage: Option<&Stage>| {
+            draw(&bar, &mut has_bar, "rebuilding", stage);
+            let share = has_bar.then(|| (bar.position(), bar.length()));
+            (share, bar.message())
+        };
+        let at = |done| Stage {
+            done,
+            of: 9,
+            what: "events taken in",
+        };
+        assert_eq!(drawn(None), (None, "rebuilding".to_owned()));
+        let words = "rebuilding: 7 of 9 events taken in".to_owned();
+        assert_eq!(drawn(Some(&at(7))), (Some((7, Some(9))), words));
+        let words = "rebuilding: 9 of 9 events taken in".to_owned();
+        assert_eq!(drawn(Some(&at(9))), (None, words));
     }
 
     #[test]
@@ -170,7 +230,7 @@ mod tests {
         let long = Duration::from_secs(60);
         drop(Progress::lines(
             "counting".to_owned(),
-            Stage::default(),
+            Latest::default(),
             long,
             move |line| {
                 let _unread = tell.send(line);

@@ -1,7 +1,7 @@
 //! `flashsale rebuild`: write a sale's stock in Redis anew from Postgres.
 
 use super::client::Connection;
-use super::progress::Progress;
+use super::progress::{Progress, Stage};
 use super::{Failure, output, sale};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -39,10 +39,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let looking = args.connection.operator()?;
     let stats = sale::path(&args.sale_id, "/stats");
     // Whatever keeps the numbers keeps nobody from rebuilding: then it is not told how far that is.
-    let before = looking
-        .get(&stats)
-        .map(|answer| epochs(&answer.body))
-        .unwrap_or_default();
+    let before = looking.get(&stats).map(|answer| answer.body).unwrap_or_default();
     let progress = Progress::looking("rebuilding the sale's stock", move || {
         stage(&before, &looking.get(&stats).ok()?.body)
     });
@@ -68,18 +65,32 @@ fn epochs(stats: &Value) -> BTreeMap<u64, i64> {
     epochs.collect()
 }
 
-/// How far a rebuilding is, by the shards' epochs `before` it and what the numbers are now: first what shards have left is taken
-/// in, then each is begun anew, and then orders are written back, of which nothing is told.
-fn stage(before: &BTreeMap<u64, i64>, stats: &Value) -> Option<String> {
-    let now = epochs(stats);
-    let is_begun = |(shard, epoch): &(&u64, &i64)| before.get(shard).is_some_and(|before| *epoch > before);
+fn undrained(stats: &Value) -> u64 {
+    stats.get("undrained_events").and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// How far a rebuilding is, by the numbers `before` it and what they are now: first what shards have left is taken in, then each
+/// is begun anew, and then orders are written back, of which nothing is told.
+fn stage(before: &Value, stats: &Value) -> Option<Stage> {
+    let (was, now) = (epochs(before), epochs(stats));
+    if was.is_empty() || now.is_empty() {
+        return None;
+    }
+    let is_begun = |(shard, epoch): &(&u64, &i64)| was.get(shard).is_some_and(|was| *epoch > was);
     let begun = now.iter().filter(is_begun).count();
-    let left = stats.get("undrained_events").and_then(Value::as_u64).unwrap_or(0);
+    let (left, events) = (undrained(stats), undrained(before).max(undrained(stats)));
     match (begun, left) {
-        _ if before.is_empty() || now.is_empty() => None,
         (0, 0) => None,
-        (0, left) => Some(format!("{left} events to be taken in before")),
-        (begun, _) => Some(format!("{begun} of {} shards begun anew", now.len())),
+        (0, left) => Some(Stage {
+            done: events - left,
+            of: events,
+            what: "events taken in",
+        }),
+        (begun, _) => Some(Stage {
+            done: u64::try_from(begun).unwrap_or(u64::MAX),
+            of: u64::try_from(now.len()).unwrap_or(u64::MAX),
+            what: "shards begun anew",
+        }),
     }
 }
 
@@ -97,14 +108,17 @@ mod tests {
                 .collect();
             json!({"shards": shards, "undrained_events": left})
         };
-        let before = epochs(&stats([1, 4, 2], 9));
-        let said = |now: [i64; 3], left: u64| stage(&before, &stats(now, left));
-        assert_eq!(said([1, 4, 2], 9).as_deref(), Some("9 events to be taken in before"));
+        let before = stats([1, 4, 2], 9);
+        let said = |now: [i64; 3], left: u64| stage(&before, &stats(now, left)).map(|it| (it.done, it.of, it.what));
+        assert_eq!(said([1, 4, 2], 9), Some((0, 9, "events taken in")));
+        assert_eq!(said([1, 4, 2], 2), Some((7, 9, "events taken in")));
+        // Some came between the first look and the shards' stop.
+        assert_eq!(said([1, 4, 2], 12), Some((0, 12, "events taken in")));
         assert_eq!(said([1, 4, 2], 0), None);
-        assert_eq!(said([2, 4, 2], 1).as_deref(), Some("1 of 3 shards begun anew"));
-        assert_eq!(said([2, 5, 3], 0).as_deref(), Some("3 of 3 shards begun anew"));
+        assert_eq!(said([2, 4, 2], 1), Some((1, 3, "shards begun anew")));
+        assert_eq!(said([2, 5, 3], 0), Some((3, 3, "shards begun anew")));
         // Nothing is made up where nothing is known.
-        assert_eq!(stage(&BTreeMap::new(), &stats([2, 5, 3], 0)), None);
+        assert_eq!(stage(&Value::Null, &stats([2, 5, 3], 0)), None);
         assert_eq!(stage(&before, &json!({})), None);
     }
 }

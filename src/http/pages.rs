@@ -1,13 +1,15 @@
-//! The pages of shoppers and operators: files that are part of the program and the same for everybody. What is on a page,
+//! The pages of shoppers and operators: files that are part of the program, and the same for everybody who asks an instance. What is on a page,
 //! its scripts ask of the API, so a page costs neither Redis nor Postgres anything.
 
 use super::Api;
 use super::file::File;
 use super::problem::Problem;
 use crate::domain::ids::SaleId;
+use crate::domain::shop_link::ShopLinks;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use maud::html;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -64,6 +66,7 @@ assets! {
     "sale-page.js"
     "sale-state.js"
     "sales-page.js"
+    "shop-links.js"
     "shop.css"
     "sign-in.js"
     "storage.js"
@@ -71,7 +74,7 @@ assets! {
     "words.js"
 }
 
-/// The pages, as they are without development mode.
+/// The pages, as they are without development mode and a shop around them.
 const SALES_PAGE: &str = include_str!("pages/sales.html");
 const SALE_PAGE: &str = include_str!("pages/sale.html");
 /// The console, which shows by its address what of it is asked for.
@@ -80,13 +83,33 @@ const CONSOLE_PAGE: &str = include_str!("pages/console.html");
 const PRODUCTION: &str = "data-development=\"no\"";
 const DEVELOPMENT: &str = "data-development=\"yes\"";
 
-fn page(text: &str, is_development: bool) -> File {
-    let text = if is_development {
-        text.replacen(PRODUCTION, DEVELOPMENT, 1)
-    } else {
-        text.to_owned()
-    };
-    File::new(text, "text/html; charset=utf-8", POLICY)
+/// The pages of shoppers, as one instance is configured.
+pub struct Pages {
+    sales: File,
+    sale: File,
+}
+
+impl Pages {
+    /// With or without development mode, and with the shop's own pages that they link to.
+    #[must_use]
+    pub fn new(is_development: bool, shop: &ShopLinks) -> Self {
+        let mut said = if is_development { DEVELOPMENT } else { PRODUCTION }.to_owned();
+        let links = [("sign-in", &shop.sign_in), ("pay", &shop.pay)];
+        for (name, link) in links {
+            if let Some(link) = link {
+                said += &format!(" data-{name}-url=\"{}\"", html! { (link.as_str()) }.into_string());
+            }
+        }
+        let made = |text: &str| page(text.replacen(PRODUCTION, &said, 1));
+        Self {
+            sales: made(SALES_PAGE),
+            sale: made(SALE_PAGE),
+        }
+    }
+}
+
+fn page(text: impl Into<String>) -> File {
+    File::new(text.into(), "text/html; charset=utf-8", POLICY)
 }
 
 static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
@@ -102,12 +125,7 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     ASSETS.iter().map(file).collect()
 });
 
-/// The two pages, without development mode and with it.
-static PAGES: LazyLock<[[File; 2]; 2]> = LazyLock::new(|| {
-    [SALES_PAGE, SALE_PAGE].map(|text| [false, true].map(|is_development| page(text, is_development)))
-});
-
-static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE, false));
+static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
 
 /// What else the console shows, by the last part of the address.
 const VIEWS: [&str; 4] = ["sales", "accounts", "money", "trail"];
@@ -134,13 +152,13 @@ fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
 
 /// `GET /`
 pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    PAGES[0][usize::from(api.development.is_some())].answer(&request)
+    api.pages.sales.answer(&request)
 }
 
 /// `GET /sales/{id}`: the page is the same for every sale, and says itself when there is no such one. What cannot be a
 /// sale's id is none.
 pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    let page = &PAGES[1][usize::from(api.development.is_some())];
+    let page = &api.pages.sale;
     if request.match_info().query("id").parse::<SaleId>().is_ok() {
         page.answer(&request)
     } else {

@@ -3,6 +3,7 @@
 
 use crate::support::app::{Answer, Instance, TestApp, Who, sale_with};
 use crate::support::poll;
+use flashsale::config::Settings;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -587,12 +588,17 @@ fn the_names_in_the_documents_are_names_of_metrics() {
     }
 }
 
-/// The variables in the README's table, those that are cut short in full.
-fn documented_variables() -> BTreeSet<String> {
+/// The variables in one of the README's tables of them, those that are cut short in full: what instances read, what commands
+/// read besides, what compose reads itself.
+fn documented_variables(table: usize) -> BTreeSet<String> {
     let readme = file("README.md");
-    let rows = readme.lines().filter(|line| line.starts_with("| `FLASHSALE_"));
+    let (_, section) = readme.split_once("\n## Configuration\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let tables = section.split("\n\n").filter(|part| part.starts_with("| variable |"));
+    let tables: Vec<&str> = tables.collect();
+    assert_eq!(tables.len(), 3, "{section}");
     let mut all = BTreeSet::new();
-    for row in rows {
+    for row in tables[table].lines().skip(2) {
         let cell = row.split('|').nth(1).unwrap();
         let mut whole = "";
         for name in cell
@@ -615,14 +621,27 @@ fn documented_variables() -> BTreeSet<String> {
 }
 
 #[test]
-fn compose_passes_every_variable_on_that_can_be_set_there() {
-    let documented = documented_variables();
+fn the_file_of_settings_has_the_keys_that_are_documented() {
+    let documented = documented_variables(0);
     for name in ["FLASHSALE_ADAPTIVE_MIN_RATE", "FLASHSALE_BROWSING_BAN_SECONDS"] {
         assert!(documented.contains(name), "{documented:?}");
     }
+    let refused = Settings::from_sources(|_| None, Some("none = \"x\"")).err().unwrap();
+    let refused = refused.to_string();
+    let (_, keys) = refused.split_once("the keys are ").unwrap();
+    let keys = keys.split(", ").map(|key| format!("FLASHSALE_{}", key.to_uppercase()));
+    assert_eq!(keys.collect::<BTreeSet<String>>(), documented);
+}
+
+#[test]
+fn compose_passes_every_variable_on_that_can_be_set_there() {
     // The container's own, and what is refused where others can ask.
     let own = ["FLASHSALE_LISTEN", "FLASHSALE_DEVELOPMENT"].map(str::to_owned);
-    let wanted: BTreeSet<String> = documented.difference(&own.into()).cloned().collect();
+    let mut wanted: BTreeSet<String> = documented_variables(0).difference(&own.into()).cloned().collect();
+    // Of those of the commands: the API is where the command is.
+    let of_commands = "FLASHSALE_OPERATOR".to_owned();
+    assert!(documented_variables(1).contains(&of_commands));
+    wanted.insert(of_commands);
     let compose = yaml("docker-compose.yml");
     let settings = compose["x-app"]["environment"].as_object().unwrap();
     let ours = settings.keys().filter(|name| name.starts_with("FLASHSALE_")).cloned();
@@ -632,6 +651,68 @@ fn compose_passes_every_variable_on_that_can_be_set_there() {
         assert!(
             value.starts_with(&format!("${{{name}:-")) && value.ends_with('}'),
             "{name}: {value}"
+        );
+    }
+    // What it reads besides is documented with its default, and nothing else is.
+    let text = file("docker-compose.yml");
+    let read = text
+        .split("${")
+        .skip(1)
+        .filter_map(|it| it.split('}').next()?.split_once(":-"));
+    let read: BTreeMap<&str, &str> = read.filter(|(name, _)| !settings.contains_key(*name)).collect();
+    let names: BTreeSet<String> = read.keys().map(|&name| name.to_owned()).collect();
+    assert_eq!(names, documented_variables(2));
+    let readme = file("README.md");
+    for (name, default) in read {
+        let row = readme
+            .lines()
+            .find(|it| it.starts_with('|') && it.contains(&format!("`{name}`")))
+            .unwrap();
+        assert!(row.contains(&format!("`{default}`")), "{name}: {row}");
+    }
+}
+
+#[test]
+fn every_redis_of_compose_starts_alike_and_keeps_what_it_has() {
+    let compose = yaml("docker-compose.yml");
+    let services = compose["services"].as_object().unwrap();
+    let alone = &services["redis"];
+    let start = alone["command"].as_array().unwrap().last().unwrap().as_str().unwrap();
+    for needed in [
+        "redis-check-aof --fix",
+        "--aof-load-truncated no",
+        "--appendfsync always",
+    ] {
+        assert!(start.contains(needed), "{needed}: {start}");
+    }
+    let nodes = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
+    let mut kept = BTreeSet::new();
+    for name in nodes.iter().chain(&["redis"]) {
+        let service = &services[*name];
+        assert_eq!(service["command"], alone["command"], "{name}");
+        assert_eq!(service["restart"], alone["restart"], "{name}");
+        let volume = service["volumes"][0].as_str().unwrap();
+        assert!(
+            volume.ends_with(":/data") && kept.insert(volume.to_owned()),
+            "{name}: {volume}"
+        );
+        let is_node = service["environment"]["REDIS_MORE"]
+            .as_str()
+            .is_some_and(|it| it.contains("--cluster-enabled yes"));
+        assert_eq!(is_node, *name != "redis", "{name}");
+    }
+    // And the app is told of them as the guides say.
+    for path in ["README.md", "docs/operations.md", "docker-compose.yml"] {
+        let text = file(path);
+        let (_, url) = text.split_once("FLASHSALE_REDIS_URL=redis+cluster://").unwrap();
+        let (hosts, rest) = url.split_once(' ').unwrap();
+        assert!(
+            rest.starts_with("docker compose --profile cluster up"),
+            "{path}: {rest:.80}"
+        );
+        assert!(
+            hosts.split(',').all(|it| nodes.contains(&it.trim_end_matches(":6379"))),
+            "{path}: {hosts}"
         );
     }
 }

@@ -3,6 +3,7 @@
 use super::window::Window;
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::poll;
+use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -69,6 +70,9 @@ async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers()
     window.does(&ban).await;
     window.sees(SAID, "It is not known whether that worked").await;
     window.block(&[]).await;
+    // Also over a reload.
+    window.driver().refresh().await.unwrap();
+    window.sees(ALERTS, &bot).await;
     window.click(&ban).await;
     assert_eq!(
         [window.value(REASON).await, window.value("alert-ban-span").await],
@@ -190,5 +194,26 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     .await;
     app.buy("mallory", &id, "k", 1).await.ok(201);
     app.buy(&bot, &id, "k", 1).await.no(403, "banned");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    // A browser whose clock is two days behind.
+    let script = "const real = Date.now; Date.now = () => real() - 172_800_000;";
+    window
+        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
+        .await;
+    window.open_console("/console/accounts").await;
+    window.fill("#ban-user", "mallory").await;
+    window.fill("#ban-reason", "looks too often").await;
+    window.press(Key::Enter).await;
+    window.sees(".result", "mallory is banned").await;
+    let ban = bans(&app).await[0].clone();
+    let at = |name: &str| -> DateTime<Utc> { ban[name].as_str().unwrap().parse().unwrap() };
+    let length = at("banned_until") - at("banned_at");
+    assert!((length - TimeDelta::days(1)).num_seconds().abs() < 10, "{ban}");
     window.close().await;
 }

@@ -177,12 +177,12 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
         view(
             "/sales/new",
             &[("#item-0-sku", "")],
-            &["button", "link", "textbox", "combobox", "checkbox"],
+            &["button", "link", "textbox", "combobox"],
         ),
         view(
             &format!("/sales/{draft}/edit"),
             &[(".item", "Price: €499.00")],
-            &["button", "link", "textbox", "combobox", "checkbox"],
+            &["button", "link", "textbox", "combobox"],
         ),
         view(
             "/accounts",
@@ -394,7 +394,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     ] {
         assert_eq!(window.value(id).await, text, "{id}");
     }
-    window.click("#guards-purchase_token").await;
+    window.fill("#guards-purchase_token", "yes").await;
     window.click("form .actions button").await;
     window.sees(STATE, "Draft").await;
     let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
@@ -407,6 +407,41 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.goto("/console/sales/new").await;
     window.sees("#view h1", "New sale").await;
     assert_eq!(window.value("name").await, "");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
+    let guards = r#"{"purchase_token": true, "holds_max": 3, "admissions_per_second": 7}"#;
+    let app = TestApp::with("all", &[("FLASHSALE_SALE_GUARDS", guards)]).await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/sales/new").await;
+    window.sees("#view fieldset > .small", "as the instance").await;
+    window.types_sale("Winter", TimeDelta::minutes(30)).await;
+    window.types("guards-admissions_per_second", "8").await;
+    window.fill("#guards-waiting_room", "yes").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
+    let guards = |sale: &Value| {
+        let names = ["purchase_token", "holds_max", "admissions_per_second", "waiting_room"];
+        names.map(|name| sale["guards"][name].clone())
+    };
+    assert_eq!(guards(&made), [json!(true), json!(3), json!(8), json!(true)]);
+    // The form of a draft shows what it has, and can switch it off.
+    let id = made["id"].as_str().unwrap();
+    window.goto(&format!("/console/sales/{id}/edit")).await;
+    poll::within(Duration::from_secs(10), "the draft is there", async || {
+        window.value("guards-holds_max").await == "3"
+    })
+    .await;
+    assert_eq!(window.value("guards-purchase_token").await, "yes");
+    window.fill("#guards-purchase_token", "no").await;
+    window.types("guards-holds_max", "0").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    let changed = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
+    assert_eq!(guards(&changed), [json!(false), json!(0), json!(8), json!(true)]);
     window.close().await;
 }
 
@@ -789,6 +824,29 @@ async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
     window.driver().refresh().await.unwrap();
     window.sees(STATE, "Open").await;
     assert_eq!(window.value("restock-quantity").await, "");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restock_offers_the_items_that_a_draft_has_by_now() {
+    let app = TestApp::start().await;
+    let id = app.create_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(STATE, "Draft").await;
+    let mut other = sale();
+    other["items"][0]["sku"] = json!("tablet");
+    let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}"));
+    app.send(request.json(&other)).await.ok(200);
+    app.operate(&id, "preload").await.ok(200);
+    window.sees(STATE, "Open").await;
+    poll::within(Duration::from_secs(10), "its item is offered", async || {
+        window.value("restock-sku").await == "tablet"
+    })
+    .await;
+    window.types("restock-quantity", "5").await;
+    window.does(RESTOCK).await;
+    window.sees(RESTOCKED, "5 units of tablet were added").await;
     window.close().await;
 }
 

@@ -10,6 +10,7 @@ use actix_web::web::{self, Data};
 use actix_web::{App as HttpApp, HttpResponse, HttpServer};
 use flashsale::config::Secret;
 use flashsale::domain::guard::GuardSettings;
+use flashsale::domain::shop_link::ShopLinks;
 use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::challenge::Easel;
 use flashsale::guard::gate::Gate;
@@ -17,6 +18,7 @@ use flashsale::guard::sign_ins::SignIns;
 use flashsale::http::audits::Audits;
 use flashsale::http::extract::Tokens;
 use flashsale::http::live::Live;
+use flashsale::http::pages::Pages;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use flashsale::http::survive::survive;
@@ -45,6 +47,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         live: Live::default(),
         audits: Audits::default(),
         instance: "shop".to_owned(),
+        pages: Pages::new(false, &ShopLinks::default()),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),
         weather: Weather::default(),

@@ -188,6 +188,57 @@ fn examples_are_as_their_schemas_say() {
     assert!(count > 200, "{count}");
 }
 
+/// Every member that a schema of the document names, with those that it is in.
+fn members(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let path = name.strip_prefix('#').unwrap();
+        return members(DOCUMENT.pointer(path).unwrap(), at, found);
+    }
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        found.insert(format!("{at}{name}"));
+        members(inner, &format!("{at}{name}."), found);
+    }
+    for part in ["anyOf", "oneOf", "allOf"] {
+        for inner in schema[part].as_array().into_iter().flatten() {
+            members(inner, at, found);
+        }
+    }
+    if let Some(items) = schema.get("items") {
+        members(items, at, found);
+    }
+}
+
+/// The keys of a table, likewise.
+fn keys(value: &toml::Value, at: &str, found: &mut BTreeSet<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (name, inner) in table {
+                found.insert(format!("{at}{name}"));
+                keys(inner, &format!("{at}{name}."), found);
+            }
+        }
+        toml::Value::Array(all) => all.iter().for_each(|inner| keys(inner, at, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_example_of_a_sale_file_has_every_key_of_a_sale() {
+    let (_, _, operation) = operations()
+        .find(|(method, path, _)| (*method, *path) == ("post", "/v1/admin/sales"))
+        .unwrap();
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+    let (mut of_sale, mut of_example) = (BTreeSet::new(), BTreeSet::new());
+    members(schema, "", &mut of_sale);
+    assert!(
+        of_sale.contains("guards.captcha_proof_cost") && of_sale.contains("items.sku"),
+        "{of_sale:?}"
+    );
+    let example: toml::Value = toml::from_str(include_str!("../../../sale.example.toml")).unwrap();
+    keys(&example, "", &mut of_example);
+    assert_eq!(of_example, of_sale);
+}
+
 /// Runs a route's command as the page has it, in a shell with these variables; returns the status and the answer.
 fn run(id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
     let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();

@@ -87,6 +87,22 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
 }
 
 #[tokio::test]
+async fn what_an_operator_configures_of_the_shop_is_text_in_the_page() {
+    let sign_in = "https://shop.example/sign-in?a=1&copy=2&back={return}";
+    let app = TestApp::with("api", &[("FLASHSALE_SIGN_IN_URL", sign_in)]).await;
+    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+        let page = app.get(Who::Nobody, path).await.ok(200);
+        is_guarded(&page);
+        let escaped = "data-sign-in-url=\"https://shop.example/sign-in?a=1&amp;copy=2&amp;back={return}\"";
+        assert!(
+            page.text.contains(escaped) && !page.text.contains("data-pay-url"),
+            "{}",
+            page.text
+        );
+    }
+}
+
+#[tokio::test]
 async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
@@ -252,7 +268,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         "console-words.js",
         |name| name.starts_with("console"),
         &made,
-        &["durability", "challenge", "settled", "letters"],
+        &["durability", "challenge", "settled", "letters", "switch"],
     );
     for word in of_console {
         assert!(

@@ -33,6 +33,7 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             code: response.ok ? 'ok' : String(said.code ?? 'no_answer'),
             // The version of what was answered, if it has one.
             tag: response.headers.get('ETag'),
+            date: response.headers.get('Date'),
             wait: Math.max(1, Number.parseInt(response.headers.get('Retry-After') ?? '1', 10) || 1),
             sent,
             received: performance.now(),

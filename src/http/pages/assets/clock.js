@@ -3,6 +3,8 @@
 
 // An answer that took longer tells less, until the better one is so old.
 const BELIEVED_MS = 30_000;
+// A time in whole seconds, of an answer that took a while, is off by so much at the most.
+const ROUGHLY_MS = 3000;
 
 let offset = null;
 let trip = Infinity;
@@ -14,6 +16,15 @@ export function hear(serverTime, sent, received) {
         offset = Date.parse(serverTime) - (sent + received) / 2;
         trip = took;
         heard = received;
+    }
+}
+
+// The time in an answer's head is in whole seconds: enough for what lasts an hour, as long as nothing better was heard.
+export function hearRoughly(date, sent, received) {
+    const rough = Date.parse(date ?? '') - (sent + received) / 2;
+    const isNews = offset === null || Math.abs(rough - offset) > ROUGHLY_MS;
+    if (heard === -Infinity && isNews && !Number.isNaN(rough)) {
+        offset = rough;
     }
 }
 

@@ -1,5 +1,6 @@
 // What the guards tell of accounts, and who may not buy.
 
+import { now } from './clock.js';
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf, typedIn } from './console-fields.js';
@@ -8,6 +9,7 @@ import { announce, byId, element, onPress, setAttribute, setBusy, setPressable }
 import { momentExact } from './format.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
+import { ofTab } from './storage.js';
 
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
@@ -17,6 +19,17 @@ const BANS = '/v1/admin/bans';
 // How many alerts and bans stand beside a sale.
 const ALERTS_BESIDE = 5;
 const BANS_BESIDE = 10;
+// What was typed at alerts and has banned nobody, in this tab: of so many accounts at the most.
+const BEGUN = 'flashsale.bans.begun';
+const BEGUN_MAX = 20;
+
+function begunBans() {
+    try {
+        return new Map(JSON.parse(ofTab.get(BEGUN) ?? '[]'));
+    } catch {
+        return new Map();
+    }
+}
 
 // The latest alerts, each with the way to a ban. `ban(alert, button)` is what its button does.
 function alertsTable(limit, ban) {
@@ -96,7 +109,7 @@ function banFields(id) {
         // As the API wants it.
         body() {
             const length = SPANS[span.value];
-            const until = length === null ? {} : { until: new Date(Date.now() + length).toISOString() };
+            const until = length === null ? {} : { until: new Date((now() ?? Date.now()) + length).toISOString() };
             return { reason: reason.text(), end_sessions: sessions.checked, ...until };
         },
     };
@@ -105,7 +118,8 @@ function banFields(id) {
 // What can be done about an account in a list, after a question. `result` says what came of it, and `after` looks again.
 function actionsOn(result, after) {
     // What was typed and has banned nobody, by account.
-    const begun = new Map();
+    const begun = begunBans();
+    const keep = () => ofTab.set(BEGUN, JSON.stringify([...begun].slice(-BEGUN_MAX)));
 
     async function run(button, path, body, done) {
         result.busy();
@@ -129,7 +143,10 @@ function actionsOn(result, after) {
         const fields = banFields('alert-ban');
         fields.set(begun.get(user) ?? { why: `${say(`alert_${kind}`)}: ${detail}` });
         const node = element('div', { class: 'list' }, ...fields.nodes);
-        node.addEventListener('input', () => begun.set(user, fields.typed()));
+        node.addEventListener('input', () => {
+            begun.set(user, fields.typed());
+            keep();
+        });
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {
             node,
             control: fields.reason.control,
@@ -137,6 +154,7 @@ function actionsOn(result, after) {
         });
         if (body && (await run(button, BANS, { user, ...body }, say('banned', { user })))) {
             begun.delete(user);
+            keep();
         }
     }
 

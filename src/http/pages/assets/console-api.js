@@ -2,6 +2,7 @@
 // which no page of anybody else can read.
 
 import { ask, draw, isUnknown } from './api.js';
+import { hearRoughly } from './clock.js';
 import { ofTab } from './storage.js';
 
 const SESSION = '/v1/admin/session';
@@ -76,6 +77,7 @@ export async function call(method, path, { headers = {}, body, patience = method
     if (answer.status === 401) {
         hear({ isOk: false });
     }
+    hearRoughly(answer.date, answer.sent, answer.received);
     return answer;
 }
 

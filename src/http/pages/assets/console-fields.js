@@ -6,6 +6,9 @@ import { say } from './language.js';
 import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
+// The choice to leave a setting as it is configured.
+export const CONFIGURED = 'configured';
+
 const WHOLE = /^-?\d{1,15}$/;
 const two = (number) => String(number).padStart(2, '0');
 
@@ -16,7 +19,7 @@ export function localTime(instant) {
     return `${date}T${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-// What is typed, as the API wants it; or what is wrong with it.
+// What is typed, as the API wants it, null being nothing; or what is wrong with it.
 const KINDS = {
     text({ max = 200 }, text) {
         if (text.trim() === '') {
@@ -24,8 +27,11 @@ const KINDS = {
         }
         return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
     },
-    whole({ min, max }, text) {
+    whole({ min, max, mayLack }, text) {
         const number = Number(text);
+        if (mayLack && text.trim() === '') {
+            return { value: null };
+        }
         if (!WHOLE.test(text.trim()) || number < min || number > max) {
             return { wrong: say('wrongNumber', { min, max }) };
         }
@@ -35,18 +41,20 @@ const KINDS = {
         const at = new Date(text);
         return text === '' || Number.isNaN(at.getTime()) ? { wrong: say('wrongTime') } : { value: at.toISOString() };
     },
-    choice: (_field, text) => ({ value: text }),
-    check: (_field, text) => ({ value: text === 'yes' }),
+    choice: (_field, text) => ({ value: text === CONFIGURED ? null : text }),
+    switch: (_field, text) => ({ value: text === CONFIGURED ? null : text === 'yes' }),
 };
 
 function input({ id, kind, options = [], prefix }) {
+    if (kind === 'switch') {
+        return input({ id, kind: 'choice', options: [CONFIGURED, 'no', 'yes'], prefix: 'switch' });
+    }
     if (kind === 'choice') {
         const select = element('select', { id });
         select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
         return select;
     }
-    const types = { time: 'datetime-local', check: 'checkbox' };
-    const made = element('input', { id, type: types[kind] ?? 'text', autocomplete: 'off' });
+    const made = element('input', { id, type: kind === 'time' ? 'datetime-local' : 'text', autocomplete: 'off' });
     if (kind === 'whole') {
         made.inputMode = 'numeric';
     }
@@ -86,20 +94,20 @@ export function typedIn(form, name, fields) {
     };
 }
 
-// `field` has `id`, `label`, `kind`, and what its kind needs: `min` and `max`, or `options` and the `prefix` of their words.
+// `field` has `id`, `label`, `kind`, and what its kind needs: `min` and `max` (and `mayLack`, if it may be left empty), or `options` and the `prefix` of their words.
 export function fieldOf(field) {
     const control = input(field);
     const wrong = element('p', { class: 'wrong', id: `${field.id}-wrong` });
     const about = [wrong.id];
     const label = word('label', field.label, { for: field.id });
-    const parts = field.kind === 'check' ? [element('div', { class: 'check' }, control, label)] : [label, control];
+    const parts = [label, control];
     if (field.hint) {
         about.push(`${field.id}-hint`);
         parts.push(word('p', field.hint, { class: 'muted small', id: `${field.id}-hint` }));
     }
     control.setAttribute('aria-describedby', about.join(' '));
     const node = element('div', { class: `row kind-${field.kind}` }, ...parts, wrong);
-    const text = () => (field.kind === 'check' ? (control.checked ? 'yes' : 'no') : control.value);
+    const text = () => control.value;
     function complain(words) {
         setAttribute(control, 'aria-invalid', write(wrong, words) === '' ? 'false' : 'true');
     }
@@ -107,13 +115,7 @@ export function fieldOf(field) {
         node,
         control,
         text,
-        set(value) {
-            if (field.kind === 'check') {
-                control.checked = value === 'yes';
-            } else {
-                control.value = value;
-            }
-        },
+        set: (value) => (control.value = value),
         // The value, or nothing after saying what is wrong.
         read() {
             const { value, wrong: words = '' } = KINDS[field.kind](field, text());

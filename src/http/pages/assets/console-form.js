@@ -4,7 +4,7 @@
 
 import { call, onceOnly } from './console-api.js';
 import { sure, wordsOf } from './console-dialog.js';
-import { fieldOf, localTime } from './console-fields.js';
+import { CONFIGURED, fieldOf, localTime } from './console-fields.js';
 import { word } from './console-table.js';
 import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
@@ -32,16 +32,31 @@ const SALE = [
     { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
     { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
 ];
+// Those that are left alone are not sent: then they are as the instance that creates the sale is configured.
 const GUARDS = [
-    { name: 'guards.purchase_token', label: 'guardToken', kind: 'check' },
-    { name: 'guards.challenge', label: 'guardChallenge', kind: 'choice', prefix: 'challenge', options: ['none', 'captcha', 'proof_of_work'] },
-    { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000 },
-    { name: 'guards.captcha_proof_cost', label: 'guardCaptchaProof', kind: 'whole', min: 0, max: 1_000_000, hint: 'proofHint' },
-    { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000 },
-    { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400 },
-    { name: 'guards.waiting_room', label: 'guardRoom', kind: 'check' },
-    { name: 'guards.admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000 },
-    { name: 'guards.admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400 },
+    { name: 'guards.purchase_token', label: 'guardToken', kind: 'switch' },
+    {
+        name: 'guards.challenge',
+        label: 'guardChallenge',
+        kind: 'choice',
+        prefix: 'challenge',
+        options: [CONFIGURED, 'none', 'captcha', 'proof_of_work'],
+    },
+    { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
+    {
+        name: 'guards.captcha_proof_cost',
+        label: 'guardCaptchaProof',
+        kind: 'whole',
+        min: 0,
+        max: 1_000_000,
+        mayLack: true,
+        hint: 'proofHint',
+    },
+    { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true },
+    { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400, mayLack: true },
+    { name: 'guards.waiting_room', label: 'guardRoom', kind: 'switch' },
+    { name: 'guards.admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
+    { name: 'guards.admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400, mayLack: true },
 ];
 const ITEM = [
     { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
@@ -64,15 +79,7 @@ function newSale() {
         'purchase_rate.limit': '5',
         'purchase_rate.window_ms': '60000',
         durability: 'redis',
-        'guards.purchase_token': 'no',
-        'guards.challenge': 'none',
-        'guards.proof_cost': '1000',
-        'guards.captcha_proof_cost': '0',
-        'guards.holds_max': '0',
-        'guards.unpaid_cooldown_seconds': '0',
-        'guards.waiting_room': 'no',
-        'guards.admissions_per_second': '100',
-        'guards.admission_seconds': '300',
+        ...Object.fromEntries(GUARDS.map(({ name, kind }) => [name, kind === 'whole' ? '' : CONFIGURED])),
         items: [NEW_ITEM],
     };
 }
@@ -134,7 +141,7 @@ export function formView(view, id) {
         { class: 'form', novalidate: '' },
         group('theSale', grid(...made(SALE))),
         group('theItems', list, add, tooLarge),
-        group('theGuards', grid(...made(GUARDS))),
+        group('theGuards', word('p', 'guardsHint', { class: 'muted small' }), grid(...made(GUARDS))),
         wrong,
         clash,
         element('div', { class: 'actions' }, store, back),
@@ -293,6 +300,9 @@ export function formView(view, id) {
             const isAsStored = Object.hasOwn(instants, name) && localTime(typed) === localTime(instants[name]);
             const value = isAsStored ? instants[name] : typed;
             isRight = isRight && value !== undefined;
+            if (value === null) {
+                return;
+            }
             const parts = name.split('.');
             const last = parts.pop();
             const place = parts.reduce((inner, part) => (inner[part] ??= {}), target);

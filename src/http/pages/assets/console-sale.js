@@ -137,10 +137,13 @@ export function saleView(view, id) {
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
-        if (toldState !== null && toldState !== at) {
-            announce(say(`sale_${at}`));
-        }
+        const isNews = toldState !== null && toldState !== at;
         toldState = at;
+        if (isNews) {
+            announce(say(`sale_${at}`));
+            // What a draft had become by then, the stream does not tell.
+            refresh();
+        }
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
@@ -468,7 +471,9 @@ function restockPart(id, path, done) {
     return {
         node: form,
         learn(sale) {
-            if (sku.options.length !== sale.items.length) {
+            // A draft's items may become others that are as many.
+            const isOther = sale.items.some((item, at) => sku.options[at]?.value !== item.sku);
+            if (isOther || sku.options.length !== sale.items.length) {
                 sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));
                 typed.takeUp();
             }

@@ -6,8 +6,8 @@ import { say } from './language.js';
 
 const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired: '', revoked: 'is-sold_out' };
 
-// `act` has `cancel(id)` and `pay(id)`, promises of a word to say of what went wrong, or nothing; and `mayPay()`, which is
-// so in development mode.
+// `act` has `cancel(id)` and `pay(id)`, promises of a word to say of what went wrong, or nothing; `mayPay()`, which is
+// so in development mode; and `payLink(id)`, where the shop takes the money, or null.
 export function orderRow(id, act) {
     const name = element('h3');
     const state = element('span', { class: 'pill' });
@@ -16,11 +16,13 @@ export function orderRow(id, act) {
     const timer = element('p', { class: 'timer', role: 'timer', 'aria-live': 'off' });
     const number = element('p', { class: 'muted small number' });
     const pay = element('button', { class: 'strong', type: 'button' });
+    const link = act.payLink(id);
+    const payAtShop = element('a', { class: 'button strong', ...(link === null ? {} : { href: link }) });
     const cancel = element('button', { class: 'quiet', type: 'button' });
     const sure = element('button', { type: 'button' });
     const keep = element('button', { class: 'quiet', type: 'button' });
     const wrong = element('p', { class: 'warning', role: 'alert' });
-    const actions = element('div', { class: 'actions' }, pay, cancel, sure, keep);
+    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep);
     const head = element('div', { class: 'item-head' }, name, state);
     const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, timer, actions, wrong, number);
     let seen = null;
@@ -61,10 +63,12 @@ export function orderRow(id, act) {
         setText(amount, money(order.amount_minor, order.currency));
         const isOpen = order.state === 'reserved';
         const left = now === null ? 0 : secondsLeft(Date.parse(order.expires_at), now);
-        setText(note, noteOf(order, isOpen, left, act.mayPay()));
+        setText(note, noteOf(order, isOpen, left, act.mayPay() || link !== null));
         setText(timer, isOpen && left > 0 ? clockTime(left) : '');
         show(timer, isOpen && left > 0);
         setAttribute(timer, 'class', left <= 60 ? 'timer is-urgent' : 'timer');
+        setText(payAtShop, say('payAtShop'));
+        show(payAtShop, isOpen);
         setText(pay, say('pay'));
         show(pay, isOpen && act.mayPay());
         setText(cancel, say('cancel'));

@@ -13,6 +13,7 @@ import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
+import { payLink } from './shop-links.js';
 import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
 import { shopper } from './token.js';
 
@@ -146,7 +147,7 @@ function renderOrders() {
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
     for (const order of sorted) {
         if (!rows.has(order.id)) {
-            rows.set(order.id, orderRow(order.id, { cancel, pay, mayPay: hasLink }));
+            rows.set(order.id, orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink }));
         }
         const item = sale?.items.find(({ sku }) => sku === order.sku);
         const change = rows.get(order.id).update(now(), order, item?.name ?? order.sku);

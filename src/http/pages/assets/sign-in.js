@@ -2,8 +2,9 @@
 
 import { ask } from './api.js';
 import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './development.js';
-import { byId, setText, show } from './dom.js';
+import { byId, setAttribute, setText, show } from './dom.js';
 import { say } from './language.js';
+import { signInLink } from './shop-links.js';
 import { forgetToken, keepToken, shopper, startHandedTokens } from './token.js';
 
 let why = '';
@@ -11,6 +12,12 @@ let why = '';
 export function showSignIn() {
     const who = shopper();
     show(byId('sign-in'), !who);
+    const link = signInLink();
+    show(byId('at-shop'), link !== null);
+    show(byId('by-token'), link === null);
+    if (link !== null) {
+        setAttribute(byId('shop-sign-in'), 'href', link);
+    }
     show(byId('as-anybody'), hasLink());
     show(byId('no-link'), isDevelopment && !hasLink());
     show(byId('who'), Boolean(who));
@@ -24,7 +31,8 @@ export function wantSignIn(reason) {
     why = reason;
     showSignIn();
     byId('sign-in').scrollIntoView({ block: 'center' });
-    (hasLink() ? byId('user') : byId('token')).focus();
+    const way = hasLink() ? 'user' : signInLink() === null ? 'token' : 'shop-sign-in';
+    byId(way).focus();
 }
 
 export function signOut() {
@@ -36,7 +44,7 @@ export function signOut() {
 export function startSignIn(changed) {
     function signIn(token) {
         if (!keepToken(token)) {
-            why = 'noToken';
+            why = signInLink() === null ? 'noToken' : 'noTokenCame';
             showSignIn();
             return;
         }
