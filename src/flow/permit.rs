@@ -15,6 +15,7 @@ use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
 use crate::domain::server::{has_taken_over, process_of};
 use crate::ledger::rebuild::{CLAIMED, Standing};
+use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
@@ -32,6 +33,8 @@ const WAITING_MAX: i64 = 200_000;
 const AGE_MAX: Duration = Duration::from_secs(600);
 /// How long a renewal waits for the ledger, which may be away.
 const LET_GO_MAX: Duration = Duration::from_millis(400);
+/// How long one shard may take to be renewed: those of a server that is silent must not make the others' permits run out.
+const RENEW_MAX: Duration = Duration::from_millis(700);
 /// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
@@ -93,6 +96,8 @@ struct State {
     /// Shards that were reconciled, and then did not answer as they should, with the life that is doubted: one that the
     /// ledger has given another since was repaired by somebody else.
     suspects: HashMap<ShardKey, i64>,
+    /// Whether the ledger said nothing when it was asked last whether somebody else has the shards.
+    is_ledger_silent: bool,
     /// The last event that each shard was seen to have written.
     seen: HashMap<ShardKey, Position>,
     /// Shards of which too much waits for the ledger.
@@ -200,9 +205,18 @@ impl Permits {
     ///
     /// # Errors
     /// None: nobody ends the turns.
-    pub(super) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
+    async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.rebuilding.0.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
+    }
+
+    /// The same without waiting: sales that have lost nothing are not to stand behind those that wait.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is others' turn.
+    pub(super) fn turn_to_rebuild_now(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.rebuilding.0.try_acquire();
+        turn.map_err(|_| Fault::Unavailable("other sales are being rebuilt; this one comes after them".to_owned()))
     }
 
     /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
@@ -303,25 +317,27 @@ pub(super) fn superseded() -> Fault {
 }
 
 /// Lets go of shards that the ledger knows on another server or in another life, as far as it says so in time: somebody
-/// has found them whole there, or written them anew.
-async fn let_go(app: &App) {
+/// has found them whole there, or written them anew. Says whether it did.
+async fn let_go(app: &App) -> bool {
     let held = app.permits.state().held.clone();
     let sales: HashSet<SaleId> = held.keys().map(|shard| shard.sale).collect();
     let sales: Vec<SaleId> = sales.into_iter().collect();
-    if let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await {
-        for (shard, held) in held {
-            let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
-                continue;
-            };
-            match &standing.run_id {
-                Some(noted) if has_taken_over(noted, &held.run_id) => app.permits.supersede(shard),
-                noted if noted.as_ref() != Some(&held.run_id) || standing.epoch != held.epoch => {
-                    app.permits.doubt(shard);
-                }
-                _ => {}
+    let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await else {
+        return false;
+    };
+    for (shard, held) in held {
+        let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
+            continue;
+        };
+        match &standing.run_id {
+            Some(noted) if has_taken_over(noted, &held.run_id) => app.permits.supersede(shard),
+            noted if noted.as_ref() != Some(&held.run_id) || standing.epoch != held.epoch => {
+                app.permits.doubt(shard);
             }
+            _ => {}
         }
     }
+    true
 }
 
 /// Renews the permits of all shards that this process knows to be reconciled; returns how many. Selling goes on while
@@ -330,12 +346,35 @@ async fn let_go(app: &App) {
 /// # Errors
 /// `Unavailable` when Redis does not answer: then nobody sells.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
-    let_go(app).await;
+    // A ledger that said nothing last time is asked beside: permits must not run out over waiting for it.
+    let was_silent = app.permits.state().is_ledger_silent;
+    let asking = async {
+        let answered = let_go(app).await;
+        app.permits.state().is_ledger_silent = !answered;
+    };
+    if was_silent {
+        return tokio::join!(asking, Box::pin(renew_all(app))).1;
+    }
+    asking.await;
+    Box::pin(renew_all(app)).await
+}
+
+async fn renew_all(app: &App) -> Result<usize, Fault> {
     let held = app.permits.state().held.clone();
     let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
     let mut tally = Tally::default();
     let mut renewals = futures_util::stream::iter(held)
-        .map(|(shard, held)| async move { (shard, Instant::now(), permit(app, shard, &held, true).await) })
+        .map(|(shard, held)| async move {
+            let asked = Instant::now();
+            // A call that is dropped counts as one without an answer; this one goes on by itself, for as long as a call may.
+            let stock = app.stock.clone();
+            let renewing = tokio::spawn(async move { permit(&stock, shard, &held, true).await });
+            let permitted = match tokio::time::timeout(RENEW_MAX, renewing).await {
+                Ok(permitted) => permitted.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))),
+                Err(_) => Err(Fault::Unavailable("Redis did not renew in time".to_owned())),
+            };
+            (shard, asked, permitted)
+        })
         .buffer_unordered(AT_ONCE);
     while let Some((shard, asked, permitted)) = renewals.next().await {
         match permitted {
@@ -366,7 +405,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-async fn permit(app: &App, shard: ShardKey, held: &Held, renewal: bool) -> Result<Permitted, Fault> {
+async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> Result<Permitted, Fault> {
     let permit = Permit {
         epoch: held.epoch,
         run_id: &held.run_id,
@@ -375,7 +414,7 @@ async fn permit(app: &App, shard: ShardKey, held: &Held, renewal: bool) -> Resul
         age_max: AGE_MAX,
         renewal,
     };
-    app.stock.permit(&held.sale, shard.shard, &permit, None).await
+    stock.permit(&held.sale, shard.shard, &permit, None).await
 }
 
 /// Reconciles every shard that does not sell because this process does not know it to be whole; returns how many.
@@ -443,7 +482,8 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     let shards: Vec<u16> = (0..sale.shards).collect();
     let mut tries = 1..=REBUILD_TRIES_MAX;
     let outcome = loop {
-        match make_ready_and_rebuild(app, &sale, &shards).await {
+        let turn = app.permits.turn_to_rebuild().await?;
+        match make_ready_and_rebuild(app, &sale, &shards, turn).await {
             // Workers decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
                 tracing::debug!(%reason, "a rebuilding has to try again");
@@ -479,10 +519,12 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
             .collect();
         let mut stopped = futures_util::stream::iter(unknown)
             .map(|shard| async move {
-                // One whose server does not answer is not on this one, which does.
                 match app.stock.run_id(shard).await {
                     Ok(of) if of == run_id => app.stock.stop(shard).await,
-                    _ => Ok(()),
+                    Ok(_) => Ok(()),
+                    // It may be on this server, which was slow to answer.
+                    Err(fault) if app.stock.is_beside(shard, via).await? => Err(fault),
+                    Err(_) => Ok(()),
                 }
             })
             .buffer_unordered(AT_ONCE);
@@ -533,21 +575,36 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
             Err(fault) => tally.note(Err(fault)),
         }
     }
+    // Those that are known on any server first: whoever reconciles the others waits until these sell, and a rebuilding may
+    // take long.
+    let mut left = Vec::new();
     for (run_id, shards) in servers {
-        tally.note(attend_on_server(app, sale, live, &run_id, &shards).await);
+        match look_at_server(app, sale, live, &run_id, &shards).await {
+            Ok((known, unknown, standings)) => {
+                tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
+                left.push((run_id, unknown));
+            }
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    for (run_id, unknown) in left {
+        tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
     }
     tally.finish()
 }
 
-async fn attend_on_server(
+type Standings = BTreeMap<(SaleId, u16), Standing>;
+
+/// Which of a server's shards the ledger knows to be whole there, and which not; the server has the scripts that sell.
+async fn look_at_server(
     app: &App,
     sale: &Arc<Sale>,
     live: &[Arc<Sale>],
     run_id: &str,
     shards: &[ShardKey],
-) -> Result<usize, Fault> {
+) -> Result<(Vec<ShardKey>, Vec<ShardKey>, Standings), Fault> {
     let Some(via) = shards.first() else {
-        return Ok(0);
+        return Ok((Vec::new(), Vec::new(), Standings::new()));
     };
     let standings = app.ledger.standings(&[sale.id]).await?;
     let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
@@ -572,16 +629,19 @@ async fn attend_on_server(
             it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > *doubted)
         })
     };
-    let (known, unknown): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().copied().partition(is_known);
-    // These first: whoever reconciles the others waits until these sell.
-    let sold = let_sell(app, sale, run_id, &known, &standings).await;
+    let (known, unknown) = shards.iter().copied().partition(is_known);
+    Ok((known, unknown, standings))
+}
+
+async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown: &[ShardKey]) -> Result<usize, Fault> {
     if unknown.is_empty() {
-        return sold;
+        return Ok(0);
     }
     let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
     let reconciled = reconcile(app, sale, &numbers).await;
     if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
         // Other shards, which nobody has looked at, have lost something as well.
+        let standings = app.ledger.standings(&[sale.id]).await?;
         for (key, standing) in &standings {
             let (sale, shard) = *key;
             app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
@@ -589,8 +649,7 @@ async fn attend_on_server(
     }
     reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let reconciled = let_sell(app, sale, run_id, &unknown, &standings).await?;
-    Ok(sold? + reconciled)
+    let_sell(app, sale, run_id, unknown, &standings).await
 }
 
 /// Tells shards that are whole on this server what was decided while they could not be told, and gives them permits; returns
@@ -603,7 +662,7 @@ async fn let_sell(
     sale: &Arc<Sale>,
     run_id: &str,
     shards: &[ShardKey],
-    standings: &BTreeMap<(SaleId, u16), Standing>,
+    standings: &Standings,
 ) -> Result<usize, Fault> {
     if shards.is_empty() {
         return Ok(0);
@@ -633,7 +692,7 @@ async fn let_sell(
             told = app.stock.set_state(&now, key.shard).await;
         }
         let permitted = match told {
-            Ok(()) => permit(app, *key, &held, false).await,
+            Ok(()) => permit(&app.stock, *key, &held, false).await,
             Err(fault) => Err(fault),
         };
         match permitted {

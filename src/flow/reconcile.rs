@@ -111,7 +111,8 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
         let damaged: Vec<u16> = damaged.into_iter().collect();
-        make_ready_and_rebuild(app, sale, &damaged).await?;
+        let turn = app.permits.turn_to_rebuild_now()?;
+        make_ready_and_rebuild(app, sale, &damaged, turn).await?;
     }
     Ok(())
 }

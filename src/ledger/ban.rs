@@ -141,7 +141,8 @@ impl Ledger {
              from bans where user_id = $1",
             user.as_str()
         )
-        .fetch_optional(&self.jobs)
+        // Whoever tells the stock of it has one of the other connections.
+        .fetch_optional(&self.api)
         .await
         .map_err(|error| fault(&error))?;
         row.map(Row::into_ban).transpose()

@@ -10,6 +10,7 @@ use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
 use futures_util::StreamExt;
 use redis::Value;
+use redis::cluster_routing::Slot;
 use std::time::Duration;
 
 /// Shards asked at once: all, so that a server that says nothing holds up the others no longer than itself.
@@ -73,6 +74,19 @@ impl Stock {
             answers.resize(shards.len(), last);
         }
         answers
+    }
+
+    /// Whether a shard is on the same server as another one, as that server sees it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn is_beside(&self, shard: ShardKey, other: ShardKey) -> Result<bool, Fault> {
+        if !self.link.is_cluster() {
+            return Ok(true);
+        }
+        let owners = self.link.owners(&other.shard()).await?;
+        let owner = |key: ShardKey| owners.get(&Slot::for_key(key.shard()));
+        Ok(owner(shard) == owner(other))
     }
 
     /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.

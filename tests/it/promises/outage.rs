@@ -2,6 +2,7 @@
 
 use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::within;
+use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, redis};
 use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
@@ -58,6 +59,27 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     let item = world.settled(&sale).await;
     assert_eq!((item.stock.held, item.stock.sold), (10, 1));
     world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_a_redis_that_stands_still_for_a_moment_sells_on_again_and_again() {
+    let mut postgres = FreshPostgres::start().await;
+    let redis = fresh_redis();
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let sale = world.sale(&Terms::of(20, 2)).await;
+    postgres.stop();
+    let raw = Raw::connect(&redis.server.url());
+    for n in 0..6 {
+        // A fork or a slow disk does that. A permit that ran out meanwhile could be given again by nobody.
+        let _paused: String = raw.call(redis::cmd("CLIENT").arg("PAUSE").arg(1_200).arg("ALL"));
+        let renewed = world.app.metrics.permit_renewals.of(["renewed"]);
+        let before = renewed.get();
+        within(PATIENCE, "the permits are renewed", async || {
+            renewed.get() >= before + 4
+        })
+        .await;
+        bought(&world.app, &sale, &format!("u{n}"), "k", 1).await;
+    }
 }
 
 /// Says that the last worker came so long ago.

@@ -83,19 +83,19 @@ async fn a_permit_lets_a_shard_sell_for_as_long_as_it_says_and_changes_nothing_e
 }
 
 #[tokio::test]
-async fn a_permit_of_which_half_is_left_is_not_written_again() {
+async fn a_permit_of_which_most_is_left_is_not_written_again() {
     let shop = stopped().await;
     permit(&shop, NOW, |_| {}).await;
     let before = shop.dump();
-    for later in [0, 1, 29_999, 30_000] {
+    for later in [0, 1, 11_999, 12_000] {
         assert_eq!(permit(&shop, NOW + later, |_| {}).await, yes(0, 0));
         assert_eq!(shop.dump(), before, "{later}");
     }
-    permit(&shop, NOW + 30_001, |_| {}).await;
-    assert_eq!(record(&shop).await.permit_until, NOW + 90_001);
+    permit(&shop, NOW + 12_001, |_| {}).await;
+    assert_eq!(record(&shop).await.permit_until, NOW + 72_001);
     // A shorter one does not take away what a longer one gave.
-    permit(&shop, NOW + 30_001, |it| it.holds = Duration::from_secs(1)).await;
-    assert_eq!(record(&shop).await.permit_until, NOW + 90_001);
+    permit(&shop, NOW + 12_001, |it| it.holds = Duration::from_secs(1)).await;
+    assert_eq!(record(&shop).await.permit_until, NOW + 72_001);
 }
 
 #[tokio::test]
