@@ -340,7 +340,7 @@ routes! {
     }
     for_operators "/v1/admin" documented {
         "/sales": get admin::list_sales, post admin::create_sale;
-        "/sales/{id}": get admin::show_sale, put admin::change_sale;
+        "/sales/{id}": get admin::show_sale, put admin::change_sale, delete admin::delete_sale;
         "/sales/{id}/preload": post admin::preload;
         "/sales/{id}/open": post admin::open;
         "/sales/{id}/pause": post admin::pause;
@@ -351,6 +351,7 @@ routes! {
         "/sales/{id}/live": stream live::follow;
         "/sales/{id}/audit": get admin::audit;
         "/sales/{id}/rebuild": post admin::rebuild;
+        "/orders": get admin::list_orders;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;
         "/payments/settle": post admin::settle_payment;

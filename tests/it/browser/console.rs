@@ -193,6 +193,16 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
             &["button", "textbox", "combobox", "checkbox", "region", "columnheader"],
         ),
         view(
+            "/orders?user=ada",
+            &[("[aria-labelledby=table-orders] tbody", "ada")],
+            &["button", "link", "textbox", "combobox", "region", "columnheader"],
+        ),
+        view(
+            "/limits",
+            &[("#limit-address_rate", "Requests a second of one address")],
+            &["button", "link", "region", "columnheader"],
+        ),
+        view(
             "/money",
             &[("[aria-labelledby=table-money] tbody", "pay_odd")],
             &["button", "combobox", "region", "columnheader"],
@@ -841,6 +851,8 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
         ("/console", "Sales"),
         ("/console/accounts", "Accounts"),
         ("/console/money", "Money"),
+        ("/console/orders", "Orders"),
+        ("/console/limits", "Limits"),
     ] {
         window.goto(path).await;
         window.sees("#view h1", title).await;

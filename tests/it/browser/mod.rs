@@ -3,7 +3,9 @@
 mod accounts;
 mod console;
 mod guards;
+mod limits;
 mod looks;
+mod orders;
 mod reference;
 mod shopping;
 mod sign_in;

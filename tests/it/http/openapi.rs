@@ -259,6 +259,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     // And another one, which is owed back.
     let paid_twice = app.pay_with("pay_2", &variables["ORDER_ID"], 2500, "EUR").await;
     assert_eq!(paid_twice, "refund_due");
+    expect("listOrdersToOperator", &variables);
     for id in [
         "restockSale",
         "followSale",
@@ -271,6 +272,8 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     ] {
         expect(id, &variables);
     }
+    variables.insert("SALE_ID", app.create_sale(&sale_with(&json!({}))).await);
+    expect("deleteSale", &variables);
     variables.insert("SALE_ID", guarded);
     for id in ["askWaitingRoom", "followWaitingRoom", "askChallenge"] {
         expect(id, &variables);
