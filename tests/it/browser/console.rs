@@ -310,7 +310,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees("#actions button", "Rebuild").await;
     window.sees("#actions a", "Shop page").await;
 
-    window.click("#nav a:nth-of-type(4)").await;
+    window.click("#nav a[href='/console/trail']").await;
     window.sees("#view h1", "Trail").await;
     for action in [
         "Create sale",

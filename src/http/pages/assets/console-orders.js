@@ -33,7 +33,7 @@ function paymentsOf(order) {
 
 export function ordersView(view) {
     const asked = new URLSearchParams(location.search);
-    const order = fieldOf({ id: 'find-order', label: 'orderNumber', kind: 'text' });
+    const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text' });
     // An account's id is what it is, also with a blank at its end.
     const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text' });
     const sale = element('select', { id: 'find-sale' }, word('option', 'ostate_any', { value: '' }));
@@ -87,7 +87,7 @@ export function ordersView(view) {
             money(entry.amount_minor, entry.currency),
             paymentsOf(entry),
         ],
-        empty: 'noOrders',
+        empty: 'noneFound',
     });
 
     function complain(words) {
