@@ -210,18 +210,27 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
     let paid = paid.id();
     let all = sorted(&[&paid, &revoked, &cancelled]);
     assert_eq!(ids(&format!("sale_id={one}")).await, all);
-    assert_eq!(ids(&format!("sale_id={two}")).await, [elsewhere.clone()]);
+    assert_eq!(ids(&format!("sale_id={two}")).await, std::slice::from_ref(&elsewhere));
     for (state, order) in [("revoked", &revoked), ("paid", &paid), ("cancelled", &cancelled)] {
-        assert_eq!(ids(&format!("sale_id={one}&state={state}")).await, [order.clone()]);
+        assert_eq!(
+            ids(&format!("sale_id={one}&state={state}")).await,
+            std::slice::from_ref(order)
+        );
     }
     for state in ["reserved", "expired"] {
         assert!(ids(&format!("sale_id={one}&state={state}")).await.is_empty(), "{state}");
     }
-    assert_eq!(ids(&format!("sale_id={two}&state=reserved")).await, [elsewhere.clone()]);
+    assert_eq!(
+        ids(&format!("sale_id={two}&state=reserved")).await,
+        std::slice::from_ref(&elsewhere)
+    );
     assert_eq!(ids("user=ada").await, sorted(&[&paid, &revoked, &elsewhere]));
-    assert_eq!(ids("user=ada&state=reserved").await, [elsewhere.clone()]);
-    assert_eq!(ids(&format!("user=ada&sale_id={one}&state=paid")).await, [paid.clone()]);
-    assert_eq!(ids("user=bob%26co").await, [cancelled.clone()]);
+    assert_eq!(ids("user=ada&state=reserved").await, std::slice::from_ref(&elsewhere));
+    assert_eq!(
+        ids(&format!("user=ada&sale_id={one}&state=paid")).await,
+        std::slice::from_ref(&paid)
+    );
+    assert_eq!(ids("user=bob%26co").await, std::slice::from_ref(&cancelled));
     assert!(ids("user=nobody").await.is_empty());
     // Page by page.
     for query in [format!("sale_id={one}&"), "user=ada&".to_owned()] {
