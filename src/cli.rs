@@ -19,6 +19,7 @@ pub mod man;
 pub mod migrate;
 #[cfg(test)]
 mod mock_server;
+pub mod orders;
 mod output;
 pub mod pay;
 mod progress;
@@ -71,6 +72,8 @@ enum Command {
     Token(token::Args),
     /// Play the payment provider: mark an order as paid.
     Pay(pay::Args),
+    /// List orders of a sale or an account, or show one with its payments.
+    Orders(orders::Args),
     /// List money that is owed back, and say that it was paid back.
     Refunds(refunds::Args),
     /// Count every unit of a sale in Redis and in Postgres.
@@ -148,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Pay(args) => pay::run(&args),
+        Command::Orders(args) => orders::run(&args),
         Command::Refunds(args) => refunds::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),

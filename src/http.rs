@@ -344,7 +344,7 @@ routes! {
     }
     for_operators "/v1/admin" documented {
         "/sales": get admin::list_sales, post admin::create_sale;
-        "/sales/{id}": get admin::show_sale, put admin::change_sale;
+        "/sales/{id}": get admin::show_sale, put admin::change_sale, delete admin::delete_sale;
         "/sales/{id}/preload": post admin::preload;
         "/sales/{id}/open": post admin::open;
         "/sales/{id}/pause": post admin::pause;
@@ -358,6 +358,7 @@ routes! {
         "/sales/{id}/dead-letters": get letters::list_dead_letters;
         "/sales/{id}/dead-letters/settle": post letters::settle_dead_letter;
         "/sales/{id}/refused-messages": get letters::list_refused_messages;
+        "/orders": get admin::list_orders;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;
         "/payments/settle": post admin::settle_payment;

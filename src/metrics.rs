@@ -282,6 +282,7 @@ impl Default for Metrics {
                         "refunds_due",
                         "unmatched_payments",
                         "lost_orders",
+                        "revoked_orders",
                     ],
                 )],
                 Gauge::default,

@@ -316,6 +316,14 @@ impl Client {
         self.send("PUT", path, &[("if-match", etag)], body)
     }
 
+    /// Deletes what is at `path`.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub fn delete(&self, path: &str) -> Result<Answer, CallError> {
+        self.send("DELETE", path, &[], "")
+    }
+
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
         let mut request = self.request(method, path);
         if !body.is_empty() {

@@ -120,6 +120,13 @@ Examples:
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
+    /// Delete a draft for good; what is preloaded stays.
+    #[command(after_help = "Example:\n  flashsale sale delete 3f2c…")]
+    Delete {
+        /// The sale's id.
+        #[arg(value_parser = sale_id)]
+        id: Uuid,
+    },
     /// Add units to an item, or take unsold ones back.
     #[command(after_help = "\
 Examples:
@@ -176,6 +183,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Action::Pause { id } => turn(&operator()?, id, "pause", args.json),
         Action::Resume { id } => turn(&operator()?, id, "resume", args.json),
         Action::Close { id } => turn(&operator()?, id, "close", args.json),
+        Action::Delete { id } => delete(&operator()?, id, args.json),
         Action::Restock { id, sku, quantity, key } => {
             let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
             restock(&operator()?, id, sku, *quantity, &key, args.json)
@@ -266,6 +274,14 @@ fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failur
     show(&sale, json, |sale| {
         format!("sale {id} is {}\n", output::one_line(&sale.state))
     })
+}
+
+fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
+    let deleted = client.delete(&path(id, ""))?.body;
+    if json {
+        return output::print_json(&deleted);
+    }
+    output::print(&format!("the draft {id} is deleted\n"))
 }
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {

@@ -81,6 +81,12 @@ impl Ban {
         }
     }
 
+    /// Whether the account may not buy at this moment.
+    #[must_use]
+    pub fn holds(&self, now: DateTime<Utc>) -> bool {
+        self.lifted_at.is_none() && self.banned_until.is_none_or(|until| until > now)
+    }
+
     /// Whether a token that was issued then is no longer taken. One that does not say when is not taken while the account is
     /// banned.
     #[must_use]
@@ -90,7 +96,7 @@ impl Ban {
         };
         match issued_at {
             Some(issued_at) => issued_at < from.timestamp() + i64::from(from.timestamp_subsec_nanos() > 0),
-            None => self.lifted_at.is_none() && self.banned_until.is_none_or(|until| now < until),
+            None => self.holds(now),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
+use super::payment::RecordedPayment;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -111,6 +112,27 @@ pub struct Order {
     /// Whose it is; nobody else is shown it.
     #[serde(skip)]
     pub user: UserId,
+}
+
+/// An order as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OwnedOrder {
+    /// Whose it is.
+    pub user: UserId,
+    /// The order itself.
+    #[serde(flatten)]
+    pub order: Order,
+    /// Payments that were matched with it, also those that are owed back.
+    pub payments: Vec<RecordedPayment>,
+}
+
+/// Whose orders an operator asks for. There is no asking for those of everybody in every sale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrdersOf {
+    /// All of a sale.
+    Sale(SaleId),
+    /// An account's, in one sale or in any.
+    User(UserId, Option<SaleId>),
 }
 
 /// An order of the ledger, and the event that brought it there.

@@ -84,12 +84,14 @@ async fn measure_expiry(app: &App) -> Result<(), Fault> {
 
 async fn count_alerts(app: &App) -> Result<usize, Fault> {
     let alerts = stats::alerts(app).await?;
+    let revoked = app.ledger.revoked_orders().await?;
     let kinds = [
         ("dead_letters", alerts.dead_letters),
         ("failed_releases", alerts.failed_releases),
         ("refunds_due", alerts.refunds_due),
         ("unmatched_payments", alerts.unmatched_payments),
         ("lost_orders", alerts.lost_orders),
+        ("revoked_orders", revoked),
     ];
     for (kind, count) in kinds {
         app.metrics.attention.of([kind]).set(count);

@@ -5,12 +5,13 @@ use super::drain::drain_to_now;
 use super::sale_book::in_time;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
-use crate::domain::order::Order;
+use crate::domain::order::{Order, OrderState, OrdersOf, OwnedOrder};
+use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::BuyerRecord;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -85,7 +86,14 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
 ///
 /// # Errors
 /// `Unavailable` when the ledger cannot tell.
-pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
+pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<OwnedOrder>, Fault> {
+    match find_awaited(app, id).await? {
+        Some(order) => Ok(with_payments(app, vec![order]).await?.pop()),
+        None => Ok(None),
+    }
+}
+
+async fn find_awaited(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
     if let Some(order) = app.ledger.order(id).await? {
         return Ok(Some(order));
     }
@@ -98,6 +106,55 @@ pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<Order>, Faul
     let shards: Vec<u16> = (0..sale.shards).collect();
     drain_to_now(app, &sale, &shards, Instant::now() + WAIT_MAX).await?;
     app.ledger.order(id).await
+}
+
+/// Orders as the ledger has them, for operators: by their ids, those of the newest sale first. `None` when there is no such
+/// sale.
+///
+/// # Errors
+/// `Unavailable` when the ledger cannot tell.
+pub async fn list_for_operators(
+    app: &App,
+    of: &OrdersOf,
+    state: Option<OrderState>,
+    before: Option<OrderId>,
+    max: usize,
+) -> Result<Option<Vec<OwnedOrder>>, Fault> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let sale = match of {
+        OrdersOf::Sale(id) | OrdersOf::User(_, Some(id)) => match app.ledger.sale(*id).await? {
+            Some(sale) => Some(sale),
+            None => return Ok(None),
+        },
+        OrdersOf::User(_, None) => None,
+    };
+    let orders = match (of, &sale) {
+        (OrdersOf::User(user, _), sale) => {
+            let sale = sale.as_ref().map(|sale| sale.id);
+            app.ledger.orders_of_user(user, sale, state, before, max).await?
+        }
+        (OrdersOf::Sale(_), Some(sale)) => app.ledger.orders_of_sale(sale, state, before, max).await?,
+        (OrdersOf::Sale(_), None) => return Ok(None),
+    };
+    with_payments(app, orders).await.map(Some)
+}
+
+/// These orders, each with its payments.
+async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>, Fault> {
+    let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+    let mut of_order: HashMap<OrderId, Vec<RecordedPayment>> = HashMap::new();
+    for payment in app.ledger.payments_of(&ids).await? {
+        // What was matched names its order.
+        if let Ok(order) = payment.order_id.parse() {
+            of_order.entry(order).or_default().push(payment);
+        }
+    }
+    let owned = |order: Order| OwnedOrder {
+        user: order.user.clone(),
+        payments: of_order.remove(&order.id).unwrap_or_default(),
+        order,
+    };
+    Ok(orders.into_iter().map(owned).collect())
 }
 
 /// What the stock knows of a shopper's orders, not confirmed.

@@ -8,7 +8,7 @@ use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Lifecycle, NewSale, Sale};
 use crate::domain::time::Millis;
 use crate::ledger::Ledger;
-pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome};
+pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
@@ -382,6 +382,11 @@ impl SaleBook {
         })
     }
 
+    /// Forgets what this process remembers of a draft, which it has just deleted.
+    async fn forget_draft(&self, id: SaleId) {
+        self.fresh.invalidate(&id).await;
+    }
+
     /// Notes a sale as this process has just changed it.
     pub async fn changed(&self, sale: &Arc<Sale>) {
         self.fresh.invalidate(&sale.id).await;
@@ -445,6 +450,16 @@ pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[Str
     if let ChangeOutcome::Changed(sale) = &outcome {
         app.sales.changed(&Arc::new(sale.clone())).await;
     }
+    Ok(outcome)
+}
+
+/// Deletes a draft.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
+    let outcome = app.ledger.delete_draft(id).await?;
+    app.sales.forget_draft(id).await;
     Ok(outcome)
 }
 

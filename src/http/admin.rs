@@ -10,15 +10,15 @@ use super::webhooks::{NAME_MAX, NO_NUL};
 use super::{AUDIT_WAIT, REBUILD_WAIT};
 use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
 use crate::domain::guard::{GuardChanges, GuardSettings};
-use crate::domain::ids::{SaleId, Sku, UserId};
-use crate::domain::order::Order;
+use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
+use crate::domain::order::{OrderState, OrdersOf};
 use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
-use crate::flow::sale_book::{ChangeOutcome, CreateOutcome};
+use crate::flow::sale_book::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use crate::flow::transition::TransitionOutcome;
 use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
@@ -107,6 +107,32 @@ pub async fn change_sale(
             Err(Problem::not_a_draft(sale.state_at(now)))
         }
         ChangeOutcome::NotFound => Err(Problem::not_found("such sale")),
+    }
+}
+
+/// A draft that there is no more.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct DeletedSale {
+    /// Its id.
+    id: SaleId,
+    /// That it is gone.
+    #[schemars(extend("const" = true))]
+    deleted: bool,
+}
+
+/// `DELETE /v1/admin/sales/{id}`: of drafts. What has been loaded stays, with its orders and money.
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let deleted = api.for_others(move |app| async move { flow::sale_book::delete(&app, id).await });
+    match deleted.await? {
+        DeleteOutcome::Deleted => Ok(HttpResponse::Ok().json(DeletedSale { id, deleted: true })),
+        DeleteOutcome::NoDraft(sale) => {
+            let now = flow::sale_book::clock(&api.app).await;
+            Err(Problem::not_a_draft(sale.state_at(now)))
+        }
+        DeleteOutcome::NotFound => Err(Problem::not_found("such sale")),
     }
 }
 
@@ -322,14 +348,48 @@ pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
     }
 }
 
-/// An order, and whose it is.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct OwnedOrder {
-    /// Whose it is.
-    #[schemars(with = "UserId")]
-    user: String,
-    #[serde(flatten)]
-    order: Order,
+/// Which orders are asked for: of a sale, of an account, or of both.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OrdersQuery {
+    /// Only those of this sale. It, or `user`, has to be there.
+    sale_id: Option<SaleId>,
+    /// Only those of this account.
+    #[schemars(with = "Option<UserId>")]
+    user: Option<String>,
+    /// Only those in this state.
+    #[schemars(extend("enum" = OrderState::ALL))]
+    state: Option<String>,
+    /// At most so many; 100 if it is left out.
+    #[serde(default)]
+    limit: PageSize,
+    /// Only those after the one with this id.
+    starting_after: Option<OrderId>,
+}
+
+/// `GET /v1/admin/orders`, by their ids and the last first
+///
+/// # Errors
+/// The problem that is answered.
+pub async fn list_orders(
+    api: Data<Api>,
+    _: Operator,
+    Query(query): Query<OrdersQuery>,
+) -> Result<HttpResponse, Problem> {
+    let account = query.user.as_deref().map(user).transpose()?;
+    let of = match (account, query.sale_id) {
+        (Some(user), sale) => OrdersOf::User(user, sale),
+        (None, Some(sale)) => OrdersOf::Sale(sale),
+        (None, None) => return Err(Problem::invalid("say whose orders: sale_id, user, or both")),
+    };
+    let state = query.state.as_deref().map(str::parse::<OrderState>).transpose();
+    let state = state.map_err(|wrong| Problem::invalid(format!("state: {wrong}")))?;
+    let (limit, after) = (query.limit.get(), query.starting_after);
+    let orders = api
+        .for_others(move |app| async move { flow::order::list_for_operators(&app, &of, state, after, limit + 1).await })
+        .await?;
+    let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(Page::of(orders, limit)))
 }
 
 /// `GET /v1/admin/orders/{id}`
@@ -341,10 +401,7 @@ pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -
         .for_others(move |app| async move { flow::order::find_anywhere(&app, id).await })
         .await?;
     let order = order.ok_or_else(|| Problem::not_found("such order"))?;
-    Ok(HttpResponse::Ok().json(OwnedOrder {
-        user: order.user.as_str().to_owned(),
-        order,
-    }))
+    Ok(HttpResponse::Ok().json(order))
 }
 
 /// The guards of the instance that answers.
@@ -547,6 +604,9 @@ pub struct BansQuery {
     /// Whether the newest come first, and not by account.
     #[serde(default)]
     newest_first: bool,
+    /// Only this account's, if it holds; the others say nothing then.
+    #[schemars(with = "Option<UserId>")]
+    user: Option<String>,
 }
 
 /// `GET /v1/admin/bans`, those that hold, by account or the newest first
@@ -556,10 +616,14 @@ pub struct BansQuery {
 pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
     let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
+    let only = query.user.as_deref().map(user).transpose()?;
     let bans = api
         .for_others(move |app| async move {
             let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-            if newest_first {
+            if let Some(only) = only {
+                let ban = app.ledger.ban_of(&only).await?;
+                Ok(ban.filter(|ban| ban.holds(Utc::now())).into_iter().collect())
+            } else if newest_first {
                 app.ledger.banned_newest_first(after.as_ref(), max).await
             } else {
                 app.ledger.banned(after.as_ref(), max).await

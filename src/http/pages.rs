@@ -40,8 +40,10 @@ assets! {
     "console-dialog.js"
     "console-fields.js"
     "console-form.js"
+    "console-limits.js"
     "console-live.js"
     "console-money.js"
+    "console-orders.js"
     "console-plot.js"
     "console-sale.js"
     "console-sales.js"
@@ -128,7 +130,7 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
 
 /// What else the console shows, by the last part of the address.
-const VIEWS: [&str; 4] = ["sales", "accounts", "money", "trail"];
+const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "trail"];
 
 /// `GET /console`, and `GET /console/{view}`
 pub async fn console(request: HttpRequest) -> HttpResponse {

@@ -187,7 +187,7 @@ impl Problem {
     pub fn not_a_draft(state: SaleState) -> Self {
         let detail = match state {
             SaleState::Draft => "the sale is being loaded, and is a draft no more".to_owned(),
-            other => format!("only a draft can be changed, and the sale is {other}"),
+            other => format!("only a draft can be changed or deleted, and the sale is {other}"),
         };
         Self {
             sale_state: Some(state),

@@ -8,6 +8,7 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{Accepted, Order, OrderState};
+use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -53,10 +54,10 @@ impl Row {
 
 /// Selects orders; the condition is all that differs.
 macro_rules! select_orders {
-    ($condition:literal, $($argument:expr),*) => {
+    ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
-            amount_minor, currency, state, created_at, expires_at, paid_at, epoch, seq from orders where " + $condition,
-            $($argument),*)
+            amount_minor, currency, state, created_at, expires_at, paid_at, epoch, seq from orders where " + $condition
+            $(+ $more)*, $($argument),*)
     };
 }
 pub(super) use select_orders;
@@ -127,6 +128,91 @@ impl Ledger {
             .into_iter()
             .map(Row::into_order)
             .collect()
+    }
+
+    /// Up to `max` orders of a sale, by their ids and the last first: in this state, if one is given, and before this id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn orders_of_sale(
+        &self,
+        sale: &Sale,
+        state: Option<OrderState>,
+        before: Option<OrderId>,
+        max: i64,
+    ) -> Result<Vec<Order>, Fault> {
+        let (first, last) = OrderId::bounds(sale.number);
+        let last = before.map_or(last, |before| before.min(last));
+        // Each state is a text of its own: a plan for any state would look through all orders for one that is rare.
+        macro_rules! listed {
+            ($which:literal) => {
+                select_orders!(
+                    "sale_id = $1 and order_id > $2 and order_id < $3 and "
+                        + $which
+                        + " order by order_id desc limit $4",
+                    sale.id.0,
+                    first.0,
+                    last.0,
+                    max
+                )
+                .fetch_all(&self.reports)
+                .await
+            };
+        }
+        let rows = match state {
+            None => listed!("true"),
+            Some(OrderState::Reserved) => listed!("state = 'reserved'"),
+            Some(OrderState::Paid) => listed!("state = 'paid'"),
+            Some(OrderState::Cancelled) => listed!("state = 'cancelled'"),
+            Some(OrderState::Expired) => listed!("state = 'expired'"),
+            Some(OrderState::Revoked) => listed!("state = 'revoked'"),
+        };
+        let rows = rows.map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_order).collect()
+    }
+
+    /// Up to `max` orders of an account, in one sale or in any, by their ids and the last first: in this state, if one is
+    /// given, and before this id.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn orders_of_user(
+        &self,
+        user: &UserId,
+        sale: Option<SaleId>,
+        state: Option<OrderState>,
+        before: Option<OrderId>,
+        max: i64,
+    ) -> Result<Vec<Order>, Fault> {
+        // Sale by sale, as `orders_one_outcome_a_key` has them: one look into the index each.
+        let rows = select_orders!(
+            "sale_id in (select sale_id from sales where $2::uuid is null or sale_id = $2) and user_id = $1 \
+             and ($3::text is null or state = $3) and ($4::uuid is null or order_id < $4) \
+             order by order_id desc limit $5",
+            user.as_str(),
+            sale.map(|sale| sale.0),
+            state.map(OrderState::as_str),
+            before.map(|before| before.0),
+            max
+        )
+        .fetch_all(&self.reports)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Row::into_order).collect()
+    }
+
+    /// How many orders of any sale are revoked.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn revoked_orders(&self) -> Result<i64, Fault> {
+        // Sale by sale, as `orders_decided` has them.
+        let revoked = sqlx::query_scalar!(
+            "select coalesce(sum(of_sale.revoked), 0)::int8 as \"revoked!\" from sales s cross join lateral \
+                 (select count(*) as revoked from orders o where o.sale_id = s.sale_id and o.state = 'revoked') of_sale \
+             where s.state <> 'draft'"
+        );
+        revoked.fetch_one(&self.reports).await.map_err(|error| fault(&error))
     }
 
     /// Cancels a reserved order of this shopper.

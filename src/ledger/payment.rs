@@ -168,6 +168,30 @@ impl Ledger {
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
+    /// Payments that were matched with these orders, oldest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
+        let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
+        // Those that paid an order and those that are owed back have an index each.
+        let rows = sqlx::query_as!(
+            Recorded,
+            "select payment_id as \"payment_id!\", order_id as \"order_id!\", amount_minor as \"amount_minor!\", \
+             currency as \"currency!\", outcome as \"outcome!\", reason, received_at as \"received_at!\", refunded_at, \
+             refund_reference from \
+                 (select * from payments where outcome = 'applied' and matched_order_id = any($1) \
+                  union all \
+                  select * from payments where outcome = 'refund_due' and matched_order_id = any($1)) matched \
+             order by received_at, payment_id",
+            &orders
+        )
+        .fetch_all(&self.reports)
+        .await
+        .map_err(|error| fault(&error))?;
+        rows.into_iter().map(Recorded::into_payment).collect()
+    }
+
     /// Notes that money was paid back which is owed back, once.
     ///
     /// # Errors

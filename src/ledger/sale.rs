@@ -50,6 +50,17 @@ pub enum ChangeOutcome {
     NotFound,
 }
 
+/// What came of deleting a draft.
+#[derive(Debug, Clone)]
+pub enum DeleteOutcome {
+    /// It is gone.
+    Deleted,
+    /// It is no draft any more; so it is stored.
+    NoDraft(Sale),
+    /// There is no such sale.
+    NotFound,
+}
+
 /// How a sale's loading stands.
 #[derive(Debug, Clone)]
 pub enum Loading {
@@ -247,6 +258,34 @@ impl Ledger {
             Some(sale) => Ok(ChangeOutcome::Changed(sale)),
             None => Ok(ChangeOutcome::NotFound),
         }
+    }
+
+    /// Deletes a draft, and all that there is of it: nobody has bought of it, and Redis has never had it.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn delete_draft(&self, id: SaleId) -> Result<DeleteOutcome, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(sale) = self.lock(&mut tx, id).await? else {
+            return Ok(DeleteOutcome::NotFound);
+        };
+        if sale.lifecycle != Lifecycle::Draft {
+            return Ok(DeleteOutcome::NoDraft(sale));
+        }
+        sqlx::query!("delete from items where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        sqlx::query!("delete from guard_stopped where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        sqlx::query!("delete from sales where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        commit(tx).await?;
+        Ok(DeleteOutcome::Deleted)
     }
 
     /// The sale with this id.

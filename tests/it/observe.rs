@@ -335,6 +335,7 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added() {
     is("flashsale_server_up{server=\"redis\"}", 1.0);
     is("flashsale_server_up{server=\"postgres\"}", 1.0);
     is("flashsale_needs_attention{kind=\"refunds_due\"}", 0.0);
+    is("flashsale_needs_attention{kind=\"revoked_orders\"}", 0.0);
     is("flashsale_shards{state=\"stopped\"}", 0.0);
     let more = |series: &str, least: f64| {
         let value = value(&after, series);

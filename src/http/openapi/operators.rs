@@ -8,12 +8,13 @@ use crate::domain::ban::Ban;
 use crate::domain::console::Action;
 use crate::domain::guard::GuardChanges;
 use crate::domain::letter::{DeadLetter, RefusedMessage};
+use crate::domain::order::OwnedOrder;
 use crate::domain::payment::RecordedPayment;
 use crate::domain::report::{Audit, Rebuilt, Stats};
 use crate::domain::sale::SaleRequest;
 use crate::http::admin::{
-    ActionsQuery, AlertsQuery, BanBody, BansQuery, Guards, LiftBody, OwnedOrder, PaymentsQuery, Preloaded, RestockBody,
-    SettleBody,
+    ActionsQuery, AlertsQuery, BanBody, BansQuery, DeletedSale, Guards, LiftBody, OrdersQuery, PaymentsQuery,
+    Preloaded, RestockBody, SettleBody,
 };
 use crate::http::letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
 use crate::http::live::{Point, Sample};
@@ -89,6 +90,13 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             .reads::<SaleRequest>(schemas, asked())
             .answers::<AdminSale>(schemas, 200, "The draft as it is now.", sale("draft"))
             .with_header(TAG)
+            .refuses(&[Code::InvalidTransition]),
+        Operation::of_operators(["delete", "/v1/admin/sales/{id}"], "deleteSale", "Delete a draft")
+            .says(
+                "For good. Once it is being preloaded, it stays: then close it. The key that has created it may create \
+                 another sale.",
+            )
+            .answers::<DeletedSale>(schemas, 200, "It is gone.", json!({"id": SALE_ID, "deleted": true}))
             .refuses(&[Code::InvalidTransition]),
     ]
 }
@@ -300,13 +308,31 @@ fn money(schemas: &mut Schemas) -> Vec<Operation> {
     let mut owned = order("reserved");
     owned["user"] = "ada".into();
     owned["confirmed"] = true.into();
+    owned["payments"] = json!([]);
+    let mut expired = owned.clone();
+    expired["state"] = "expired".into();
+    expired["payments"] = json!([refund(false)]);
     vec![
+        Operation::of_operators(["get", "/v1/admin/orders"], "listOrdersToOperator", "List anybody's orders")
+            .says(
+                "Of a sale, of an account, or of both: one of the two has to be there. By their ids, which begin with the \
+                 sale: those of the newest sale first. They are as Postgres has them, which is milliseconds after a \
+                 purchase.",
+            )
+            .query::<OrdersQuery>(&[("sale_id", SALE_ID.into()), ("state", "expired".into())])
+            .answers::<Page<OwnedOrder>>(
+                schemas,
+                200,
+                "A page of orders, each with its shopper and payments.",
+                json!({"data": [expired], "has_more": false}),
+            )
+            .refuses(&[Code::NotFound]),
         Operation::of_operators(
             ["get", "/v1/admin/orders/{id}"],
             "showOrderToOperator",
             "Show anybody's order",
         )
-        .answers::<OwnedOrder>(schemas, 200, "The order, and whose it is.", owned),
+        .answers::<OwnedOrder>(schemas, 200, "The order, whose it is, and its payments.", owned),
         Operation::of_operators(
             ["get", "/v1/admin/payments"],
             "listPayments",
@@ -382,7 +408,7 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
         Operation::of_operators(["get", "/v1/admin/bans"], "listBans", "List bans that hold")
             .says(
                 "By account, or with `newest_first` those first that were banned last. A page of these begins after the account's \
-                 last decision: one that was banned anew meanwhile is among the newest, and so is what follows it.",
+                 last decision: one that was banned anew meanwhile is among the newest, and so is what follows it. With `user`, whether that account is banned.",
             )
             .query::<BansQuery>(&[("limit", 10.into())])
             .answers::<Page<Ban>>(

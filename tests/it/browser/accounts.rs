@@ -215,5 +215,73 @@ async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
     let at = |name: &str| -> DateTime<Utc> { ban[name].as_str().unwrap().parse().unwrap() };
     let length = at("banned_until") - at("banned_at");
     assert!((length - TimeDelta::days(1)).num_seconds().abs() < 10, "{ban}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_account_is_looked_up_among_many_and_only_the_first_page_is_read_by_itself() {
+    let app = TestApp::start().await;
+    for number in 0..103 {
+        let user = format!("bot-{number:03}");
+        act(&app, "/v1/admin/bans", &json!({"user": user, "reason": "a test"})).await;
+    }
+    let window = Window::open(&app).await;
+    window.open_console("/console/accounts").await;
+    window.sees(BANS, "bot-099").await;
+    let rows = format!("return document.querySelectorAll('{BANS} tr').length");
+    let has_rows = async |what: &str, count: i64| {
+        poll::within(Duration::from_secs(20), what, async || {
+            window.run(&rows, &[]).await == count
+        })
+        .await;
+    };
+    has_rows("a page is shown", 100).await;
+    window.click("[aria-labelledby=table-bans] + button").await;
+    has_rows("the second page is shown", 103).await;
+    // What comes and goes on the first page is seen by itself, and the second page stays without being asked for.
+    window
+        .run(
+            "window.asked = []; const own = window.fetch;
+            window.fetch = (path, more) => { window.asked.push(String(path)); return own(path, more); }",
+            &[],
+        )
+        .await;
+    act(&app, "/v1/admin/bans/lift", &json!({"user": "bot-007"})).await;
+    poll::within(Duration::from_secs(20), "it is gone from the list", async || {
+        !window.text(BANS).await.unwrap_or_default().contains("bot-007")
+    })
+    .await;
+    has_rows("the others are still there", 102).await;
+    act(
+        &app,
+        "/v1/admin/bans",
+        &json!({"user": "bot-000-more", "reason": "a test"}),
+    )
+    .await;
+    window.sees(BANS, "bot-000-more").await;
+    has_rows("it is one more", 103).await;
+    window.sees(BANS, "bot-102").await;
+    poll::within(
+        Duration::from_secs(30),
+        "the list is looked up again and again",
+        async || {
+            let asked = "return window.asked.filter((it) => it.includes('/bans')).length >= 4";
+            window.run(asked, &[]).await == true
+        },
+    )
+    .await;
+    // Where a page begins elsewhere than it did, all is read once more.
+    let behind = "return window.asked.filter((it) => it.includes('starting_after')).length <= 2";
+    assert_eq!(window.run(behind, &[]).await, true);
+
+    window.types("look-up", "bot-101").await;
+    window.click("#look-up-form button").await;
+    has_rows("the one is shown", 1).await;
+    window.sees(BANS, "bot-101").await;
+    window.does(&format!("{BANS} button")).await;
+    window.sees(".result", "The ban of bot-101 is lifted").await;
+    window.sees("#view", "This account is not banned").await;
+    window.types("look-up", "").await;
+    window.click("#look-up-form button").await;
+    has_rows("all are shown again", 102).await;
     window.close().await;
 }

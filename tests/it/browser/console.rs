@@ -193,6 +193,16 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
             &["button", "textbox", "combobox", "checkbox", "region", "columnheader"],
         ),
         view(
+            "/orders?user=ada",
+            &[("[aria-labelledby=table-orders] tbody", "ada")],
+            &["button", "link", "textbox", "combobox", "region", "columnheader"],
+        ),
+        view(
+            "/limits",
+            &[("#limit-address_rate", "Requests a second of one address")],
+            &["button", "link", "region", "columnheader"],
+        ),
+        view(
             "/money",
             &[("[aria-labelledby=table-money] tbody", "pay_odd")],
             &["button", "combobox", "region", "columnheader"],
@@ -300,7 +310,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees("#actions button", "Rebuild").await;
     window.sees("#actions a", "Shop page").await;
 
-    window.click("#nav a:nth-of-type(4)").await;
+    window.click("#nav a[href='/console/trail']").await;
     window.sees("#view h1", "Trail").await;
     for action in [
         "Create sale",
@@ -899,6 +909,8 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
         ("/console", "Sales"),
         ("/console/accounts", "Accounts"),
         ("/console/money", "Money"),
+        ("/console/orders", "Orders"),
+        ("/console/limits", "Limits"),
     ] {
         window.goto(path).await;
         window.sees("#view h1", title).await;

@@ -97,6 +97,16 @@ async fn bans_are_listed_end_by_themselves_and_are_lifted_once() {
     assert_eq!((users, &listed["has_more"]), (vec!["a", "b"], &json!(false)));
     assert_eq!(list("?limit=1").await["has_more"], true);
     assert_eq!(list("?limit=1&starting_after=a").await["data"][0]["user"], "b");
+    let one = list("?user=b").await;
+    assert_eq!(
+        (&one["data"][0]["user"], &one["has_more"]),
+        (&json!("b"), &json!(false))
+    );
+    assert_eq!(one["data"].as_array().unwrap().len(), 1);
+    assert_eq!(list("?user=c").await["data"], json!([]));
+    app.get(Who::Operator, "/v1/admin/bans?user=")
+        .await
+        .no(400, "invalid_request");
     app.buy("b", &id, "k", 1).await.no(403, "banned");
     poll::answer("it is over", || async {
         let answer = app.buy("b", &id, "k", 1).await;
@@ -110,6 +120,9 @@ async fn bans_are_listed_end_by_themselves_and_are_lifted_once() {
     lift(&app, "a").await.no(404, "not_found");
     lift(&app, "nobody").await.no(404, "not_found");
     assert_eq!(list("").await["data"], json!([]));
+    for over in ["?user=a", "?user=b"] {
+        assert_eq!(list(over).await["data"], json!([]), "{over}");
+    }
     // Again, and shorter than before: the newest decision counts.
     ban(&app, &json!({"user": "a", "reason": "again"})).await.ok(201);
     app.buy("a", &id, "k", 1).await.no(403, "banned");

@@ -316,6 +316,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     let sale: uuid::Uuid = variables["SALE_ID"].parse().unwrap();
     let mut database = app.database().await;
     sqlx::query(put_aside).bind(sale).execute(&mut database).await.unwrap();
+    expect("listOrdersToOperator", &variables);
     for id in [
         "restockSale",
         "followSale",
@@ -331,6 +332,8 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     ] {
         expect(id, &variables);
     }
+    variables.insert("SALE_ID", app.create_sale(&sale_with(&json!({}))).await);
+    expect("deleteSale", &variables);
     variables.insert("SALE_ID", guarded);
     for id in ["askWaitingRoom", "followWaitingRoom", "askChallenge"] {
         expect(id, &variables);

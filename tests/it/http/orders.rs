@@ -1,6 +1,7 @@
 //! Orders: who may see them, and how they are cancelled, before and after the ledger has them.
 
 use crate::support::app::{TestApp, Who, sale, sale_with};
+use crate::support::poll;
 use serde_json::json;
 
 #[tokio::test]
@@ -162,4 +163,184 @@ async fn of_paying_and_cancelling_at_once_exactly_one_happens() {
         (&json!(paid), &json!(cancelled))
     );
     app.assert_balanced(&id).await;
+}
+
+/// Has the ledger refuse an order that it has taken in, as if Redis had sold what it had sold before.
+async fn revoke(app: &TestApp, order: &str) {
+    let mut database = app.database().await;
+    let order = uuid::Uuid::parse_str(order).unwrap();
+    for statement in [
+        "update grants g set held = g.held - o.quantity from orders o where o.order_id = $1 \
+         and (g.sale_id, g.sku, g.shard) = (o.sale_id, o.sku, o.shard)",
+        "update orders set state = 'revoked', resolved_at = now() where order_id = $1",
+    ] {
+        let done = sqlx::query(statement).bind(order).execute(&mut database).await.unwrap();
+        assert_eq!(done.rows_affected(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.load_sale(&sale()).await, app.load_sale(&sale()).await);
+    let paid = app.buy("ada", &one, "k1", 1).await.ok(201);
+    let revoked = app.buy("ada", &one, "k2", 1).await.ok(201).id();
+    let cancelled = app.buy("bob&co", &one, "k1", 1).await.ok(201).id();
+    let elsewhere = app.buy("ada", &two, "k1", 1).await.ok(201).id();
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    app.cancel("bob&co", &cancelled).await.ok(200);
+    assert_eq!(app.pay_with("pay_2", &cancelled, 49900, "EUR").await, "refund_due");
+    for (user, order) in [("ada", &revoked), ("ada", &elsewhere)] {
+        app.wait_for_order(user, order, "reserved").await;
+    }
+    revoke(&app, &revoked).await;
+    let list = async |query: &str| app.get(Who::Operator, &format!("/v1/admin/orders?{query}")).await;
+    let ids = async |query: &str| -> Vec<String> {
+        let listed = list(query).await.ok(200).body;
+        let ids = listed["data"].as_array().unwrap().iter();
+        ids.map(|order| order["id"].as_str().unwrap().to_owned()).collect()
+    };
+    // By their ids, the last first; those of a later sale before those of an earlier one.
+    let sorted = |orders: &[&String]| -> Vec<String> {
+        let mut orders: Vec<String> = orders.iter().map(|it| (*it).clone()).collect();
+        orders.sort();
+        orders.reverse();
+        orders
+    };
+    let paid = paid.id();
+    let all = sorted(&[&paid, &revoked, &cancelled]);
+    assert_eq!(ids(&format!("sale_id={one}")).await, all);
+    assert_eq!(ids(&format!("sale_id={two}")).await, std::slice::from_ref(&elsewhere));
+    for (state, order) in [("revoked", &revoked), ("paid", &paid), ("cancelled", &cancelled)] {
+        assert_eq!(
+            ids(&format!("sale_id={one}&state={state}")).await,
+            std::slice::from_ref(order)
+        );
+    }
+    for state in ["reserved", "expired"] {
+        assert!(ids(&format!("sale_id={one}&state={state}")).await.is_empty(), "{state}");
+    }
+    assert_eq!(
+        ids(&format!("sale_id={two}&state=reserved")).await,
+        std::slice::from_ref(&elsewhere)
+    );
+    assert_eq!(ids("user=ada").await, sorted(&[&paid, &revoked, &elsewhere]));
+    assert_eq!(ids("user=ada&state=reserved").await, std::slice::from_ref(&elsewhere));
+    assert_eq!(
+        ids(&format!("user=ada&sale_id={one}&state=paid")).await,
+        std::slice::from_ref(&paid)
+    );
+    assert_eq!(ids("user=bob%26co").await, std::slice::from_ref(&cancelled));
+    assert!(ids("user=nobody").await.is_empty());
+    // Page by page.
+    for query in [format!("sale_id={one}&"), "user=ada&".to_owned()] {
+        let whole = ids(&query).await;
+        let mut read: Vec<String> = Vec::new();
+        loop {
+            let after = read
+                .last()
+                .map_or_else(String::new, |id| format!("&starting_after={id}"));
+            let page = list(&format!("{query}limit=1{after}")).await.ok(200).body;
+            read.push(page["data"][0]["id"].as_str().unwrap().to_owned());
+            if page["has_more"] == false {
+                break;
+            }
+        }
+        assert_eq!(read, whole, "{query}");
+    }
+    // Whose they are, and what was paid.
+    let of_bob = list("user=bob%26co").await.ok(200).body["data"][0].clone();
+    assert_eq!((&of_bob["user"], &of_bob["sale_id"]), (&json!("bob&co"), &json!(one)));
+    let payments = of_bob["payments"].as_array().unwrap();
+    assert_eq!(payments.len(), 1);
+    assert_eq!(
+        (&payments[0]["payment_id"], &payments[0]["outcome"]),
+        (&json!("pay_2"), &json!("refund_due"))
+    );
+    let shown = app
+        .get(Who::Operator, &format!("/v1/admin/orders/{paid}"))
+        .await
+        .ok(200);
+    assert_eq!(shown.body["payments"][0]["payment_id"], "pay_1");
+    let none = app
+        .get(Who::Operator, &format!("/v1/admin/orders/{elsewhere}"))
+        .await
+        .ok(200);
+    assert_eq!(none.body["payments"], json!([]));
+
+    // What was revoked is told to whoever watches.
+    poll::answer("it is counted", || async {
+        let metrics = app.get(Who::Operator, "/metrics").await.ok(200).text;
+        metrics
+            .contains("flashsale_needs_attention{kind=\"revoked_orders\"} 1\n")
+            .then_some(())
+    })
+    .await;
+
+    let wrong = [
+        String::new(),
+        "state=paid".to_owned(),
+        "user=".to_owned(),
+        "user=ada&state=lost".to_owned(),
+        "user=ada&limit=0".to_owned(),
+        "user=ada&starting_after=x".to_owned(),
+        "sale_id=7".to_owned(),
+        "user=ada&sort=time".to_owned(),
+    ];
+    for query in wrong {
+        list(&query).await.no(400, "invalid_request");
+    }
+    let stranger = uuid::Uuid::new_v4();
+    for query in [format!("sale_id={stranger}"), format!("user=ada&sale_id={stranger}")] {
+        list(&query).await.no(404, "not_found");
+    }
+    for who in [Who::Nobody, Who::Shopper("ada")] {
+        app.get(who, "/v1/admin/orders?user=ada")
+            .await
+            .no(401, "unauthenticated");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_terminal_lists_orders_and_shows_one_with_its_payments() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let paid = app.buy("ada", &id, "k1", 1).await.ok(201);
+    let other = app.buy("bob", &id, "k1", 1).await.ok(201).id();
+    app.wait_for_order("bob", &other, "reserved").await;
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    let listed = app.run(&["orders", "list", "--sale", &id, "--json"]).ended(0).json();
+    let users: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["user"].as_str().unwrap())
+        .collect();
+    assert_eq!(users, ["bob", "ada"], "newest first");
+    let table = app
+        .run(&["orders", "list", "--user", "ada", "--state", "paid"])
+        .ended(0)
+        .stdout;
+    assert!(
+        table.contains(&paid.id()) && table.contains("pay_1") && !table.contains("bob"),
+        "{table}"
+    );
+    let shown = app.run(&["orders", "show", &paid.id()]).ended(0).stdout;
+    assert!(
+        shown.contains("user          ada") && shown.contains("applied"),
+        "{shown}"
+    );
+    assert_eq!(
+        app.run(&["orders", "show", &other, "--json"]).ended(0).json()["user"],
+        "bob"
+    );
+    let unasked = app.run(&["orders", "list"]).ended(2);
+    assert!(
+        unasked.stderr.contains("--sale") && unasked.stderr.contains("--user"),
+        "{unasked:?}"
+    );
+    app.run(&["orders", "list", "--user", "ada", "--state", "lost"])
+        .ended(2);
+    let stranger = uuid::Uuid::new_v4().to_string();
+    app.run(&["orders", "show", &stranger]).ended(1);
 }

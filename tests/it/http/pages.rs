@@ -113,6 +113,8 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         "/console/sales",
         "/console/accounts",
         "/console/money",
+        "/console/orders",
+        "/console/limits",
         "/console/trail",
     ];
     let attention = format!("/console/sales/{id}/attention");
@@ -262,7 +264,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
     );
     let made = [
         "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "message_", "must_",
-        "outcome_", "payment_", "sale_", "span_", "sure_", "tile_",
+        "ostate_", "outcome_", "payment_", "sale_", "set_", "span_", "sure_", "tile_",
     ];
     let of_console = same_in_both(
         "console-words.js",

@@ -3,6 +3,7 @@
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll;
 use chrono::{DateTime, TimeDelta, Utc};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -225,4 +226,52 @@ async fn lists_come_in_pages() {
         ids.sort_unstable();
         assert_eq!(seen, ids, "{base}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
+    let app = TestApp::start().await;
+    let draft = app.create_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{draft}");
+    let delete = async |path: &str| app.send(app.request(Method::DELETE, Who::Operator, path)).await;
+    app.send(app.request(Method::DELETE, Who::Nobody, &path))
+        .await
+        .no(401, "unauthenticated");
+    // Shoppers ask for it as well; what was refused them is counted by its sale.
+    app.buy("ada", &draft, "k", 1).await;
+    let deleted = delete(&path).await.ok(200);
+    assert_eq!(deleted.body, json!({"id": draft, "deleted": true}));
+    delete(&path).await.no(404, "not_found");
+    app.get(Who::Operator, &path).await.no(404, "not_found");
+    app.operate(&draft, "preload").await.no(404, "not_found");
+    app.buy("ada", &draft, "k", 1).await.no(404, "not_found");
+    let trail = app
+        .get(Who::Operator, &format!("/v1/admin/actions?sale_id={draft}"))
+        .await;
+    let trail = trail.ok(200).body["data"].clone();
+    let told: Vec<(&str, &str)> = trail
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["action"].as_str().unwrap(), it["outcome"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("sales.preload", "not_found"),
+            ("sales.delete", "not_found"),
+            ("sales.delete", "done"),
+            ("sales.create", "done")
+        ]
+    );
+    let loaded = app.load_sale(&sale()).await;
+    let refused = delete(&format!("/v1/admin/sales/{loaded}")).await;
+    refused.no(409, "invalid_transition");
+    app.buy("ada", &loaded, "k", 1).await.ok(201);
+    app.assert_balanced(&loaded).await;
+    // By command.
+    let other = app.create_sale(&sale()).await;
+    let said = app.run(&["sale", "delete", &other]).ended(0).stdout;
+    assert!(said.contains("is deleted"), "{said}");
+    app.run(&["sale", "delete", &loaded]).ended(1);
 }

@@ -51,7 +51,7 @@ function alertsTable(limit, ban) {
 }
 
 // Bans that hold, each with the way out of it. `lift(user, button)` is what its button does.
-function bansTable({ caption, path, mayGrow }, lift) {
+function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
     return listTable({
         caption,
         columns: ['account', 'reason', 'by', 'since', 'until', 'action'],
@@ -70,7 +70,7 @@ function bansTable({ caption, path, mayGrow }, lift) {
                 button,
             ];
         },
-        empty: 'noBans',
+        empty,
         every: EVERY_MS,
         mayGrow,
     });
@@ -248,12 +248,32 @@ function banForm(done) {
     return form;
 }
 
+// One account among all that are banned. `changed` is called when another one is looked for, or all again.
+function lookUpForm(changed) {
+    const user = fieldOf({ id: 'look-up', label: 'lookUpAccount', kind: 'text' });
+    user.control.spellcheck = false;
+    const node = element('form', { novalidate: '', id: 'look-up-form' }, user.node, word('button', 'lookUp', { type: 'submit' }));
+    let account = '';
+    node.addEventListener('submit', (event) => {
+        event.preventDefault();
+        account = user.text();
+        changed();
+    });
+    return { node, account: () => account };
+}
+
 export function accountsView(view) {
     const result = resultLine();
     const act = actionsOn(result, () => bans.read());
     const alerts = alertsTable(50, act.ban);
-    const path = (last) => `${BANS}?limit=100${last ? `&starting_after=${encodeURIComponent(last.user)}` : ''}`;
-    const bans = bansTable({ caption: 'bans', path, mayGrow: true }, act.lift);
+    const one = lookUpForm(() => bans.again());
+    const path = (last) => {
+        const only = one.account();
+        const after = last ? `&starting_after=${encodeURIComponent(last.user)}` : '';
+        return only === '' ? `${BANS}?limit=100${after}` : `${BANS}?user=${encodeURIComponent(only)}`;
+    };
+    const empty = () => (one.account() === '' ? 'noBans' : 'notBanned');
+    const bans = bansTable({ caption: 'bans', path, mayGrow: true, empty }, act.lift);
     const form = banForm((words) => {
         result.good(words);
         bans.read();
@@ -262,7 +282,7 @@ export function accountsView(view) {
         word('h1', 'accounts'),
         result.node,
         element('section', {}, word('h2', 'alerts'), alerts.node),
-        element('section', {}, word('h2', 'bans'), bans.node),
+        element('section', {}, word('h2', 'bans'), one.node, bans.node),
         form,
     );
     alerts.read();

@@ -3,6 +3,7 @@
 import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { choiceOf, fieldOf } from './console-fields.js';
+import { orderLink } from './console-orders.js';
 import { code, listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
@@ -60,7 +61,7 @@ export function moneyView(view) {
         row: (entry) => [
             momentExact(entry.received_at),
             money(entry.amount_minor, entry.currency),
-            code(entry.order_id),
+            orderLink(entry.order_id),
             code(entry.payment_id),
             entry.reason ? english(entry.reason) : say(`payment_${entry.outcome}`),
             entry.settled_at

@@ -8,6 +8,7 @@ import { guardsTold, itemTold } from './console-asked.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf, typedIn } from './console-fields.js';
 import { followSale } from './console-live.js';
+import { ordersPath } from './console-orders.js';
 import { plotOf } from './console-plot.js';
 import { word } from './console-table.js';
 import { trailTable } from './console-trail.js';
@@ -79,6 +80,7 @@ export function saleView(view, id) {
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
     const rebuild = word('button', 'rebuild', { type: 'button' });
+    const remove = word('button', 'deleteDraft', { type: 'button', id: 'do-delete' });
     const buttons = new Map();
 
     let sale = null;
@@ -183,7 +185,7 @@ export function saleView(view, id) {
             }
             return buttons.get(action);
         });
-        const others = at === 'draft' ? [edit] : [page, rebuild];
+        const others = at === 'draft' ? [edit, remove] : [page, rebuild];
         setChildren(actions, [...wanted, ...others]);
     }
 
@@ -220,6 +222,18 @@ export function saleView(view, id) {
     onPress(rebuild, async () => {
         if (await sure(say('sure_rebuild', { name: sale.name }), say('about_rebuild'), say('rebuild'))) {
             await run(rebuild, say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
+        }
+    });
+
+    onPress(remove, async () => {
+        if (await sure(say('sure_delete', { name: sale.name }), say('about_delete'), say('doDelete'))) {
+            await run(remove, say('did_delete'), async () => {
+                const answer = await call('DELETE', path);
+                if (answer.isOk) {
+                    location.assign('/console');
+                }
+                return answer;
+            });
         }
     });
 
@@ -308,7 +322,7 @@ export function saleView(view, id) {
         numbers.update('reserved', String(orders.reserved));
         numbers.update('paid', String(orders.paid));
         numbers.update('returned', String(orders.cancelled + orders.expired));
-        numbers.update('revoked', String(orders.revoked), bad(orders.revoked));
+        numbers.update('revoked', String(orders.revoked), bad(orders.revoked), ordersPath(id, 'revoked'));
         numbers.update('refunds', String(due.refunds_due), bad(due.refunds_due), '/console/money?outcome=refund_due');
         numbers.update('unmatched', String(due.unmatched_payments), bad(due.unmatched_payments), '/console/money?outcome=unmatched');
         numbers.update('dead', String(due.dead_letters), bad(due.dead_letters), attention);

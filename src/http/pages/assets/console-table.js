@@ -14,8 +14,10 @@ export const code = (text) => element('code', {}, element('bdi', {}, plainly(tex
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
 // `columns` are the words of the headings, `path(after)` where the page after a row is, `row(entry)` its cells, `idOf(entry)`
-// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page.
-export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true }) {
+// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page. Where `path` is null, nothing is asked
+// for. `pageOf(body)` is the page in an answer, and `empty` may be what tells the word for an empty list. What is looked up by itself
+// is the first page: those behind it stay as they were read, unless the first no longer reaches to where they begin.
+export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body }) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
     const table = element(
@@ -25,7 +27,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         element('thead', {}, head),
         body,
     );
-    const nothing = word('p', empty, { class: 'muted' });
+    const emptyWord = typeof empty === 'function' ? empty : () => empty;
+    const nothing = word('p', emptyWord(), { class: 'muted' });
     const trouble = element('p', { class: 'warning', role: 'status' });
     const more = word('button', 'more', { class: 'quiet', type: 'button' });
     const wide = element('div', { class: 'wide', tabindex: '0', role: 'region' }, table);
@@ -40,10 +43,20 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     let timer = null;
     let reading = null;
     let isStale = false;
+    let isWhole = false;
+    // What was read last, and whether more follows it.
+    let listed = [];
+    let goesOn = false;
     const rows = new Map();
 
     // Whoever asks while it is looked up waits for a look that began after that.
     function read() {
+        isWhole = true;
+        return readFirst();
+    }
+
+    // The same of the first page alone.
+    function readFirst() {
         isStale = true;
         reading ??= look();
         return reading;
@@ -60,25 +73,45 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             reading = null;
         }
         if (every && isSignedIn()) {
-            timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : read()), every);
+            timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : readFirst()), every);
         }
     }
 
     async function lookOnce() {
+        const wanted = isWhole ? pages : 1;
+        isWhole = false;
+        if (path() === null) {
+            return;
+        }
         const found = [];
         let hasMore = true;
         let answer = { isOk: true };
-        for (let page = 0; page < pages && hasMore && answer.isOk; page += 1) {
+        for (let page = 0; page < wanted && hasMore && answer.isOk; page += 1) {
             answer = await call('GET', path(found.at(-1)));
             if (answer.isOk) {
-                found.push(...answer.body.data);
-                hasMore = answer.body.has_more;
+                const { data, has_more: more } = pageOf(answer.body);
+                found.push(...data);
+                hasMore = more;
             }
         }
         write(trouble, answer.isOk ? '' : wordsOf(answer, 'lostConsole'));
-        if (answer.isOk) {
-            fill(found, hasMore);
+        if (!answer.isOk) {
+            return;
         }
+        if (wanted < pages && hasMore) {
+            const end = listed.findIndex((entry) => idOf(entry) === idOf(found.at(-1)));
+            if (end === -1) {
+                // Something has come or gone just there: nobody knows what lies between.
+                isWhole = true;
+                isStale = true;
+                return;
+            }
+            const ids = new Set(found.map(idOf));
+            found.push(...listed.slice(end + 1).filter((entry) => !ids.has(idOf(entry))));
+            hasMore = goesOn;
+        }
+        [listed, goesOn] = [found, hasMore];
+        fill(found, hasMore);
     }
 
     function fill(found, hasMore) {
@@ -102,6 +135,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             body,
             ids.map((id) => rows.get(id).node),
         );
+        worded(nothing, emptyWord());
         show(nothing, found.length === 0);
         show(wide, found.length > 0);
         show(more, hasMore && mayGrow);
@@ -113,7 +147,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     });
     document.addEventListener('visibilitychange', () => {
         if (document.visibilityState !== 'hidden' && isSignedIn()) {
-            read();
+            readFirst();
         }
     });
     // Rows have texts of their own, which are made anew in another language.

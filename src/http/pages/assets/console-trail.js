@@ -9,7 +9,7 @@ import { plainly, say } from './language.js';
 const EVERY_MS = 10_000;
 
 const KNOWN = [
-    'sales.create', 'sales.change', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
+    'sales.create', 'sales.change', 'sales.delete', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
     'sales.restock', 'sales.rebuild', 'sales.dead-letters.settle', 'bans.create', 'bans.lift', 'guards.change',
     'payments.settle', 'session.create', 'session.delete',
 ];

@@ -5,7 +5,9 @@ import { accountsView } from './console-accounts.js';
 import { isSignedIn, onSession } from './console-api.js';
 import { attentionView } from './console-attention.js';
 import { formView } from './console-form.js';
+import { limitsView } from './console-limits.js';
 import { moneyView } from './console-money.js';
+import { ordersView } from './console-orders.js';
 import { saleView } from './console-sale.js';
 import { salesView } from './console-sales.js';
 import { showSignIn, startSignIn, wantSignIn } from './console-sign-in.js';
@@ -25,6 +27,12 @@ let wasSignedIn = false;
 function open(view) {
     if (part === 'accounts') {
         return accountsView(view);
+    }
+    if (part === 'orders') {
+        return ordersView(view);
+    }
+    if (part === 'limits') {
+        return limitsView(view);
     }
     if (part === 'money') {
         return moneyView(view);

@@ -1,0 +1,163 @@
+// Orders of anybody: found by number, by account, or by sale and state, with what was paid for them.
+
+import { call } from './console-api.js';
+import { fieldOf } from './console-fields.js';
+import { code, listTable, word } from './console-table.js';
+import { element, setAttribute } from './dom.js';
+import { momentExact, money } from './format.js';
+import { plainly, say } from './language.js';
+import { write } from './problem.js';
+
+const STATES = ['reserved', 'paid', 'cancelled', 'expired', 'revoked'];
+const ORDER = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+const ORDERS = '/v1/admin/orders';
+
+const TONES = { revoked: 'is-bad', paid: 'is-available' };
+
+// An order's number, and the way to the order. What is no such number, as a provider may send one, leads nowhere.
+export function orderLink(id) {
+    return ORDER.test(id) ? element('a', { href: `/console/orders?order=${id}` }, code(id)) : code(id);
+}
+
+// The way to the orders of a sale that are in this state.
+export const ordersPath = (sale, state) => `/console/orders?sale_id=${sale}&state=${state}`;
+
+function paymentsOf(order) {
+    const list = element('span', { class: 'small' });
+    order.payments.forEach(({ payment_id: id, outcome, settled_at: settled }, at) => {
+        const became = settled ? say('settled_yes') : say(`payment_${outcome}`);
+        list.append(at > 0 ? ', ' : '', code(id), ` ${became}`);
+    });
+    return list;
+}
+
+export function ordersView(view) {
+    const asked = new URLSearchParams(location.search);
+    const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text' });
+    // An account's id is what it is, also with a blank at its end.
+    const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text' });
+    const sale = element('select', { id: 'find-sale' }, word('option', 'ostate_any', { value: '' }));
+    const state = element('select', { id: 'find-state' }, word('option', 'ostate_any', { value: '' }));
+    state.append(...STATES.map((name) => word('option', `ostate_${name}`, { value: name })));
+    order.control.spellcheck = false;
+    user.control.spellcheck = false;
+    const wrong = element('p', { class: 'warning', role: 'alert', id: 'find-wrong' });
+    const form = element(
+        'form',
+        { class: 'panel', novalidate: '' },
+        element(
+            'div',
+            { class: 'grid' },
+            order.node,
+            user.node,
+            element('div', { class: 'row' }, word('label', 'ofSale', { for: sale.id }), sale),
+            element('div', { class: 'row' }, word('label', 'ofState', { for: state.id }), state),
+        ),
+        wrong,
+        word('button', 'findOrders', { class: 'strong', type: 'submit' }),
+    );
+
+    // What is looked for; nothing as long as nothing is asked.
+    let wanted = null;
+
+    function path(last) {
+        if (wanted === null) {
+            return null;
+        }
+        if (wanted.has('order')) {
+            return `${ORDERS}/${wanted.get('order')}`;
+        }
+        return `${ORDERS}?limit=100&${wanted}${last ? `&starting_after=${last.id}` : ''}`;
+    }
+
+    const table = listTable({
+        caption: 'orders',
+        columns: ['when', 'order', 'state', 'account', 'ofSale', 'what', 'amount', 'payments'],
+        path,
+        // One order comes as itself.
+        pageOf: (body) => (wanted.has('order') ? { data: [body], has_more: false } : body),
+        idOf: (entry) => entry.id,
+        row: (entry) => [
+            momentExact(entry.created_at),
+            orderLink(entry.id),
+            element('span', { class: `pill ${TONES[entry.state] ?? ''}` }, say(`ostate_${entry.state}`)),
+            element('a', { href: `/console/orders?${new URLSearchParams({ user: entry.user })}` }, code(entry.user)),
+            element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8)),
+            `${entry.quantity} × ${entry.sku}`,
+            money(entry.amount_minor, entry.currency),
+            paymentsOf(entry),
+        ],
+        empty: 'noneFound',
+    });
+
+    function complain(words) {
+        write(wrong, words);
+        const isOrder = words !== '' && order.text().trim() !== '';
+        setAttribute(order.control, 'aria-invalid', isOrder ? 'true' : 'false');
+    }
+
+    // Goes by what is in the form.
+    function look() {
+        const query = new URLSearchParams();
+        const id = order.text().trim().toLowerCase();
+        const parts = id ? { order: id } : { user: user.text(), sale_id: sale.value, state: state.value };
+        Object.entries(parts).forEach(([name, value]) => value !== '' && query.set(name, value));
+        if (id && !ORDER.test(id)) {
+            complain(say('wrongOrder'));
+            order.control.focus();
+            return;
+        }
+        if (!query.has('order') && !query.has('user') && !query.has('sale_id')) {
+            complain(say('askForOrders'));
+            order.control.focus();
+            return;
+        }
+        complain('');
+        wanted = query;
+        history.replaceState(null, '', `/console/orders?${query}`);
+        table.again();
+    }
+
+    form.addEventListener('submit', (event) => {
+        event.preventDefault();
+        look();
+    });
+
+    function offer(id, name) {
+        if (![...sale.options].some((it) => it.value === id)) {
+            sale.append(element('option', { value: id }, plainly(name)));
+        }
+    }
+
+    // The newest sales, to choose from; the one that the address names is there whatever its age.
+    async function offerSales() {
+        const answer = await call('GET', '/v1/admin/sales?limit=100');
+        if (answer.isOk) {
+            answer.body.data.forEach(({ id, name }) => offer(id, name));
+        }
+    }
+
+    async function begin() {
+        await offerSales();
+        order.set(asked.get('order') ?? '');
+        user.set(asked.get('user') ?? '');
+        if (asked.get('sale_id')) {
+            offer(asked.get('sale_id'), asked.get('sale_id'));
+            sale.value = asked.get('sale_id');
+        }
+        state.value = STATES.includes(asked.get('state')) ? asked.get('state') : '';
+        if (['order', 'user', 'sale_id'].some((name) => asked.get(name))) {
+            look();
+        }
+    }
+
+    view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, table.node);
+    begin();
+    return {
+        resume() {
+            offerSales();
+            table.read();
+        },
+        translate: table.again,
+    };
+}

@@ -1,0 +1,73 @@
+//! Orders that operators look for: by number, by account, and those of a sale that were revoked.
+
+use super::window::Window;
+use crate::support::app::{TestApp, Who, sale};
+use serde_json::json;
+use thirtyfour::Key;
+
+const ORDERS: &str = "[aria-labelledby=table-orders] tbody";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_account() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let hostile = "<img src=x onerror='window.hurt = 1'>";
+    let paid = app.buy(hostile, &id, "k", 1).await.ok(201);
+    let revoked = app.buy("bob", &id, "k", 1).await.ok(201).id();
+    app.wait_for_order("bob", &revoked, "reserved").await;
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    let mut database = app.database().await;
+    let revoke = "update orders set state = 'revoked', resolved_at = now() where user_id = 'bob'";
+    sqlx::query(revoke).execute(&mut database).await.unwrap();
+    assert_eq!(app.pay_with("pay_2", &revoked, 49900, "EUR").await, "refund_due");
+
+    let window = Window::open(&app).await.expect(&["404"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    // The red number leads to those that it counts.
+    window.sees(".tile.is-bad a[href*='state=revoked']", "1").await;
+    window.click(".tile.is-bad a[href*='state=revoked']").await;
+    window.sees("#view h1", "Orders").await;
+    window.sees(ORDERS, &revoked).await;
+    window.sees(ORDERS, "pay_2 owed back").await;
+    assert_eq!(
+        [window.value("find-sale").await, window.value("find-state").await],
+        [id.clone(), "revoked".to_owned()]
+    );
+    let rows = format!("return document.querySelectorAll('{ORDERS} tr').length");
+    assert_eq!(window.run(&rows, &[]).await, 1);
+    // From money that is owed back to its order.
+    window.goto("/console/money").await;
+    window.sees("[aria-labelledby=table-money] tbody", "pay_2").await;
+    window
+        .click("[aria-labelledby=table-money] tbody td:nth-child(3) a")
+        .await;
+    window.sees(ORDERS, "bob").await;
+    assert_eq!(window.value("find-order").await, revoked);
+    // Whoever says that he has paid.
+    window.goto("/console/orders").await;
+    window.sees("#view h1", "Orders").await;
+    window.click("#view form button").await;
+    window.sees("#find-wrong", "Type an order number or an account").await;
+    window.fill("#find-order", "seven").await;
+    window.press(Key::Enter).await;
+    window.sees("#find-wrong", "An order number looks like").await;
+    window.fill("#find-order", "").await;
+    window.types("find-user", hostile).await;
+    window.click("#view form button").await;
+    window.sees(ORDERS, hostile).await;
+    window.sees(ORDERS, &paid.id()).await;
+    window.sees(ORDERS, "pay_1 applied").await;
+    window.driver().refresh().await.unwrap();
+    window.sees(ORDERS, &paid.id()).await;
+    let hurt = "return window.hurt ?? document.querySelectorAll('main img').length";
+    assert_eq!(window.run(hurt, &[]).await, json!(0));
+    window.fill("#find-order", &uuid::Uuid::new_v4().to_string()).await;
+    window.press(Key::Enter).await;
+    window.sees("#view .list .warning", "no such order").await;
+    let still = app
+        .get(Who::Operator, &format!("/v1/admin/orders/{revoked}"))
+        .await
+        .ok(200);
+    assert_eq!(still.body["state"], "revoked");
+    window.close().await;
+}
