@@ -118,8 +118,9 @@ export function repeat({ id: saleId, run, orders }) {
 
 // Both on one connection that is open, so under the same load.
 export function probe(sale) {
-  const refusal = askForNothing(sale, FLOOD_MAX + exec.scenario.iterationInTest);
-  const nothing = readProbe('/healthz');
+  const n = FLOOD_MAX + exec.scenario.iterationInTest;
+  const refusal = askForNothing(sale, n);
+  const nothing = readProbe('/healthz', n);
   expect(nothing.status === 200, 'the process is not healthy');
   if (refusal.status === 409 && nothing.timings.waiting > 0) {
     pairs.add(1);

@@ -77,7 +77,7 @@ for at = 1, #stream, 2 do
 end
 -- Every process renews: one that comes just after another writes nothing. Any later one does, so that a permit outlives
 -- renewals that fail.
-if its_brake ~= brake or permit_until - now < for_ms * 0.8 then
+if its_brake ~= brake or (permit_until - now) * 5 < for_ms * 4 then
   redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
 end
 return { 'PERMITTED', waiting, last_id, brake }

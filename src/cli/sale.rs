@@ -277,7 +277,9 @@ fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failur
 }
 
 fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let deleted = client.delete(&path(id, ""))?.body;
+    let deleted = client.delete(&path(id, ""));
+    let advice = "repeat it; \"no such sale\" then says that it is deleted";
+    let deleted = deleted.map_err(|error| error.with_advice(advice))?.body;
     if json {
         return output::print_json(&deleted);
     }

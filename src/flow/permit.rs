@@ -23,7 +23,7 @@ use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -205,18 +205,9 @@ impl Permits {
     ///
     /// # Errors
     /// None: nobody ends the turns.
-    async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
+    pub(super) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.rebuilding.0.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
-    }
-
-    /// The same without waiting: sales that have lost nothing are not to stand behind those that wait.
-    ///
-    /// # Errors
-    /// `Unavailable` when it is others' turn.
-    pub(super) fn turn_to_rebuild_now(&self) -> Result<SemaphorePermit<'_>, Fault> {
-        let turn = self.rebuilding.0.try_acquire();
-        turn.map_err(|_| Fault::Unavailable("other sales are being rebuilt; this one comes after them".to_owned()))
     }
 
     /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
@@ -346,7 +337,8 @@ async fn let_go(app: &App) -> bool {
 /// # Errors
 /// `Unavailable` when Redis does not answer: then nobody sells.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
-    // A ledger that said nothing last time is asked beside: permits must not run out over waiting for it.
+    // A ledger that said nothing last time is asked beside: permits must not run out over waiting for it. So when it is back, a
+    // server from which another has taken over is renewed on once more at the most.
     let was_silent = app.permits.state().is_ledger_silent;
     let asking = async {
         let answered = let_go(app).await;
@@ -482,8 +474,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     let shards: Vec<u16> = (0..sale.shards).collect();
     let mut tries = 1..=REBUILD_TRIES_MAX;
     let outcome = loop {
-        let turn = app.permits.turn_to_rebuild().await?;
-        match make_ready_and_rebuild(app, &sale, &shards, turn).await {
+        match make_ready_and_rebuild(app, &sale, &shards).await {
             // Workers decide or drain at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
                 tracing::debug!(%reason, "a rebuilding has to try again");
@@ -517,14 +508,17 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
                 shard: *shard,
             })
             .collect();
+        let here = &OnceCell::new();
         let mut stopped = futures_util::stream::iter(unknown)
             .map(|shard| async move {
                 match app.stock.run_id(shard).await {
                     Ok(of) if of == run_id => app.stock.stop(shard).await,
                     Ok(_) => Ok(()),
                     // It may be on this server, which was slow to answer.
-                    Err(fault) if app.stock.is_beside(shard, via).await? => Err(fault),
-                    Err(_) => Ok(()),
+                    Err(fault) => {
+                        let here = here.get_or_try_init(|| app.stock.beside(via)).await?;
+                        if here.has(shard) { Err(fault) } else { Ok(()) }
+                    }
                 }
             })
             .buffer_unordered(AT_ONCE);
@@ -588,7 +582,14 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
         }
     }
     for (run_id, unknown) in left {
-        tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
+        // It may be long since, and another process has made some of them sell: those are not to be halted.
+        match look_at_server(app, sale, live, &run_id, &unknown).await {
+            Ok((known, unknown, standings)) => {
+                tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
+                tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
+            }
+            Err(fault) => tally.note(Err(fault)),
+        }
     }
     tally.finish()
 }

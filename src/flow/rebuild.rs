@@ -33,7 +33,6 @@ use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -42,17 +41,13 @@ const DRAINS_AT_ONCE: usize = 4;
 /// How long the drain of what is left may take.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 
-/// Stops shards and writes them anew in their sale's turn: with many sales to rebuild, each would have one of the
+/// Stops shards and writes them anew, once it is their sale's turn: with many sales to rebuild, each would have one of the
 /// connections of which all need another.
 ///
 /// # Errors
 /// As [`rebuild`].
-pub(super) async fn make_ready_and_rebuild(
-    app: &App,
-    sale: &Sale,
-    shards: &[u16],
-    _turn: SemaphorePermit<'_>,
-) -> Result<Rebuilt, Fault> {
+pub(super) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
+    let _turn = app.permits.turn_to_rebuild().await?;
     let seen = make_ready(app, sale, shards).await?;
     rebuild(app, sale, &seen).await
 }

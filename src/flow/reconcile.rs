@@ -111,8 +111,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
         let damaged: Vec<u16> = damaged.into_iter().collect();
-        let turn = app.permits.turn_to_rebuild_now()?;
-        make_ready_and_rebuild(app, sale, &damaged, turn).await?;
+        make_ready_and_rebuild(app, sale, &damaged).await?;
     }
     Ok(())
 }

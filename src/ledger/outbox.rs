@@ -213,7 +213,11 @@ impl Ledger {
     ) -> Result<Option<Batch>, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
-        let mut tx = begin_in_order(&self.jobs).await?;
+        // Those of one sale are not looked for in everybody's order.
+        let mut tx = match sale {
+            None => begin_in_order(&self.jobs).await?,
+            Some(_) => begin(&self.jobs).await?,
+        };
         let rows = sqlx::query!(
             "with ahead as materialized \
                  (select outbox_id, sale_id, shard, message, attempts from outbox \

@@ -11,6 +11,7 @@ use crate::domain::time::Millis;
 use futures_util::StreamExt;
 use redis::Value;
 use redis::cluster_routing::Slot;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Shards asked at once: all, so that a server that says nothing holds up the others no longer than itself.
@@ -60,6 +61,18 @@ pub struct Permit<'a> {
     pub renewal: bool,
 }
 
+/// What is on one server: these slots of a cluster, or everything.
+pub struct Beside(Option<HashSet<Slot>>);
+
+impl Beside {
+    /// Whether this shard is.
+    #[must_use]
+    pub fn has(&self, shard: ShardKey) -> bool {
+        let slot = || Slot::for_key(shard.shard());
+        self.0.as_ref().is_none_or(|slots| slots.contains(&slot()))
+    }
+}
+
 impl Stock {
     /// [`Stock::run_id`] of each of these shards, in the same order. One server is asked once for all of them.
     pub async fn run_ids(&self, shards: &[ShardKey]) -> Vec<Result<String, Fault>> {
@@ -76,17 +89,18 @@ impl Stock {
         answers
     }
 
-    /// Whether a shard is on the same server as another one, as that server sees it.
+    /// What is on the server that has this shard, as it sees that itself.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer.
-    pub async fn is_beside(&self, shard: ShardKey, other: ShardKey) -> Result<bool, Fault> {
+    pub async fn beside(&self, shard: ShardKey) -> Result<Beside, Fault> {
         if !self.link.is_cluster() {
-            return Ok(true);
+            return Ok(Beside(None));
         }
-        let owners = self.link.owners(&other.shard()).await?;
-        let owner = |key: ShardKey| owners.get(&Slot::for_key(key.shard()));
-        Ok(owner(shard) == owner(other))
+        let owners = self.link.owners(&shard.shard()).await?;
+        let owner = owners.get(&Slot::for_key(shard.shard()));
+        let beside = owners.iter().filter(|(_, place)| Some(*place) == owner);
+        Ok(Beside(Some(beside.map(|(slot, _)| *slot).collect())))
     }
 
     /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.

@@ -757,8 +757,8 @@ const MUTANTS: &[Mutant] = &[
     (
         "the brake stays as it was",
         "permit",
-        "if its_brake ~= brake or permit_until",
-        "if permit_until",
+        "if its_brake ~= brake or (permit_until",
+        "if (permit_until",
     ),
     (
         "the brake is not written down",
@@ -769,7 +769,7 @@ const MUTANTS: &[Mutant] = &[
     (
         "a permit is never renewed",
         "permit",
-        "permit_until - now < for_ms / 2 then",
+        "(permit_until - now) * 5 < for_ms * 4 then",
         "permit_until == 0 then",
     ),
     (
@@ -793,13 +793,13 @@ const MUTANTS: &[Mutant] = &[
     (
         "a permit is renewed too late",
         "permit",
-        "permit_until - now < for_ms / 2",
-        "permit_until - now < for_ms / 4",
+        "(permit_until - now) * 5 < for_ms * 4",
+        "(permit_until - now) * 5 < for_ms * 3",
     ),
     (
         "a permit is written every time",
         "permit",
-        "if its_brake ~= brake or permit_until - now < for_ms / 2 then",
+        "if its_brake ~= brake or (permit_until - now) * 5 < for_ms * 4 then",
         "if true then",
     ),
     (

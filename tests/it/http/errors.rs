@@ -272,8 +272,8 @@ async fn a_query_is_taken_within_its_bounds_and_by_its_names() {
         (
             Who::Operator,
             "/v1/admin/bans",
-            "user=ada",
-            "user is unknown; known are limit, starting_after and newest_first",
+            "account=ada",
+            "account is unknown; known are limit, starting_after, newest_first and user",
         ),
         (
             Who::Operator,

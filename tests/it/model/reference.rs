@@ -364,7 +364,7 @@ impl Shard {
         });
         let brake = waiting >= asked.events_max || is_old;
         let left = self.permit_until - now;
-        if brake != self.brake || left * 2 < asked.for_ms {
+        if brake != self.brake || left * 5 < asked.for_ms * 4 {
             (self.brake, self.permit_until) = (brake, now + asked.for_ms);
         }
         format!("PERMITTED {waiting} {EPOCH}-{} {}", self.seq, u8::from(brake))

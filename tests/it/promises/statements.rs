@@ -263,8 +263,7 @@ const DRAIN: i64 = 8;
 const PAYMENT: i64 = 12;
 /// To begin, look whether it is known, and leave it at that, which may be sent a moment later.
 const PAYMENT_AGAIN_MAX: i64 = 3;
-/// To begin, with a setting that is sent along, take the messages, be certain of the servers, strike what was told, postpone
-/// the rest, of two kinds, commit.
-const RELEASES: i64 = 8;
+/// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
+const RELEASES: i64 = 7;
 /// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
 const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];

@@ -266,7 +266,7 @@ export function accountsView(view) {
     const result = resultLine();
     const act = actionsOn(result, () => bans.read());
     const alerts = alertsTable(50, act.ban);
-    const one = lookUpForm(() => bans.again());
+    const one = lookUpForm(() => bans.anew());
     const path = (last) => {
         const only = one.account();
         const after = last ? `&starting_after=${encodeURIComponent(last.user)}` : '';

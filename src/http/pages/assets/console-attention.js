@@ -131,7 +131,7 @@ export function attentionView(view, id) {
         }
     }
 
-    settled.select.addEventListener('change', letters.again);
+    settled.select.addEventListener('change', letters.anew);
     view.append(
         word('h1', 'attention'),
         element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),

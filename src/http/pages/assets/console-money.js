@@ -113,7 +113,7 @@ export function moneyView(view) {
     // Of what is not owed back, nothing is paid back.
     function choose() {
         show(settled.row, OWED.includes(outcome.select.value));
-        table.again();
+        table.anew();
     }
 
     outcome.select.addEventListener('change', choose);

@@ -115,7 +115,7 @@ export function ordersView(view) {
         complain('');
         wanted = query;
         history.replaceState(null, '', `/console/orders?${query}`);
-        table.again();
+        table.anew();
     }
 
     form.addEventListener('submit', (event) => {
@@ -124,7 +124,10 @@ export function ordersView(view) {
     });
 
     function offer(id, name) {
-        if (![...sale.options].some((it) => it.value === id)) {
+        const known = [...sale.options].find((it) => it.value === id);
+        if (known) {
+            known.textContent = plainly(name);
+        } else {
             sale.append(element('option', { value: id }, plainly(name)));
         }
     }
@@ -138,7 +141,6 @@ export function ordersView(view) {
     }
 
     async function begin() {
-        await offerSales();
         order.set(asked.get('order') ?? '');
         user.set(asked.get('user') ?? '');
         if (asked.get('sale_id')) {
@@ -149,6 +151,7 @@ export function ordersView(view) {
         if (['order', 'user', 'sale_id'].some((name) => asked.get(name))) {
             look();
         }
+        await offerSales();
     }
 
     view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, table.node);

@@ -3,7 +3,7 @@
 
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
-import { element, onPress, setChildren, show } from './dom.js';
+import { element, onPress, setBusy, setChildren, show } from './dom.js';
 import { plainly, worded } from './language.js';
 import { write } from './problem.js';
 
@@ -48,6 +48,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     let listed = [];
     let goesOn = false;
     const rows = new Map();
+    // Counts what was asked: an answer to something else is dropped.
+    let question = 0;
 
     // Whoever asks while it is looked up waits for a look that began after that.
     function read() {
@@ -71,6 +73,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             }
         } finally {
             reading = null;
+            setBusy(node, false);
         }
         if (every && isSignedIn()) {
             timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : readFirst()), every);
@@ -78,7 +81,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     }
 
     async function lookOnce() {
-        const wanted = isWhole ? pages : 1;
+        const [wanted, asked] = [isWhole ? pages : 1, question];
         isWhole = false;
         if (path() === null) {
             return;
@@ -88,6 +91,9 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         let answer = { isOk: true };
         for (let page = 0; page < wanted && hasMore && answer.isOk; page += 1) {
             answer = await call('GET', path(found.at(-1)));
+            if (asked !== question) {
+                return;
+            }
             if (answer.isOk) {
                 const { data, has_more: more } = pageOf(answer.body);
                 found.push(...data);
@@ -155,5 +161,16 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         rows.clear();
         return read();
     };
-    return { node, read, again };
+    // Something else is looked for: nothing of what was found before stays beside it.
+    const anew = () => {
+        question += 1;
+        rows.clear();
+        body.replaceChildren();
+        [listed, goesOn, pages] = [[], false, 1];
+        [nothing, wide, more].forEach((part) => show(part, false));
+        write(trouble, '');
+        setBusy(node, true);
+        return read();
+    };
+    return { node, read, again, anew };
 }

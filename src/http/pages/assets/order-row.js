@@ -68,7 +68,7 @@ export function orderRow(id, act) {
         show(timer, isOpen && left > 0);
         setAttribute(timer, 'class', left <= 60 ? 'timer is-urgent' : 'timer');
         setText(payAtShop, say('payAtShop'));
-        show(payAtShop, isOpen);
+        show(payAtShop, isOpen && !isBusy && !isAsked);
         setText(pay, say('pay'));
         show(pay, isOpen && act.mayPay());
         setText(cancel, say('cancel'));
