@@ -21,6 +21,7 @@ pub mod migrate;
 mod mock_server;
 pub mod orders;
 mod output;
+mod pages;
 pub mod pay;
 mod progress;
 pub mod rebuild;

@@ -3,7 +3,7 @@
 use super::client::{Client, Connection};
 use super::events::read_event;
 use super::output::{Reader, Table};
-use super::{Failure, answer, output};
+use super::{Failure, answer, output, pages};
 use clap::Subcommand;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -11,8 +11,6 @@ use std::time::Duration;
 
 const PATH: &str = "/v1/admin/alerts";
 const STREAM: &str = "/v1/admin/alerts/stream";
-/// Pages of a list that are read: a hundred alerts each.
-const PAGES_MAX: usize = 1000;
 /// How long to wait before the stream is asked for again.
 const RETRY: Duration = Duration::from_secs(2);
 /// No event of the API comes near this; a wrong address may send without end.
@@ -54,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match args.verb {
         Verb::List => {
-            let alerts = all_pages(&operator)?;
+            let alerts = pages::all(&operator, PATH, "id")?;
             if args.json {
                 return output::print_json(&Value::Array(alerts));
             }
@@ -62,21 +60,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Verb::Follow => follow(&operator, args.json, RETRY),
     }
-}
-
-fn all_pages(client: &Client) -> Result<Vec<Value>, Failure> {
-    let mut alerts: Vec<Value> = Vec::new();
-    for _ in 0..PAGES_MAX {
-        let last = alerts.last().and_then(|alert| alert.get("id")?.as_i64());
-        let after = last.map_or_else(String::new, |id| format!("?starting_after={id}"));
-        let mut page = client.get(&format!("{PATH}{after}"))?.body;
-        let data = page.get_mut("data").map(Value::take);
-        alerts.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
-        if page.get("has_more") != Some(&Value::Bool(true)) {
-            break;
-        }
-    }
-    Ok(alerts)
 }
 
 fn cell(alert: &Value, name: &str) -> String {

@@ -2,15 +2,13 @@
 
 use super::client::Connection;
 use super::output::Table;
-use super::{Failure, duration, output};
+use super::{Failure, duration, output, pages};
 use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const PATH: &str = "/v1/admin/bans";
-/// Pages of a list that are read: a hundred accounts each.
-const PAGES_MAX: usize = 1000;
 
 /// Arguments of `ban`.
 #[derive(clap::Args)]
@@ -69,17 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {
         Verb::List => {
-            let mut bans = Vec::new();
-            for _ in 0..PAGES_MAX {
-                let last = bans.last().and_then(|ban: &Value| ban.get("user")?.as_str());
-                let after = last.map_or_else(String::new, |user| format!("?starting_after={}", output::encoded(user)));
-                let mut page = operator.get(&format!("{PATH}{after}"))?.body;
-                let data = page.get_mut("data").map(Value::take);
-                bans.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
-                if page.get("has_more") != Some(&Value::Bool(true)) {
-                    break;
-                }
-            }
+            let bans = pages::all(&operator, PATH, "user")?;
             if args.json {
                 return output::print_json(&Value::Array(bans));
             }

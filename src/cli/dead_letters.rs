@@ -2,14 +2,11 @@
 
 use super::client::{Client, Connection};
 use super::output::Table;
-use super::{Failure, answer, output, sale};
+use super::{Failure, answer, output, pages, sale};
 use crate::domain::letter::{LetterId, Note};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use uuid::Uuid;
-
-/// Pages of a list that are read: a hundred events each.
-const PAGES_MAX: usize = 1000;
 
 /// Arguments of `dead-letters`.
 #[derive(clap::Args)]
@@ -101,19 +98,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn all_pages(client: &Client, sale: &Uuid, is_settled: bool) -> Result<Vec<Value>, Failure> {
-    let mut letters: Vec<Value> = Vec::new();
-    for _ in 0..PAGES_MAX {
-        let last = letters.last().and_then(|letter| letter.get("position")?.as_str());
-        let after = last.map_or_else(String::new, |at| format!("&starting_after={}", output::encoded(at)));
-        let path = sale::path(sale, &format!("/dead-letters?settled={is_settled}{after}"));
-        let mut page = client.get(&path)?.body;
-        let data = page.get_mut("data").map(Value::take);
-        letters.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
-        if page.get("has_more") != Some(&Value::Bool(true)) {
-            break;
-        }
-    }
-    Ok(letters)
+    let path = sale::path(sale, &format!("/dead-letters?settled={is_settled}"));
+    pages::all(client, &path, "position")
 }
 
 fn table(letters: &[Value]) -> String {

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Connection};
 use super::output::Table;
-use super::{Failure, answer, output, sale};
+use super::{Failure, answer, output, pages, sale};
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
 use clap::Subcommand;
@@ -11,8 +11,6 @@ use std::cmp::Reverse;
 use uuid::Uuid;
 
 const PATH: &str = "/v1/admin/orders";
-/// Pages of a list that are read: a hundred orders each.
-const PAGES_MAX: usize = 100_000;
 
 /// Arguments of `orders`.
 #[derive(clap::Args)]
@@ -108,18 +106,7 @@ fn query(sale: Option<Uuid>, user: Option<&str>, state: Option<OrderState>) -> S
 }
 
 fn all_pages(client: &Client, query: &str) -> Result<Vec<Value>, Failure> {
-    let mut orders: Vec<Value> = Vec::new();
-    for _ in 0..PAGES_MAX {
-        let last = orders.last().and_then(|order| order.get("id")?.as_str());
-        let after = last.map_or_else(String::new, |id| format!("&starting_after={}", output::encoded(id)));
-        let mut page = client.get(&format!("{PATH}?{query}{after}"))?.body;
-        let data = page.get_mut("data").map(Value::take);
-        orders.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
-        if page.get("has_more") != Some(&Value::Bool(true)) {
-            break;
-        }
-    }
-    Ok(orders)
+    pages::all(client, &format!("{PATH}?{query}"), "id")
 }
 
 fn cell(of: &Value, name: &str) -> String {

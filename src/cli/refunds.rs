@@ -2,7 +2,7 @@
 
 use super::client::{Client, Connection};
 use super::output::Table;
-use super::{Failure, answer, output};
+use super::{Failure, answer, output, pages};
 use crate::domain::payment::RefundReference;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -10,8 +10,6 @@ use serde_json::{Value, json};
 const PATH: &str = "/v1/admin/payments";
 /// What became of payments that are to be paid back.
 const OWED: [&str; 2] = ["refund_due", "unmatched"];
-/// Pages of a list that are read: a hundred payments each.
-const PAGES_MAX: usize = 1000;
 
 /// Arguments of `refunds`.
 #[derive(clap::Args)]
@@ -95,19 +93,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn all_pages(client: &Client, outcome: &str, is_settled: bool) -> Result<Vec<Value>, Failure> {
-    let mut payments: Vec<Value> = Vec::new();
-    for _ in 0..PAGES_MAX {
-        let last = payments.last().and_then(|payment| payment.get("payment_id")?.as_str());
-        let after = last.map_or_else(String::new, |id| format!("&starting_after={}", output::encoded(id)));
-        let path = format!("{PATH}?outcome={outcome}&settled={is_settled}{after}");
-        let mut page = client.get(&path)?.body;
-        let data = page.get_mut("data").map(Value::take);
-        payments.extend(data.and_then(|data| data.as_array().cloned()).unwrap_or_default());
-        if page.get("has_more") != Some(&Value::Bool(true)) {
-            break;
-        }
-    }
-    Ok(payments)
+    let path = format!("{PATH}?outcome={outcome}&settled={is_settled}");
+    pages::all(client, &path, "payment_id")
 }
 
 fn table(payments: &[Value]) -> String {

@@ -581,15 +581,23 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
             Err(fault) => tally.note(Err(fault)),
         }
     }
-    for (run_id, unknown) in left {
-        // It may be long since, and another process has made some of them sell: those are not to be halted.
-        match look_at_server(app, sale, live, &run_id, &unknown).await {
-            Ok((known, unknown, standings)) => {
-                tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
-                tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
+    let mut is_fresh = true;
+    for (run_id, mut unknown) in left.into_iter().filter(|(_, unknown)| !unknown.is_empty()) {
+        // After those of another server it may be long since, and another process has made some of them sell: those are not to
+        // be halted.
+        if !std::mem::take(&mut is_fresh) {
+            match look_at_server(app, sale, live, &run_id, &unknown).await {
+                Ok((known, still_unknown, standings)) => {
+                    tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
+                    unknown = still_unknown;
+                }
+                Err(fault) => {
+                    tally.note(Err(fault));
+                    continue;
+                }
             }
-            Err(fault) => tally.note(Err(fault)),
         }
+        tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
     }
     tally.finish()
 }

@@ -37,6 +37,23 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     window.close().await;
 }
 
+/// Has ada buy in a sale with a waiting room whose answers are made by this script, until it has counted so many.
+async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (TestApp, String, Window) {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.run(script, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "It is yours").await;
+    assert_eq!(window.run(&format!("return window.{counted}"), &[]).await, json!(count));
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    (app, id, window)
+}
+
 /// Tells whoever asks for his turn that he has a place, five times; each time, the page's clock goes on by 200 seconds.
 const LONG_QUEUE: &str = "const [real, clock] = [window.fetch, Date.now];
     window.turns = 0;
@@ -50,18 +67,7 @@ const LONG_QUEUE: &str = "const [real, clock] = [window.fetch, Date.now];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_waited_a_quarter_of_an_hour_for_his_turn_is_still_bought_for() {
-    let app = development().await;
-    let id = app
-        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
-        .await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
-    window.run(LONG_QUEUE, &[]).await;
-    window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
-    assert_eq!(window.run("return window.turns", &[]).await, json!(5));
-    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    let (_app, _id, window) = bought_after_waiting(LONG_QUEUE, "turns", 5).await;
     window.close().await;
 }
 
@@ -82,18 +88,7 @@ const REFUSALS: &str = "const real = window.fetch;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_are_counted_in_a_row_and_end_a_purchase_only_then() {
-    let app = development().await;
-    let id = app
-        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
-        .await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
-    window.run(REFUSALS, &[]).await;
-    window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
-    assert_eq!(window.run("return window.asked", &[]).await, json!(12));
-    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    let (app, id, window) = bought_after_waiting(REFUSALS, "asked", 12).await;
     window.run("window.isRefused = true", &[]).await;
     window.click(BUY).await;
     window.sees(NOTE, "Try again when the time is over").await;
