@@ -68,6 +68,14 @@ impl Tally {
     }
 }
 
+/// Has another one come first, so that those who come last in a run that has no time for all are not always the same.
+fn begin_anywhere<T>(things: &mut [T]) {
+    if !things.is_empty() {
+        let first = rand::random_range(0..things.len());
+        things.rotate_left(first);
+    }
+}
+
 /// What every flow works on; clones share all of it.
 #[derive(Clone)]
 pub struct App {

@@ -10,7 +10,7 @@ use super::release::release_now;
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
-use crate::domain::order::CancelOutcome;
+use crate::domain::order::{CancelOutcome, OrderState};
 use crate::domain::shard::home_shard;
 use crate::ledger::order::Cancellation;
 use std::time::Duration;
@@ -38,8 +38,13 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
     let taken_in = drain_to_now(app, &sale, &[home], Instant::now() + WAIT_MAX).await?;
     match decide(app, id, user).await? {
         Some(outcome) => Ok(outcome),
-        // Redis lost it between the look and the drain.
-        None if taken_in => Err(Fault::Unavailable(format!("order {id} has gone from the stock"))),
+        None if taken_in => match find_in_stock(app, &sale, user, Some(id)).await?.pop() {
+            // The ledger could not store it, and has told the stock so, or is about to.
+            Some(order) if order.state != OrderState::Reserved => Ok(CancelOutcome::NotCancellable(order.state)),
+            Some(_) => Err(Fault::Unavailable(format!("order {id} is being revoked; try again"))),
+            // Redis lost it between the look and the drain.
+            None => Err(Fault::Unavailable(format!("order {id} has gone from the stock"))),
+        },
         None => Err(Fault::Unavailable(
             "the order is still on its way to the ledger; try again".to_owned(),
         )),

@@ -4,7 +4,7 @@
 //! the next drain only trims them.
 
 use super::permit::superseded;
-use super::{App, Tally};
+use super::{App, Tally, begin_anywhere};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
@@ -355,11 +355,7 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
         None => false,
     });
     let turns = Semaphore::new(if is_urgent { SHARDS_AT_ONCE } else { 1 });
-    // A round that is cut short begins elsewhere the next time.
-    if !shards.is_empty() {
-        let first = rand::random_range(0..shards.len());
-        shards.rotate_left(first);
-    }
+    begin_anywhere(&mut shards);
     let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
         .map(|(sale, key)| {
             let turns = &turns;

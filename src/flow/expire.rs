@@ -3,7 +3,7 @@
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
-use super::{App, Tally};
+use super::{App, Tally, begin_anywhere};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -50,7 +50,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     beat(app).await?;
     let mut tally = Tally::default();
     let unextended = extend(app, &mut tally).await?;
-    let mut shards = app.ledger.shards_with_due_orders().await?;
+    let mut shards = app.ledger.shards_with_due_orders(now.as_ref().ok().copied()).await?;
     shards.retain(|shard| !unextended.contains(shard));
     if shards.is_empty() {
         return tally.finish();
@@ -113,14 +113,6 @@ async fn extend(app: &App, tally: &mut Tally) -> Result<HashSet<(SaleId, u16)>, 
         }
     }
     Ok(unextended)
-}
-
-/// Has another one come first, so that those who come last in a run that has no time for all are not always the same.
-fn begin_anywhere<T>(shards: &mut [T]) {
-    if !shards.is_empty() {
-        let first = rand::random_range(0..shards.len());
-        shards.rotate_left(first);
-    }
 }
 
 async fn expire_batch(app: &App, sale: SaleId, shard: u16, now: Millis) -> Result<usize, Fault> {

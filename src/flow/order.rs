@@ -19,6 +19,15 @@ use tokio::time::Instant;
 /// Orders of one shopper in one sale that one answer lists.
 pub const LIST_MAX: usize = 1000;
 
+/// A shopper's orders in a sale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnOrders {
+    /// The newest of them, oldest first.
+    pub orders: Vec<Order>,
+    /// Whether there are older ones.
+    pub are_more: bool,
+}
+
 /// How long a shopper waits for the ledger where the stock may know as well.
 const LEDGER_WAIT: Duration = Duration::from_secs(1);
 
@@ -56,12 +65,12 @@ pub(super) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>,
     Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
 }
 
-/// A shopper's orders in a sale, oldest first; `None` when there is no such sale. While Postgres is away, those that the
+/// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is away, those that the
 /// stock has, if these are all: decided orders that it left to the ledger would be missed by their owner.
 ///
 /// # Errors
 /// `Unavailable` when the stock cannot tell, or the ledger cannot and the stock does not have them all.
-pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<Vec<Order>>, Fault> {
+pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<OwnOrders>, Fault> {
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(None);
     };
@@ -70,7 +79,7 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     // What is not there counts as never bought only on a shard that is whole.
     let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(home_of(&sale, user));
     let in_stock = orders_of(row, &sale, user)?;
-    let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
+    let max = i64::try_from(LIST_MAX + 1).unwrap_or(i64::MAX);
     let mut orders = match in_time(LEDGER_WAIT, app.ledger.orders_of(sale.id, user, max)).await {
         Err(Fault::Unavailable(_)) if is_all => Vec::new(),
         in_ledger => in_ledger?,
@@ -78,8 +87,12 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
     // Events are taken in in their order, so what the ledger has is older.
     orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
-    orders.truncate(LIST_MAX);
-    Ok(Some(orders))
+    let more = orders.len().saturating_sub(LIST_MAX);
+    orders.drain(..more);
+    Ok(Some(OwnOrders {
+        orders,
+        are_more: more > 0,
+    }))
 }
 
 /// Anybody's order, for operators. One that is on its way to the ledger is waited for.
@@ -104,8 +117,13 @@ async fn find_awaited(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
         return Ok(None);
     }
     let shards: Vec<u16> = (0..sale.shards).collect();
-    drain_to_now(app, &sale, &shards, Instant::now() + WAIT_MAX).await?;
-    app.ledger.order(id).await
+    let taken_in = drain_to_now(app, &sale, &shards, Instant::now() + WAIT_MAX).await?;
+    match app.ledger.order(id).await? {
+        None if !taken_in => Err(Fault::Unavailable(
+            "the order may be on its way to the ledger; try again".to_owned(),
+        )),
+        order => Ok(order),
+    }
 }
 
 /// Orders as the ledger has them, for operators: by their ids, those of the newest sale first. `None` when there is no such

@@ -8,9 +8,11 @@ use super::release::release_now;
 use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::ledger::payment::Settlement;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -117,20 +119,27 @@ pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundRefere
 /// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
+    let mut silent = HashSet::new();
     for payment in app.ledger.pending_payments(PENDING_MAX).await? {
-        tally.note(settle_one(app, &payment).await);
+        tally.note(settle_one(app, &payment, &mut silent).await);
     }
     tally.finish()
 }
 
-async fn settle_one(app: &App, payment: &Payment) -> Result<usize, Fault> {
+/// Settles one payment, if it can be told by now what becomes of it. A sale whose shards could not be waited for is `silent` and
+/// waited for once in a run: its payments keep no other sale's from being settled.
+async fn settle_one(app: &App, payment: &Payment, silent: &mut HashSet<SaleId>) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
     let mut settlement = app.ledger.settle_pending(payment, false, now).await?;
     if matches!(settlement, Settlement::NoOrder) {
         let gone = match selling(app, payment).await? {
+            Some(sale) if silent.contains(&sale.id) => return Ok(0),
             Some(sale) => {
-                let taken_in = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?;
-                taken_in && !app.permits.is_superseded(sale.id)
+                let taken_in = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await;
+                if !matches!(taken_in, Ok(true)) {
+                    silent.insert(sale.id);
+                }
+                taken_in? && !app.permits.is_superseded(sale.id)
             }
             None => true,
         };

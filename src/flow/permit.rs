@@ -14,7 +14,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
 use crate::domain::server::{has_taken_over, process_of};
-use crate::ledger::rebuild::{CLAIMED, Standing};
+use crate::ledger::rebuild::{CLAIMED, Standings};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
@@ -419,14 +419,16 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
     let sales: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
     let mut tally = Tally::default();
-    let live = &sales;
-    let mut attended = futures_util::stream::iter(sales.clone())
-        .map(|sale| async move { attend_on(app, &sale, live).await })
+    let mut attended = futures_util::stream::iter(sales)
+        .map(|sale| async move { attend_on(app, &sale).await })
         .buffer_unordered(SALES_AT_ONCE);
     while let Some(outcome) = attended.next().await {
         tally.note(outcome);
     }
     drop(attended);
+    // A rebuilding may have taken long: sales that others have loaded since are held by now.
+    let sales = app.sales.live().await?;
+    let sales: Vec<&Arc<Sale>> = sales.iter().filter(sells).collect();
     let shards = sales.iter().map(|sale| usize::from(sale.shards)).sum();
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut state = app.permits.state();
@@ -448,12 +450,11 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     if !sale.is_in_stock() {
         return Ok(());
     }
-    let live = app.sales.live().await?;
     let mut tries = 1..=ATTEND_TRIES_MAX;
     let attending = app.permits.attending.of(sale.id).await;
     let _alone = attending.lock().await;
     loop {
-        match attend_alone(app, sale, &live).await {
+        match attend_alone(app, sale).await {
             // Another process is at it; what it finds, the next look takes over.
             Err(Fault::Unavailable(_)) if tries.next().is_some() => tokio::time::sleep(ATTEND_AGAIN).await,
             outcome => return outcome.map(|_| ()),
@@ -497,10 +498,10 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
 
 /// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on
 /// it that has not been reconciled there.
-async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> Result<(), Fault> {
+async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
     if !app.permits.state().admitted.contains(run_id) {
-        let ids: Vec<SaleId> = sales.iter().map(|sale| sale.id).collect();
-        let standings = app.ledger.standings(&ids).await?;
+        // Whatever the caller knew: a sale that somebody has loaded since may have a permit there from before the server's start.
+        let standings = app.ledger.standings_in_stock().await?;
         let unknown = standings.iter().filter(|(_, it)| it.run_id.as_deref() != Some(run_id));
         let unknown: Vec<ShardKey> = unknown
             .map(|((sale, shard), _)| ShardKey {
@@ -547,15 +548,15 @@ async fn admit(app: &App, sales: &[Arc<Sale>], via: ShardKey, run_id: &str) -> R
 }
 
 /// Attends on a sale, unless this process is at it already.
-async fn attend_on(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
+async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     let attending = app.permits.attending.of(sale.id).await;
     let Ok(_alone) = attending.try_lock() else {
         return Ok(0);
     };
-    attend_alone(app, sale, live).await
+    attend_alone(app, sale).await
 }
 
-async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result<usize, Fault> {
+async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
     let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
     if missing.is_empty() {
@@ -573,7 +574,7 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
     // take long.
     let mut left = Vec::new();
     for (run_id, shards) in servers {
-        match look_at_server(app, sale, live, &run_id, &shards).await {
+        match look_at_server(app, sale, &run_id, &shards).await {
             Ok((known, unknown, standings)) => {
                 tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
                 left.push((run_id, unknown));
@@ -586,7 +587,7 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
         // After those of another server it may be long since, and another process has made some of them sell: those are not to
         // be halted.
         if !std::mem::take(&mut is_fresh) {
-            match look_at_server(app, sale, live, &run_id, &unknown).await {
+            match look_at_server(app, sale, &run_id, &unknown).await {
                 Ok((known, still_unknown, standings)) => {
                     tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
                     unknown = still_unknown;
@@ -602,13 +603,10 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>, live: &[Arc<Sale>]) -> Result
     tally.finish()
 }
 
-type Standings = BTreeMap<(SaleId, u16), Standing>;
-
 /// Which of a server's shards the ledger knows to be whole there, and which not; the server has the scripts that sell.
 async fn look_at_server(
     app: &App,
     sale: &Arc<Sale>,
-    live: &[Arc<Sale>],
     run_id: &str,
     shards: &[ShardKey],
 ) -> Result<(Vec<ShardKey>, Vec<ShardKey>, Standings), Fault> {
@@ -628,7 +626,7 @@ async fn look_at_server(
         taken.into_iter().for_each(|key| app.permits.supersede(*key));
         return Err(superseded());
     }
-    admit(app, live, *via, run_id).await?;
+    admit(app, *via, run_id).await?;
     let suspects = app.permits.state().suspects.clone();
     let standings = app.ledger.standings(&[sale.id]).await?;
     let is_known = |key: &ShardKey| {

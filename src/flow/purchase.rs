@@ -22,12 +22,15 @@ use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{Asking, ShardAnswer};
 use crate::stock::record::BuyerRecord;
 use crate::{bugs, crash, telemetry};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a purchase asks again after units were brought: others may take them first.
 const TRIES_MAX: u32 = 16;
 /// How long a purchase waits for a shard that is being reconciled: that is mostly over in a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long after it has come a purchase still asks its shard. Its shopper has been told that the outcome is not known soon
+/// after, and may believe a refusal of another request under the same key once this one can no longer have done anything.
+const ASKED_MAX: Duration = Duration::from_millis(1500);
 
 /// Decides one request for units; `refused_by` tells what the sale asks for that does not come with the request, if anything.
 /// What is rare is boxed, so that the future of the common case stays small.
@@ -40,6 +43,7 @@ pub async fn purchase(
     request: &PurchaseRequest,
     refused_by: impl FnOnce(&SaleGuards) -> Option<PurchaseOutcome>,
 ) -> Result<PurchaseOutcome, Fault> {
+    let began = Instant::now();
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::SaleNotFound);
     };
@@ -74,6 +78,9 @@ pub async fn purchase(
     let mut waited = false;
     let came = app.shortages.came();
     for _ in 0..TRIES_MAX {
+        if began.elapsed() >= ASKED_MAX {
+            return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
+        }
         let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago.
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if is_leaving(&sale) => {
@@ -81,6 +88,8 @@ pub async fn purchase(
             }
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
                 waited = true;
+                // Another life counts looks anew: a number of the one before says nothing there.
+                asking.looked = None;
                 Box::pin(app.permits.sells_again(home, PATIENCE)).await;
                 continue;
             }

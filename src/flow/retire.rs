@@ -76,6 +76,13 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
             app.stock.forget_buyers(&[(*key, None)]).await?;
         }
     }
+    // Those whose orders the ledger could not store are not among its shoppers.
+    let spoilt = app.ledger.shards_with_dead_letters(id).await?;
+    let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
+        .into_iter()
+        .map(|shard| (ShardKey { sale: id, shard }, None))
+        .collect();
+    app.stock.forget_buyers(&spoilt).await?;
     let mut last = None;
     for _ in 0..PAGES_MAX {
         let page = app.ledger.shoppers(id, last.as_ref(), PAGE_MAX).await?;

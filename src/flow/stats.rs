@@ -123,7 +123,9 @@ pub async fn stock_stats(app: &App, id: SaleId) -> Result<Option<StockStats>, Fa
 
 fn item_stats_of(sale: &Sale, readings: &[ShardReading]) -> Vec<ItemStats> {
     let items = sale.items.iter();
-    items.map(|item| item_stats(&item.sku, item.stock, readings)).collect()
+    items
+        .map(|item| item_stats(&item.sku, item.stock, &total(&item.sku, readings)))
+        .collect()
 }
 
 async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
@@ -335,15 +337,15 @@ pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
         .fold(Counters::default(), |sum, reading| sum.plus(&reading.counters(sku)))
 }
 
-fn item_stats(sku: &Sku, owned: i64, readings: &[ShardReading]) -> ItemStats {
-    let counters = total(sku, readings);
+fn item_stats(sku: &Sku, owned: i64, counters: &Counters) -> ItemStats {
     ItemStats {
         sku: sku.clone(),
         total: owned,
         available: counters.available,
         held: counters.held,
         sold: counters.sold,
-        in_transit: counters.in_transit(),
+        // Shards are read one after the other: units that have arrived by then are missing where they left.
+        in_transit: counters.in_transit().max(0),
     }
 }
 
@@ -371,5 +373,24 @@ pub fn shard_stats(reading: &ShardReading) -> ShardStats {
         received: by_sku(|counters| counters.r#in),
         in_transit,
         undrained_events: reading.undrained,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_that_came_in_while_shards_were_read_are_not_fewer_than_none_on_their_way() {
+        let sku: Sku = "phone".parse().unwrap();
+        // The borrower was read after they had come in, the lender before they had left.
+        let counters = Counters {
+            available: 8,
+            r#in: 3,
+            granted: 5,
+            ..Counters::default()
+        };
+        let stats = item_stats(&sku, 5, &counters);
+        assert_eq!((stats.available, stats.in_transit), (8, 0));
     }
 }

@@ -1,10 +1,11 @@
 //! Sweep: go over the sales that are in Redis and finish or even out what is there. Each step is another flow's.
 
-use super::{App, Tally};
+use super::{App, Tally, begin_anywhere};
 use super::{borrow, pay, preload, rebalance as even, restock};
 use crate::domain::fault::Fault;
-use crate::domain::sale::{Lifecycle, SaleState};
+use crate::domain::sale::{Lifecycle, Sale, SaleState};
 use crate::domain::time::Millis;
+use std::sync::Arc;
 
 /// Transfers younger than this are still in the hands of whoever began them.
 const LEFT_AFTER: Millis = 2_000;
@@ -19,7 +20,10 @@ const ORPHANED_AFTER: Millis = 30_000;
 /// The first fault; the other sales have had their turn.
 pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
-    for sale in app.sales.live().await?.iter().filter(|sale| sale.is_in_stock()) {
+    let sales = app.sales.live().await?;
+    let mut sales: Vec<&Arc<Sale>> = sales.iter().filter(|sale| sale.is_in_stock()).collect();
+    begin_anywhere(&mut sales);
+    for sale in sales {
         tally.note(borrow::finish_left(app, sale, LEFT_AFTER).await);
         tally.note(restock::give_back_orphans(app, sale, ORPHANED_AFTER).await);
     }
@@ -52,8 +56,13 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
 /// The first fault; the other kind has been seen to all the same.
 pub async fn settle(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
-    tally.note(pay::settle_pending(app).await);
-    tally.note(restock::settle_pending(app).await);
+    // Beside each other: payments that wait for shards that are silent take their time.
+    let (payments, restocks) = tokio::join!(
+        Box::pin(pay::settle_pending(app)),
+        Box::pin(restock::settle_pending(app))
+    );
+    tally.note(payments);
+    tally.note(restocks);
     tally.finish()
 }
 

@@ -332,8 +332,8 @@ pub async fn list(
         .await?;
     let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page {
-        data: orders,
-        has_more: false,
+        data: orders.orders,
+        has_more: orders.are_more,
     }))
 }
 

@@ -63,6 +63,16 @@ impl Row {
 }
 
 impl Ledger {
+    /// The shards of a sale of which some event could not be taken in.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn shards_with_dead_letters(&self, sale: SaleId) -> Result<Vec<u16>, Fault> {
+        let shards = sqlx::query_scalar!("select distinct shard from dead_letters where sale_id = $1", sale.0);
+        let shards = shards.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        shards.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
+    }
+
     /// Up to `max` events of a sale that were put aside, shard by shard and in their order, after the one given; all, or
     /// those that are dealt with, or the others.
     ///

@@ -117,7 +117,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn orders_of(&self, sale: SaleId, user: &UserId, max: i64) -> Result<Vec<Order>, Fault> {
         let rows = select_orders!(
-            "sale_id = $1 and user_id = $2 order by epoch, seq limit $3",
+            "sale_id = $1 and user_id = $2 order by epoch desc, seq desc limit $3",
             sale.0,
             user.as_str(),
             max
@@ -126,6 +126,7 @@ impl Ledger {
         .await;
         rows.map_err(|error| fault(&error))?
             .into_iter()
+            .rev()
             .map(Row::into_order)
             .collect()
     }
@@ -244,17 +245,18 @@ impl Ledger {
         Ok(Cancellation::Now(Decided { order, shard, message }))
     }
 
-    /// The shards that have orders past their deadline, by Postgres's clock and a little ahead of it: the caller
-    /// asks Redis, whose clock set the deadlines.
+    /// The shards that have orders past their deadline at `now`, by Redis's clock, which set the deadlines, or by Postgres's
+    /// and a little ahead of it.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn shards_with_due_orders(&self) -> Result<Vec<(SaleId, u16)>, Fault> {
+    pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<(SaleId, u16)>, Fault> {
         let rows = sqlx::query!(
             "select s.sale_id, s.shard from shards s \
              join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
              where exists (select from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
-                 and o.state = 'reserved' and o.expires_at <= now() + interval '10 seconds')"
+                 and o.state = 'reserved' and o.expires_at <= greatest(now() + interval '10 seconds', $1))",
+            now.map(from_millis)
         )
         .fetch_all(&self.jobs)
         .await

@@ -278,9 +278,8 @@ struct Decision {
 
 async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
     let found = sqlx::query_scalar!(
-        "select 1 as one from payments where payment_id = $1 or webhook_id = $2",
-        payment.payment_id,
-        payment.webhook_id
+        "select 1 as one from payments where payment_id = $1",
+        payment.payment_id
     );
     let found = found.fetch_optional(&mut **tx).instrument(step("find payment")).await;
     Ok(found.map_err(|error| fault(&error))?.is_some())

@@ -26,6 +26,36 @@ pub struct Standing {
     pub position: Position,
 }
 
+/// Shards as the ledger has them.
+pub type Standings = BTreeMap<(SaleId, u16), Standing>;
+
+/// A row of `shards`.
+struct StandingRow {
+    sale_id: Uuid,
+    shard: i16,
+    epoch: i64,
+    run_id: Option<String>,
+    drained_epoch: i64,
+    drained_seq: i64,
+}
+
+fn by_shard(rows: Vec<StandingRow>) -> Result<Standings, Fault> {
+    let standing = |row: StandingRow| {
+        let position = Position {
+            epoch: row.drained_epoch,
+            seq: row.drained_seq,
+        };
+        let (epoch, run_id) = (row.epoch, row.run_id);
+        let standing = Standing {
+            epoch,
+            run_id,
+            position,
+        };
+        Ok(((SaleId(row.sale_id), unsigned(i64::from(row.shard))?), standing))
+    };
+    rows.into_iter().map(standing).collect()
+}
+
 /// What the name of a server begins with while a shard is reconciled there.
 pub const CLAIMED: char = '?';
 
@@ -94,31 +124,27 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn standings(&self, sales: &[SaleId]) -> Result<BTreeMap<(SaleId, u16), Standing>, Fault> {
+    pub async fn standings(&self, sales: &[SaleId]) -> Result<Standings, Fault> {
         let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            StandingRow,
             "select sale_id, shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = any($1)",
             &ids
-        )
-        .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
-        rows.into_iter()
-            .map(|row| {
-                let key = (SaleId(row.sale_id), unsigned(i64::from(row.shard))?);
-                Ok((
-                    key,
-                    Standing {
-                        epoch: row.epoch,
-                        run_id: row.run_id,
-                        position: Position {
-                            epoch: row.drained_epoch,
-                            seq: row.drained_seq,
-                        },
-                    },
-                ))
-            })
-            .collect()
+        );
+        by_shard(rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?)
+    }
+
+    /// Every shard of every sale that may have keys in Redis.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn standings_in_stock(&self) -> Result<Standings, Fault> {
+        let rows = sqlx::query_as!(
+            StandingRow,
+            "select sh.sale_id, sh.shard, sh.epoch, sh.run_id, sh.drained_epoch, sh.drained_seq from shards sh \
+             join sales s on s.sale_id = sh.sale_id where s.state <> 'draft' and s.retired_at is null"
+        );
+        by_shard(rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?)
     }
 
     /// Notes that shards are about to be reconciled on other servers than before. From then on no message counts as

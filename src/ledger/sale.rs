@@ -266,6 +266,11 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer.
     pub async fn delete_draft(&self, id: SaleId) -> Result<DeleteOutcome, Fault> {
         let mut tx = begin(&self.api).await?;
+        // Stronger than a change: it keeps out who would note something of the sale between these statements.
+        sqlx::query_scalar!("select 1 as one from sales where sale_id = $1 for update", id.0)
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
             return Ok(DeleteOutcome::NotFound);
         };

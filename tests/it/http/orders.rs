@@ -344,3 +344,51 @@ async fn the_terminal_lists_orders_and_shows_one_with_its_payments() {
     let stranger = uuid::Uuid::new_v4().to_string();
     app.run(&["orders", "show", &stranger]).ended(1);
 }
+
+#[tokio::test]
+async fn an_order_that_is_still_on_its_way_is_not_said_to_be_none() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let path = format!("/v1/admin/orders/{order}");
+    // As long as somebody else drains its shard, and does not come to an end.
+    let mut lock = app.database().await;
+    let shards = "begin; select from shards for no key update";
+    sqlx::raw_sql(shards).execute(&mut lock).await.unwrap();
+    app.get(Who::Operator, &path).await.no(503, "unavailable");
+    sqlx::raw_sql("rollback").execute(&mut lock).await.unwrap();
+    assert_eq!(app.get(Who::Operator, &path).await.ok(200).text("id"), order);
+    let other = order.replace(&order[..4], if order.starts_with("0000") { "1111" } else { "0000" });
+    app.get(Who::Operator, &format!("/v1/admin/orders/{other}"))
+        .await
+        .no(404, "not_found");
+}
+
+#[tokio::test]
+async fn of_very_many_orders_a_shopper_is_shown_the_newest_and_told_of_others() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let sale = uuid::Uuid::parse_str(&id).unwrap();
+    let insert = async |first: i64, last: i64| {
+        let rows = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+             currency, state, created_at, expires_at, resolved_at, epoch, seq) \
+             select gen_random_uuid(), $1, 0, 'phone', 'ada', 'k' || n, 1, n, 'EUR', 'cancelled', now(), \
+             now() + interval '1 hour', now(), 1, n from generate_series($2, $3) n";
+        let rows = sqlx::query(rows).bind(sale).bind(first).bind(last);
+        rows.execute(&mut app.database().await).await.unwrap();
+    };
+    let listed = async || {
+        let page = app.orders("ada", &id).await.ok(200).body;
+        let amounts: Vec<i64> = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["amount_minor"].as_i64().unwrap())
+            .collect();
+        (amounts, page["has_more"].as_bool().unwrap())
+    };
+    insert(1, 1000).await;
+    assert_eq!(listed().await, ((1..=1000).collect(), false));
+    insert(1001, 1001).await;
+    assert_eq!(listed().await, ((2..=1001).collect(), true));
+}

@@ -28,9 +28,9 @@ export function load(sale, user) {
 }
 
 export function begin(sale, user, sku, quantity) {
-    // `isOpen` says that it was sent and that nobody has heard what became of it, `sentAt` when; `isParked`, that no page asks
-    // any more.
-    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, isParked: false });
+    // `isOpen` says that it was sent and that nobody has heard what became of it, `sentAt` when, `askedAt` when last;
+    // `isParked`, that no page asks any more.
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked: false });
 }
 
 // Keeps it, and shows that this tab goes on with it; unless a later one has taken its place.

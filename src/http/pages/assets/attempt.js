@@ -15,8 +15,11 @@ const WAIT_MAX_SECONDS = 90;
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
 
+// For so long the server may be at work on a request of which nobody has heard: a refusal of what was asked meanwhile says
+// nothing of that one.
+const WORK_MS = 3000;
 // How long to wait before the next question about an unknown outcome: longer and longer, and not all in one moment.
-const UNKNOWN_FIRST_SECONDS = 2;
+const UNKNOWN_FIRST_SECONDS = WORK_MS / 1000;
 const UNKNOWN_LONGEST_SECONDS = 8;
 
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
@@ -117,8 +120,10 @@ async function once(attempt, world, counted) {
     const wasOpen = attempt.isOpen;
     // Before it is sent: the page may be gone when the answer comes.
     attempt.isOpen = true;
+    const earlier = wasOpen ? (attempt.askedAt ?? sentAt(attempt)) : -Infinity;
+    attempt.askedAt = Date.now();
     if (!wasOpen) {
-        attempt.sentAt = Date.now();
+        attempt.sentAt = attempt.askedAt;
     }
     world.keep();
     const answer = await ask('POST', `/v1/sales/${world.id}/orders`, {
@@ -129,7 +134,8 @@ async function once(attempt, world, counted) {
     if (answer.isOk) {
         return { kind: 'reserved', order: answer.body };
     }
-    if (isUnknown(answer)) {
+    const isTooEarly = Math.abs(attempt.askedAt - earlier) < WORK_MS;
+    if (isUnknown(answer) || (tellsOfKey(answer) && isTooEarly)) {
         return unknown(answer);
     }
     attempt.isOpen = wasOpen && !tellsOfKey(answer);
