@@ -75,7 +75,7 @@ fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
             .answers::<Page<Order>>(
                 schemas,
                 200,
-                "All of them, on one page.",
+                "Oldest first: the newest 1,000, and whether there are older ones.",
                 json!({"data": [order("reserved")], "has_more": false}),
             )
             .refuses(&[Code::NotFound]),
