@@ -208,9 +208,10 @@ fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     }
     for ours in &ways[2..] {
         let scarce = &ours["scarce"][0];
-        for name in ["oversold", "leaked", "duplicates", "lost", "false_sold_out"] {
+        for name in ["oversold", "leaked", "duplicates", "lost", "false_sold_out", "denied"] {
             assert_eq!(scarce[name], 0, "{name}: {ours}");
         }
+        assert_eq!(scarce["refused_otherwise"], serde_json::json!({}), "{ours}");
         assert_eq!(
             (&scarce["booked"], &scarce["acknowledged"]),
             (&scarce["stock"], &scarce["stock"])
