@@ -307,6 +307,19 @@ fn a_run_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
+fn where_no_report_can_be_written_nothing_is_measured() {
+    let mut trial = Trial::of("ceiling", &["--quick"]);
+    fs::write(trial.folder.path().join("out"), "a file").unwrap();
+    let ran = trial.command.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    let out = trial.folder.path().join("out");
+    assert!(said.contains(out.to_str().unwrap()) && said.contains("--out"), "{said}");
+    assert_eq!(said.lines().count(), 1, "a server was started: {said}");
+    trial.is_clean();
+}
+
+#[test]
 fn bad_usage_of_the_benchmark_is_told_in_one_line() {
     for wrong in [["--seconds", "0"], ["--rounds", "none"], ["--clients", "0"]] {
         let ran = Trial::of("ceiling", &wrong).command.output().unwrap();
