@@ -6,6 +6,13 @@
 set -eu
 
 rounds=${1:-5}
+case $rounds in
+'' | *[!0-9]* | 0*)
+    printf 'usage: loadtest/bench.sh [ROUNDS], a number from 1 on, not %s; the program is measured by %s\n' \
+        "$rounds" './dev bench all|ceiling|compare|scale' >&2
+    exit 2
+    ;;
+esac
 calls=${BENCH_CALLS:-300000}
 lua=$(cd "$(dirname "$0")/../lua" && pwd)
 . "$(dirname "$0")/lib/private_redis.sh"

@@ -8,7 +8,7 @@ import { Counter, Gauge, Trend } from 'k6/metrics';
 
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buyPatiently, openSale, payPatiently, stats } from './lib/api.js';
-import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn, ordersThreshold, watchStock } from './lib/check_sale.js';
 import { DURABILITY, seconds, userName, webhookSecret, whole } from './lib/config.js';
 import { waitForServer } from './lib/server.js';
 import { summaryOf } from './lib/summary.js';
@@ -55,7 +55,7 @@ export const options = {
     redis_servers: ['value>=2'],
     shards_without_orders: ['count==0'],
     payments_not_found: ['avg==0'],
-    orders_found: [`value==${STOCK}`],
+    ...ordersThreshold(SHOPPERS, STOCK),
     refused_sold_out: ['count>=1'],
     'http_req_failed{name:buy}': ['rate<0.01'],
     'http_req_duration{name:buy}': ['p(95)<1000', 'p(99)<2000'],

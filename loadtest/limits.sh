@@ -7,6 +7,12 @@
 set -eu
 
 rounds=${1:-3}
+case $rounds in
+'' | *[!0-9]* | 0*)
+    printf 'usage: loadtest/limits.sh [ROUNDS], a number from 1 on, not %s\n' "$rounds" >&2
+    exit 2
+    ;;
+esac
 # Each of so many is limited to ten requests in a minute, and sends twice that.
 ids=20000
 calls=$((ids * 20))

@@ -7,7 +7,7 @@ import { sleep } from 'k6';
 
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buyPatiently, json, openSale, readSale } from './lib/api.js';
-import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
+import { CHECK_THRESHOLDS, checkSale, keysByTurn, ordersThreshold } from './lib/check_sale.js';
 import { DURABILITY, seconds, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
@@ -34,7 +34,7 @@ export const options = {
     ...ANSWER_THRESHOLDS,
     ...CHECK_THRESHOLDS,
     iterations: [`count==${DEMAND}`],
-    orders_found: [`value==${STOCK}`],
+    ...ordersThreshold(SHOPPERS, STOCK),
     refused_sold_out: ['count>=1'],
     'http_req_failed{name:buy}': ['rate<0.01'],
     'http_req_duration{name:buy}': ['p(95)<1000'],

@@ -32,10 +32,14 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 /// Why nothing came of a run that was ended.
-pub const INTERRUPTED: &str = "interrupted; nothing was written";
+pub const INTERRUPTED: &str = "interrupted before there was a report";
 
 /// No window has more shoppers: their tokens take memory, and time to be made.
 const SHOPPERS_MAX: usize = 500_000;
+/// Connections that some windows have whatever `--clients` says.
+const CONNECTIONS: usize = 256;
+/// What else the generator or the program has open: files, and connections to Redis and Postgres.
+const OTHER_FILES: usize = 256;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -54,6 +58,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Where the servers keep their data meanwhile.
     pub data: PathBuf,
+    /// Cancelled when the run is to end; see [`stop_by_signal`].
+    pub stop: CancellationToken,
 }
 
 impl Options {
@@ -85,6 +91,27 @@ impl Options {
         if self.quick { quick } else { usual }
     }
 
+    /// Whether the generator, and the program that it starts, may have as many connections as there are clients.
+    ///
+    /// # Errors
+    /// When they may not.
+    pub fn check_files(&self) -> Result<()> {
+        self.check_files_of(machine::open_files_max())
+    }
+
+    /// Where the system does not tell how many there may be, nobody knows better.
+    fn check_files_of(&self, max: Option<usize>) -> Result<()> {
+        let clients = self.clients.unwrap_or_default().max(CONNECTIONS);
+        let wanted = clients + OTHER_FILES;
+        match max {
+            Some(max) if max < wanted => bail!(
+                "{clients} connections take {wanted} open files, and this process may have {max}; raise that with \
+                 ulimit -n {wanted}, or ask for fewer with --clients"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Shoppers for a window with this many purchases a second at the most.
     #[must_use]
     pub fn shoppers(&self, window: Window, rate_max: f64) -> usize {
@@ -113,7 +140,7 @@ impl Bench {
     /// Makes ready for a run of so many steps.
     ///
     /// # Errors
-    /// When threads or signals cannot be had.
+    /// When threads cannot be had.
     pub fn new(options: Options, steps: usize) -> Result<Self> {
         // One thread: everything that the generator does not use is left to what it measures.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -126,8 +153,8 @@ impl Bench {
             bar
         });
         Ok(Self {
+            stop: options.stop.clone(),
             options,
-            stop: stop_by_signal()?,
             runtime: runtime.context("cannot start the runtime")?,
             bar,
         })
@@ -199,8 +226,12 @@ impl Drop for Bench {
     }
 }
 
-/// A token that the first SIGINT or SIGTERM cancels; the second ends us, and with us every child.
-fn stop_by_signal() -> Result<CancellationToken> {
+/// A token that the first SIGINT or SIGTERM cancels; the second ends us, and with us every child. One is enough for all
+/// that is measured in a run.
+///
+/// # Errors
+/// When signals cannot be had.
+pub fn stop_by_signal() -> Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = CancellationToken::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -226,4 +257,34 @@ fn stop_by_signal() -> Result<CancellationToken> {
         std::process::exit(130);
     });
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_open_files_for_the_clients_are_told_with_what_to_do() {
+        let options = |clients| Options {
+            quick: false,
+            seconds: None,
+            clients,
+            rounds: None,
+            seed: 1,
+            out: PathBuf::new(),
+            data: PathBuf::new(),
+            stop: CancellationToken::new(),
+        };
+        let said = options(Some(4096)).check_files_of(Some(1024)).unwrap_err().to_string();
+        assert!(
+            said.starts_with("4096 connections take 4352 open files, and this process may have 1024"),
+            "{said}"
+        );
+        assert!(said.contains("ulimit -n 4352") && said.contains("--clients"), "{said}");
+        for (clients, max) in [(Some(4096), Some(4352)), (Some(4096), None), (None, Some(1024))] {
+            assert!(options(clients).check_files_of(max).is_ok());
+        }
+        // Some windows have more connections than were asked for.
+        assert!(options(Some(1)).check_files_of(Some(256)).is_err());
+    }
 }

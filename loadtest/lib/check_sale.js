@@ -42,6 +42,7 @@ const unitsAvailable = new Gauge('units_available');
 const unitsHeld = new Gauge('units_held');
 const unitsSold = new Gauge('units_sold');
 const ordersFound = new Gauge('orders_found');
+const ordersCounted = new Gauge('orders_counted');
 
 export const CHECK_THRESHOLDS = {
   // Without this one, a check that never ran would have found nothing wrong.
@@ -55,6 +56,12 @@ export const CHECK_THRESHOLDS = {
   undrained: ['count==0'],
   unsold: ['count==0'],
 };
+
+// The threshold that a sale with so many shoppers came to so many orders: those that the shoppers list, or where the check
+// asks only some of them those that the API counts of all.
+export const ordersThreshold = (shoppers, orders) => ({
+  [shoppers <= CHECK_USERS ? 'orders_found' : 'orders_counted']: [`value==${orders}`],
+});
 
 // Checks a sale to which nobody sends requests any more, and closes it.
 //
@@ -71,6 +78,7 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
   const complete = asked === shoppers;
   const orders = ordersOfShoppers(sale.id, asked, user);
   ordersFound.add(orders.size);
+  ordersCounted.add(orderTotal(before));
   checkCounts(before, orders, complete);
   if (complete) {
     checkItems(before, orders);

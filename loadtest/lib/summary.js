@@ -30,6 +30,7 @@ const UNITS = [
   ['held', 'units_held', 'value'],
   ['sold', 'units_sold', 'value'],
   ['orders found', 'orders_found', 'value'],
+  ['orders counted by the API', 'orders_counted', 'value'],
   ['seconds until drained', 'drain_seconds', 'value'],
 ];
 

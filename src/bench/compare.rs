@@ -5,7 +5,7 @@ use super::load::{self, Percentiles, Window, real};
 use super::plot::{Plot, Series};
 use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, median, ratio};
 use super::rivals::{self, Way};
-use super::rush::{Crowd, Rush, rush};
+use super::rush::{Crowd, Rush, SOLD_OUT, Told, rush};
 use super::shoppers::{Purchase, Question, Shoppers, sku};
 use super::sql::{self, Booked};
 use super::world::{Micros, OwnRedis, Plan, Terms, World, drained, in_words, middle};
@@ -15,7 +15,7 @@ use crate::embedded::Program;
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 use serde_json::json;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,8 +82,13 @@ struct Scarce {
     lost: usize,
     /// Units that were sold to late shoppers after others had been told that nothing was left.
     sold_after_sold_out: usize,
-    /// Purchases of the rush, in which no unit comes back, that were asked for after somebody had been told so.
+    /// Orders of the rush, in which no unit comes back, that were made after somebody had been told so; of others than ours
+    /// those that were asked for after it.
     false_sold_out: usize,
+    /// Shoppers who have an order and were refused in the end.
+    denied: usize,
+    /// How many were refused with another code than that nothing is left, by code.
+    refused_otherwise: BTreeMap<String, usize>,
     /// Shoppers who were told nothing until the end.
     unanswered: usize,
     /// From the kill of Redis to the answer of the next new order that was asked for after it.
@@ -316,7 +321,7 @@ fn scarcity(
     program.stop();
     let is_ours = sale.ours.is_some();
     let booked = bench.wait_for(sql::booked(&contender.database, sale.id, is_ours))?;
-    Ok(count(stock, &first, &late, &booked, &killed))
+    Ok(count((stock, is_ours), &first, &late, &booked, &killed))
 }
 
 /// Kills the application and then Redis, once so many units are sold, and starts each again at once.
@@ -351,7 +356,7 @@ fn disturb(
 }
 
 /// Compares what shoppers know with what is in the books.
-fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Killed) -> Scarce {
+fn count((stock, is_ours): (usize, bool), first: &Rush, late: &Rush, booked: &[Booked], killed: &Killed) -> Scarce {
     let acknowledged: HashSet<&str> = first.orders().chain(late.orders()).collect();
     let ids: HashSet<&str> = booked.iter().map(|it| it.id.as_str()).collect();
     let units: i64 = booked.iter().map(|it| it.units).sum();
@@ -363,6 +368,28 @@ fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Ki
     }
     let keys: HashSet<(&str, &str)> = booked.iter().map(|it| (it.user.as_str(), it.key.as_str())).collect();
     let duplicates = booked.len() - orders.len().min(keys.len());
+    let [firsts, lates]: [HashMap<String, &Told>; 2] = [first, late].map(|rush| rush.shoppers().collect());
+    // Who was told nothing is counted as such; an order of nobody who came would be known to none of them either.
+    let is_denied = |user: &&str| {
+        let told = firsts.get(*user).or_else(|| lates.get(*user));
+        !matches!(told, Some(Told::Order(_) | Told::Nothing))
+    };
+    let mut refused_otherwise: BTreeMap<String, usize> = BTreeMap::new();
+    for told in first.told.iter().chain(&late.told) {
+        if let Told::Refused(code) = told
+            && code != SOLD_OUT
+        {
+            let code = if code.is_empty() { "no code" } else { code };
+            *refused_otherwise.entry(code.to_owned()).or_default() += 1;
+        }
+    }
+    // Ours are made by Redis, whose clock is this machine's, in whole milliseconds. Others write down a moment before the
+    // database decides, or after Redis did.
+    let made_later = first.sold_out_by_clock.filter(|_| is_ours).map_or(0, |told| {
+        let is_later = |it: &&Booked| it.created_at.timestamp_millis() > told.timestamp_millis();
+        let of_the_rush = booked.iter().filter(|it| firsts.contains_key(&it.user));
+        of_the_rush.filter(is_later).count()
+    });
     let ((_, nothing), (late_refused, late_nothing)) = (first.others(), late.others());
     let since = |moment: Instant| moment.saturating_duration_since(first.began).as_secs_f64();
     let mark = |moment: Option<Instant>, what: &str| moment.map(|moment| (since(moment), what.to_owned()));
@@ -376,7 +403,9 @@ fn count(stock: usize, first: &Rush, late: &Rush, booked: &[Booked], killed: &Ki
         duplicates,
         lost: acknowledged.difference(&ids).count(),
         sold_after_sold_out: first.sold_out.map_or(0, |_| late.orders().count()),
-        false_sold_out: first.false_sold_out(),
+        false_sold_out: first.false_sold_out().max(made_later),
+        denied: orders.keys().filter(|user| is_denied(user)).count(),
+        refused_otherwise,
         unanswered: nothing + late_nothing,
         recovery_seconds: killed.redis.and_then(|moment| first.next_after(moment)),
         program_recovery_seconds: killed.program.and_then(|moment| first.next_after(moment)),
@@ -407,6 +436,16 @@ impl Rushes<'_> {
         self.0.iter().filter_map(|it| it.leaked).reduce(|all, it| all + it)
     }
 
+    /// How often there was which refusal but that nothing is left, in words; nothing if there was none.
+    fn refused_otherwise(&self) -> String {
+        let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+        for (code, count) in self.0.iter().flat_map(|it| &it.refused_otherwise) {
+            *all.entry(code).or_default() += count;
+        }
+        let each: Vec<String> = all.iter().map(|(code, count)| format!("{count} × {code}")).collect();
+        each.join(", ")
+    }
+
     fn middle(&self, of: impl Fn(&Scarce) -> Option<f64>) -> Option<f64> {
         median(&self.0.iter().filter_map(of).collect::<Vec<_>>())
     }
@@ -425,31 +464,52 @@ fn breaches(name: &str, rushes: &Rushes<'_>) -> Vec<String> {
             breaches.push(format!("{name}: {count} {what}"));
         }
     };
-    for (what, count) in promises(rushes) {
-        note(count.unwrap_or_default(), what);
+    for it in promises(rushes) {
+        note(it.broken.unwrap_or_default(), it.what);
     }
     breaches
 }
 
-/// What ours must not do, and how often it did in all rushes; nothing where that could not be told. One that stays silent after a
-/// kill sells nothing wrongly, so that it sells again is asked for too.
-fn promises(rushes: &Rushes<'_>) -> [(&'static str, Option<usize>); 8] {
+/// What ours must not do.
+struct Promise {
+    what: &'static str,
+    /// How often it did in all rushes; nothing where that could not be told.
+    broken: Option<usize>,
+    /// What is to be said of it.
+    remark: String,
+}
+
+/// What ours must not do, and how often it did. One that stays silent after a kill sells nothing wrongly, so that it sells
+/// again is asked for too.
+fn promises(rushes: &Rushes<'_>) -> Vec<Promise> {
     let is_down = |it: &Scarce| it.recovery_seconds.is_none() || it.program_recovery_seconds.is_none();
-    [
-        ("units oversold", Some(rushes.sum(|it| it.oversold))),
-        ("units leaked", rushes.leaked()),
-        ("duplicate orders", Some(rushes.sum(|it| it.duplicates))),
-        ("acknowledged orders lost", Some(rushes.sum(|it| it.lost))),
-        (
-            "units sold to late shoppers after \"sold out\"",
-            Some(rushes.sum(|it| it.sold_after_sold_out)),
-        ),
-        (
-            "false \"sold out\" while a unit was free",
-            Some(rushes.sum(|it| it.false_sold_out)),
-        ),
-        ("shoppers told nothing", Some(rushes.sum(|it| it.unanswered))),
-        (
+    let promise = |what, broken| Promise {
+        what,
+        broken,
+        remark: String::new(),
+    };
+    let sum = |what, of: fn(&Scarce) -> usize| promise(what, Some(rushes.sum(of)));
+    vec![
+        sum("units oversold", |it| it.oversold),
+        promise("units leaked", rushes.leaked()),
+        sum("duplicate orders", |it| it.duplicates),
+        sum("acknowledged orders lost", |it| it.lost),
+        sum("orders whose shopper was refused", |it| it.denied),
+        Promise {
+            remark: rushes.refused_otherwise(),
+            ..sum("refusals other than sold_out", |it| it.refused_otherwise.values().sum())
+        },
+        sum("units sold to late shoppers after \"sold out\"", |it| {
+            it.sold_after_sold_out
+        }),
+        Promise {
+            remark:
+                "orders of the rush that Redis made, by its clock in whole milliseconds, after somebody had been told"
+                    .to_owned(),
+            ..sum("false \"sold out\" while a unit was free", |it| it.false_sold_out)
+        },
+        sum("shoppers told nothing", |it| it.unanswered),
+        promise(
             "rushes without a new order after each kill",
             Some(rushes.sum(|it| usize::from(is_down(it)))),
         ),
@@ -505,13 +565,16 @@ fn tell(
     );
     let mut details = Table::new(
         "The rush",
-        "Of all rounds together, counted in Postgres and by what shoppers were told; seconds are medians.",
+        "Of all rounds together, counted in Postgres and by what shoppers were told; seconds are medians. Refused with an \
+         order: shoppers who have one and were refused in the end. Refused otherwise: not with sold_out.",
         &[
             "way",
             "seconds",
             "acknowledged",
             "in Postgres",
             "recovery of the application",
+            "refused with an order",
+            "refused otherwise",
             "other answers than 201",
         ],
     );
@@ -550,6 +613,10 @@ fn tell(
             it.sum(|it| it.acknowledged).to_string(),
             it.sum(|it| it.booked).to_string(),
             cell(it.middle(|it| it.program_recovery_seconds), 2),
+            it.sum(|it| it.denied).to_string(),
+            Some(it.refused_otherwise())
+                .filter(|codes| !codes.is_empty())
+                .unwrap_or_else(|| "0".to_owned()),
             answers.collect::<Vec<_>>().join("; "),
         ]);
         for (number, round) in rounds.iter().enumerate() {
@@ -563,10 +630,10 @@ fn tell(
     report.goals = goals(steady);
     for ((name, _, kind), it) in WAYS.iter().zip(scarce) {
         if matches!(kind, Kind::Ours(_)) {
-            for (what, count) in promises(it) {
-                let counted: Vec<f64> = count.map(real).into_iter().collect();
-                let goal = Goal::of(&format!("{name}: {what}"), Side::AtMost, 0.0, &counted);
-                report.goals.push(goal);
+            for promise in promises(it) {
+                let counted: Vec<f64> = promise.broken.map(real).into_iter().collect();
+                let goal = Goal::of(&format!("{name}: {}", promise.what), Side::AtMost, 0.0, &counted);
+                report.goals.push(goal.with_remark(promise.remark));
             }
             broken.extend(breaches(name, it));
         }
@@ -641,16 +708,32 @@ fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::super::load::Tally;
-    use super::super::rush::{Accepted, Told};
+    use super::super::rush::Accepted;
+    use super::super::shoppers::name;
     use super::*;
+    use chrono::DateTime;
+
+    /// When the first is told that nothing is left, by the clock.
+    const TOLD_MS: i64 = 1_000_000;
+    /// Whoever comes late has a number from here on.
+    const LATE: usize = 100;
 
     fn a_rush(told: Vec<Told>) -> Rush {
         Rush {
+            from: 0,
             sold_out: told.contains(&refused()).then(Instant::now),
+            sold_out_by_clock: DateTime::from_timestamp_millis(TOLD_MS).filter(|_| told.contains(&refused())),
             told,
             accepted: Vec::new(),
             tally: Tally::new().unwrap(),
             began: Instant::now(),
+        }
+    }
+
+    fn lates(told: Vec<Told>) -> Rush {
+        Rush {
+            from: LATE,
+            ..a_rush(told)
         }
     }
 
@@ -679,20 +762,22 @@ mod tests {
         Told::Refused("sold_out".to_owned())
     }
 
-    fn booked(id: &str, user: &str) -> Booked {
+    /// Of this shopper, made at the moment at which others are told that nothing is left.
+    fn booked(id: &str, shopper: usize) -> Booked {
         Booked {
             id: id.to_owned(),
-            user: user.to_owned(),
+            user: name(shopper),
             key: "k".to_owned(),
             units: 1,
+            created_at: DateTime::from_timestamp_millis(TOLD_MS).unwrap(),
         }
     }
 
     #[test]
     fn a_clean_sale_has_nothing_to_tell() {
-        let ((first, killed), late) = (recovered(vec![has("a"), has("b"), refused()]), a_rush(vec![refused()]));
-        let books = [booked("a", "1"), booked("b", "2")];
-        let it = count(2, &first, &late, &books, &killed);
+        let ((first, killed), late) = (recovered(vec![has("a"), has("b"), refused()]), lates(vec![refused()]));
+        let books = [booked("a", 0), booked("b", 1)];
+        let it = count((2, true), &first, &late, &books, &killed);
         assert_eq!((it.oversold, it.leaked, it.duplicates, it.lost), (0, Some(0), 0, 0));
         assert_eq!(it.recovery_seconds, Some(0.001));
         assert_eq!(breaches("x", &Rushes(&[it])), [""; 0]);
@@ -702,10 +787,10 @@ mod tests {
     fn who_stays_silent_after_a_kill_has_broken_a_promise() {
         let ((first, killed), late) = (
             recovered(vec![has("a"), refused(), Told::Nothing]),
-            a_rush(vec![refused()]),
+            lates(vec![refused()]),
         );
-        let books = [booked("a", "1")];
-        let it = count(1, &first, &late, &books, &killed);
+        let books = [booked("a", 0)];
+        let it = count((1, true), &first, &late, &books, &killed);
         assert_eq!(breaches("x", &Rushes(&[it])), ["x: 1 shoppers told nothing"]);
         // Whether both were killed or one only: what was not seen to sell again did not.
         let (mut first, killed) = recovered(vec![has("a"), refused()]);
@@ -713,11 +798,11 @@ mod tests {
             redis: None,
             ..recovered(vec![]).1
         };
-        let it = count(1, &first, &late, &books, &half);
+        let it = count((1, true), &first, &late, &books, &half);
         let silent = "x: 1 rushes without a new order after each kill";
         assert_eq!(breaches("x", &Rushes(&[it])), [silent]);
         first.accepted[0].is_new = false;
-        let it = count(1, &first, &late, &books, &killed);
+        let it = count((1, true), &first, &late, &books, &killed);
         assert_eq!(breaches("x", &Rushes(&[it])), [silent], "an old order is no sale");
     }
 
@@ -725,14 +810,14 @@ mod tests {
     fn what_goes_wrong_is_counted_by_the_books_and_by_what_shoppers_know() {
         let (first, late) = (
             a_rush(vec![has("a"), has("b"), has("c"), refused(), Told::Nothing]),
-            a_rush(vec![has("d"), refused()]),
+            lates(vec![has("d"), refused()]),
         );
         // One user twice, one acknowledged order gone.
-        let books = [booked("a", "1"), booked("x", "1"), booked("b", "2"), booked("c", "3")];
-        let it = count(3, &first, &late, &books, &Killed::default());
+        let books = [booked("a", 0), booked("x", 0), booked("b", 1), booked("c", 2)];
+        let it = count((3, true), &first, &late, &books, &Killed::default());
         assert_eq!((it.oversold, it.duplicates, it.lost, it.unanswered), (1, 1, 1, 1));
         assert_eq!(it.sold_after_sold_out, 1);
-        let it = count(7, &first, &late, &books, &Killed::default());
+        let it = count((7, true), &first, &late, &books, &Killed::default());
         assert_eq!((it.oversold, it.leaked), (0, Some(3)));
         // One rush that was clean takes nothing back of another's.
         let clean = Scarce {
@@ -744,7 +829,64 @@ mod tests {
         assert_eq!(breaches("x", &Rushes(&all)).len(), 6);
         assert_eq!(Rushes(&all).leaked(), Some(3));
         // Where everybody who came late could buy, nobody knows how many are left.
-        let it = count(7, &first, &a_rush(vec![has("d")]), &books, &Killed::default());
+        let it = count((7, true), &first, &lates(vec![has("d")]), &books, &Killed::default());
         assert_eq!(it.leaked, None);
+    }
+
+    #[test]
+    fn an_order_whose_shopper_was_refused_is_counted_once_by_shopper() {
+        let (first, killed) = recovered(vec![has("a"), refused(), Told::Nothing]);
+        let late = lates(vec![refused()]);
+        // The second was sold a unit and told, when he asked again, that nothing is left; so was the late one. The third
+        // was told nothing, which is counted as that.
+        let books = [booked("a", 0), booked("x", 1), booked("y", 2), booked("z", LATE)];
+        let it = count((4, true), &first, &late, &books, &killed);
+        assert_eq!((it.denied, it.unanswered, it.lost, it.duplicates), (2, 1, 0, 0));
+        let said = ["x: 2 orders whose shopper was refused", "x: 1 shoppers told nothing"];
+        assert_eq!(breaches("x", &Rushes(&[it])), said);
+    }
+
+    #[test]
+    fn a_refusal_for_another_reason_than_stock_is_counted_by_its_code() {
+        let limit = || Told::Refused("purchase_limit_reached".to_owned());
+        let (first, killed) = recovered(vec![has("a"), limit(), limit(), refused()]);
+        let late = lates(vec![refused(), Told::Refused(String::new())]);
+        let it = count((1, true), &first, &late, &[booked("a", 0)], &killed);
+        let rushes = [it.clone(), it];
+        assert_eq!(
+            Rushes(&rushes).refused_otherwise(),
+            "2 × no code, 4 × purchase_limit_reached"
+        );
+        assert_eq!(breaches("x", &Rushes(&rushes)), ["x: 6 refusals other than sold_out"]);
+    }
+
+    #[test]
+    fn sold_out_was_false_if_redis_made_an_order_later() {
+        let made_at = |id, shopper, ms| Booked {
+            created_at: DateTime::from_timestamp_millis(ms).unwrap(),
+            ..booked(id, shopper)
+        };
+        let (first, killed) = recovered(vec![has("a"), has("b"), refused()]);
+        // It was under way already when the third was told, so who goes by what was asked later does not see it.
+        assert_eq!(first.false_sold_out(), 0);
+        let late = lates(vec![refused()]);
+        let books = |ms| [made_at("a", 0, TOLD_MS - 5), made_at("b", 1, ms)];
+        let of = |is_ours, ms| count((2, is_ours), &first, &late, &books(ms), &killed);
+        assert_eq!(
+            of(true, TOLD_MS).false_sold_out,
+            0,
+            "it may have been before in that millisecond"
+        );
+        let it = of(true, TOLD_MS + 1);
+        assert_eq!(it.false_sold_out, 1);
+        assert_eq!(
+            breaches("x", &Rushes(&[it])),
+            ["x: 1 false \"sold out\" while a unit was free"]
+        );
+        assert_eq!(of(false, TOLD_MS + 1).false_sold_out, 0, "others write it down later");
+        // What late shoppers get is counted by itself.
+        let (late, books) = (lates(vec![has("z")]), [made_at("z", LATE, TOLD_MS + 9)]);
+        let it = count((1, true), &a_rush(vec![refused()]), &late, &books, &killed);
+        assert_eq!((it.false_sold_out, it.sold_after_sold_out), (0, 1));
     }
 }

@@ -88,6 +88,17 @@ pub fn load_average() -> String {
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
+/// How many files and connections this process may have open; nothing where the system does not tell or sets no limit.
+#[must_use]
+pub fn open_files_max() -> Option<usize> {
+    limit_of_files(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn limit_of_files(limits: &str) -> Option<usize> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Processor time that this process has used, in seconds; 0 where that cannot be told.
 #[must_use]
 pub fn processor_seconds() -> f64 {
@@ -163,6 +174,18 @@ mod tests {
         assert_eq!(stat.parent, 3);
         assert!((stat.seconds - 2.5).abs() < 1e-9);
         assert!(parse_stat("7 (a) S 3").is_none());
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_first_number() {
+        let limits = "Max processes             63432                63432                processes\n\
+                      Max open files            1024                 524288               files\n";
+        assert_eq!(limit_of_files(limits), Some(1024));
+        assert_eq!(
+            limit_of_files("Max open files            unlimited  unlimited  files"),
+            None
+        );
+        assert_eq!(limit_of_files(""), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 /// What is written where there is no figure.
 pub const NOT_MEASURED: &str = "not measured";
@@ -421,6 +422,50 @@ impl Report {
     }
 }
 
+/// Where reports go, once it is known that they can be written there. What of it was not there before goes again if
+/// nothing came of the run.
+pub struct Folder {
+    /// The innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Folder {
+    /// Makes it as far as it is not there, and tries to write into it.
+    ///
+    /// # Errors
+    /// When that is refused.
+    pub fn ready(folder: &Path) -> anyhow::Result<Self> {
+        let missing = folder
+            .ancestors()
+            .take_while(|it| !it.as_os_str().is_empty() && !it.exists());
+        let ready = Self {
+            made: missing.map(Path::to_path_buf).collect(),
+        };
+        let trial = folder.join(format!("bench-trial-{}", Uuid::new_v4().simple()));
+        let tried = fs::create_dir_all(folder).and_then(|()| {
+            let written = fs::write(&trial, "a trial");
+            // What was not written cannot be removed either.
+            let _rest = fs::remove_file(&trial);
+            written
+        });
+        tried.with_context(|| {
+            format!(
+                "no report can be written into {}; choose another folder with --out",
+                folder.display()
+            )
+        })?;
+        Ok(ready)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that has something in it stays, and so do those that it is in.
+        let is_removed = |folder: &PathBuf| fs::remove_dir(folder).is_ok();
+        let _stays = self.made.iter().find(|folder| !is_removed(folder));
+    }
+}
+
 fn markdown(table: &Table) -> String {
     let mut text = format!("## {}\n\n", table.title);
     if !table.note.is_empty() {
@@ -497,6 +542,31 @@ mod tests {
             ("0.65".to_owned(), "5".to_owned(), "350".to_owned())
         );
         assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_folder_is_tried_before_anything_is_measured_and_goes_if_nothing_was() {
+        let place = tempfile::tempdir().unwrap();
+        let (outer, inner) = (place.path().join("a"), place.path().join("a/b"));
+        drop(Folder::ready(&inner).unwrap());
+        assert!(!outer.exists());
+        let folder = Folder::ready(&inner).unwrap();
+        assert_eq!(fs::read_dir(&inner).unwrap().count(), 0, "the trial is gone");
+        fs::write(inner.join("report"), "").unwrap();
+        drop(folder);
+        assert!(inner.join("report").exists());
+        // What was there before is not ours to remove.
+        let there = place.path().join("there");
+        fs::create_dir(&there).unwrap();
+        drop(Folder::ready(&there).unwrap());
+        assert!(there.exists());
+        let below = inner.join("report/c");
+        let refused = Folder::ready(&below).map(|_| ()).unwrap_err();
+        let said = format!("{refused:#}");
+        assert!(
+            said.contains(below.to_str().unwrap()) && said.contains("--out"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! and asks again under the same key.
 
 use super::load::{Tally, real};
-use super::shoppers::{Purchase, Shoppers, key};
+use super::shoppers::{Purchase, Shoppers, key, name};
 use super::wire::Wire;
 use anyhow::Result;
+use chrono::{DateTime, Utc};
 use futures_util::future::try_join_all;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long before he asks again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The code of the answer that nothing is left.
-const SOLD_OUT: &str = "sold_out";
+pub const SOLD_OUT: &str = "sold_out";
 
 /// What a shopper was told in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +45,16 @@ pub struct Accepted {
 
 /// What came of a rush.
 pub struct Rush {
-    /// What everybody was told.
+    /// The number of the first shopper.
+    pub from: usize,
+    /// What everybody was told, from him on.
     pub told: Vec<Told>,
     /// Who bought, in the order of the answers.
     pub accepted: Vec<Accepted>,
     /// When the first was told that nothing is left.
     pub sold_out: Option<Instant>,
+    /// The same by the clock of the machine, which Redis has as well.
+    pub sold_out_by_clock: Option<DateTime<Utc>>,
     /// Every answer, also those that were asked again about.
     pub tally: Tally,
     /// When it began.
@@ -57,6 +62,11 @@ pub struct Rush {
 }
 
 impl Rush {
+    /// Everybody by name, with what he was told.
+    pub fn shoppers(&self) -> impl Iterator<Item = (String, &Told)> {
+        (self.from..).map(name).zip(&self.told)
+    }
+
     /// The orders that shoppers know of.
     pub fn orders(&self) -> impl Iterator<Item = &str> {
         self.told.iter().filter_map(|told| match told {
@@ -73,7 +83,8 @@ impl Rush {
     }
 
     /// Purchases that were asked for after somebody had been told that nothing is left. Where no unit comes back, he was
-    /// told what was not true.
+    /// told what was not true. Those that were under way when he was told are not in it, though one of them may have come
+    /// later to what it bought.
     #[must_use]
     pub fn false_sold_out(&self) -> usize {
         let Some(sold_out) = self.sold_out else { return 0 };
@@ -169,7 +180,9 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
                             is_new,
                         });
                     }
-                    Told::Refused(code) if code == SOLD_OUT => sold_out.set(sold_out.get().or(Some(answered))),
+                    Told::Refused(code) if code == SOLD_OUT && sold_out.get().is_none() => {
+                        sold_out.set(Some((answered, Utc::now())));
+                    }
                     Told::Refused(_) | Told::Nothing => {}
                 }
                 if let Some(place) = told.borrow_mut().get_mut(n - crowd.who.start) {
@@ -183,10 +196,13 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
     try_join_all(clients).await?;
     let mut tally = tally.into_inner();
     tally.seconds = began.elapsed().as_secs_f64();
+    let sold_out = sold_out.into_inner();
     Ok(Rush {
+        from: crowd.who.start,
         told: told.into_inner(),
         accepted: accepted.into_inner(),
-        sold_out: sold_out.into_inner(),
+        sold_out: sold_out.map(|(at, _)| at),
+        sold_out_by_clock: sold_out.map(|(_, by_clock)| by_clock),
         tally,
         began,
     })
@@ -206,6 +222,7 @@ mod tests {
             is_new: true,
         };
         let mut rush = Rush {
+            from: 0,
             told: vec![
                 Told::Order("a".to_owned()),
                 Told::Refused("sold_out".to_owned()),
@@ -213,6 +230,7 @@ mod tests {
             ],
             accepted: vec![accepted(0, 50), accepted(10, 120), accepted(200, 450)],
             sold_out: None,
+            sold_out_by_clock: None,
             tally: Tally::new().unwrap(),
             began,
         };
@@ -242,10 +260,12 @@ mod tests {
             is_new,
         };
         let mut rush = Rush {
+            from: 0,
             told: Vec::new(),
             // One who asked before, one who got his order once more, and one who bought what was not there.
             accepted: vec![accepted(99, true), accepted(150, false), accepted(160, true)],
             sold_out: Some(at(100)),
+            sold_out_by_clock: None,
             tally: Tally::new().unwrap(),
             began,
         };

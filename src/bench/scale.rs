@@ -10,7 +10,7 @@ use super::plot::{Plot, Series};
 use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
 use super::shoppers::{Purchase, Question, Shoppers};
 use super::sql;
-use super::world::{Micros, Plan, Secrets, Terms, World, in_words, middle};
+use super::world::{Micros, Plan, Secrets, Terms, World, backlog, in_words, middle};
 use super::{Bench, Options};
 use crate::domain::sale::Sale;
 use crate::embedded::Program;
@@ -60,6 +60,8 @@ struct Measured {
 struct Many {
     holds: usize,
     bytes_a_purchase: Option<f64>,
+    /// Of Redis, for each order that waits for the ledger, beside those of the purchase.
+    bytes_an_event: Option<f64>,
     fill_a_second: Option<f64>,
     drain_a_second: Option<f64>,
 }
@@ -530,7 +532,10 @@ fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: 
         .fill(bench, &sale, FILLERS + filled..FILLERS + filled + more, 0)?;
     program.stop();
     many.calm()?;
+    // Nobody buys meanwhile, so what is gone afterwards is that of the events.
+    let (waiting, full) = (usize::try_from(backlog(&mut redis, &sale)?)?, redis.memory()?);
     came_to.drain_a_second = drain(bench, &many.world, &sale, &worker)?;
+    came_to.bytes_an_event = ratio(Some(full - redis.memory()?), Some(real(waiting)));
     if bench.wait_for(sql::outages(&many.database))? > 0 {
         many.remark("many holds: no worker came for more than five seconds, so that they were extended".to_owned());
     }
@@ -545,7 +550,20 @@ fn of(measured: &[Measured], what: &str, size: usize) -> Vec<(usize, Option<f64>
 
 /// One size as a share of another, round by round.
 fn shares(measured: &[Measured], what: &str, size: usize, by: usize) -> Vec<f64> {
-    let others = of(measured, what, by);
+    shares_of(measured, (what, size), (what, by))
+}
+
+/// What the share of a size is of: of the smallest, in a window as long and in the same round. One item has turns with
+/// longer windows; in the rounds it is the same as one sale, which has one item too.
+fn smallest(what: &'static str, size: usize, sizes: &[usize]) -> (&'static str, usize) {
+    if what == "items" && ITEMS.get(1..ITEMS.len() - 1).is_some_and(|it| it.contains(&size)) {
+        return ("sales", 1);
+    }
+    (what, sizes.first().copied().unwrap_or_default())
+}
+
+fn shares_of(measured: &[Measured], (what, size): (&str, usize), (by_what, by): (&str, usize)) -> Vec<f64> {
+    let others = of(measured, by_what, by);
     let share = |(round, rate): (usize, Option<f64>)| {
         let (_, other) = others.iter().find(|(its, _)| *its == round && round > 0)?;
         ratio(rate, *other)
@@ -659,8 +677,9 @@ fn tell(
     report.notes = common.remarks.borrow().clone();
     let mut table = Table::new(
         "By size",
-        "The share is of the smallest size in the same round. Of holds, only the fewest and the most took turns, each time on \
-         as many holds and those of the windows before.",
+        "The share is of the smallest size in the same round or turn, whose windows are as long. That of 10 and of 100 items is \
+         of one sale in the same round, because it has one item; 1 item in the table is that of the turns with 1,000. Of holds, \
+         only the fewest and the most took turns, each time on as many holds and those of the windows before.",
         &[
             "what",
             "how many",
@@ -685,8 +704,7 @@ fn tell(
                 .collect();
             let found = measured.iter().filter(|it| it.what == what && it.size == *size);
             let p99: Vec<f64> = found.filter_map(|it| it.latency.p99_ms).collect();
-            let smallest = sizes.first().copied().unwrap_or_default();
-            let share = shares(measured, what, *size, smallest);
+            let share = shares_of(measured, (what, *size), smallest(what, *size, &sizes));
             table.row([
                 what.to_owned(),
                 grouped(real(*size)),
@@ -762,6 +780,11 @@ fn others(many: &Many, expired: &[Expiry]) -> Table {
     row(
         format!("Redis bytes a purchase, {holds} holds"),
         many.bytes_a_purchase,
+        0,
+    );
+    row(
+        "Redis bytes more while its event waits for the ledger".to_owned(),
+        many.bytes_an_event,
         0,
     );
     row(
@@ -848,5 +871,23 @@ mod tests {
         );
         assert!(remark.contains("Redis 125") && remark.contains("Redis 150"), "{remark}");
         assert_eq!((pair(&ITEMS, 1), pair(&ITEMS, 2)), (vec![1, 1000], vec![1000, 1]));
+    }
+
+    #[test]
+    fn a_size_of_the_rounds_is_compared_with_no_longer_windows() {
+        assert_eq!(smallest("items", 10, &ITEMS), ("sales", 1));
+        assert_eq!(smallest("items", 100, &ITEMS), ("sales", 1));
+        assert_eq!(smallest("items", 1000, &ITEMS), ("items", 1));
+        assert_eq!(smallest("shards", 16, &SHARDS), ("shards", 1));
+        // Both are one sale of one item.
+        let terms = |what| Size { what, size: 1 }.terms().unwrap();
+        assert_eq!(terms("sales").json()["items"], terms("items").json()["items"]);
+        assert_eq!(terms("sales").shards, terms("items").shards);
+        let one_sale = Measured {
+            what: "sales",
+            ..measured(1, 1, 50.0)
+        };
+        let all = [measured(1, 1, 100.0), measured(1, 10, 45.0), one_sale];
+        assert_eq!(shares_of(&all, ("items", 10), smallest("items", 10, &ITEMS)), [0.9]);
     }
 }

@@ -171,6 +171,8 @@ pub struct Booked {
     pub key: String,
     /// Of how many units.
     pub units: i64,
+    /// When it was made: of ours by the clock of Redis, of others by that of the application.
+    pub created_at: DateTime<Utc>,
 }
 
 /// The orders of a sale that hold or have sold units, by a table that all implementations call alike. `has_state` says
@@ -180,9 +182,10 @@ pub struct Booked {
 /// When Postgres does not answer.
 pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked>> {
     let mut connection = connect(url).await?;
-    let all = "select order_id::text, user_id, idempotency_key, quantity::int8 from orders where sale_id = $1";
-    let kept = "select order_id::text, user_id, idempotency_key, quantity::int8 from orders where sale_id = $1 \
-                and state in ('reserved', 'paid')";
+    let all = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
+               where sale_id = $1";
+    let kept = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
+                where sale_id = $1 and state in ('reserved', 'paid')";
     let rows = sqlx::query(if has_state { kept } else { all })
         .bind(sale)
         .fetch_all(&mut connection)
@@ -194,6 +197,7 @@ pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked
             user: row.try_get(1)?,
             key: row.try_get(2)?,
             units: row.try_get(3)?,
+            created_at: row.try_get(4)?,
         })
     };
     rows.into_iter().map(read).collect()

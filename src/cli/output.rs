@@ -4,7 +4,7 @@ use super::Failure;
 use crate::domain::plain::breaks_or_turns;
 use anyhow::Context as _;
 use console::measure_text_width;
-use serde_json::Value;
+use serde::Serialize;
 use std::io::Write as _;
 
 /// Whether anybody reads what is printed.
@@ -39,11 +39,11 @@ pub fn tell(text: &str) -> Result<Reader, Failure> {
     }
 }
 
-/// Prints an answer as it came, indented.
+/// Prints an answer as it came, or something else as JSON, indented.
 ///
 /// # Errors
 /// As [`print()`].
-pub fn print_json(answer: &Value) -> Result<(), Failure> {
+pub fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(answer).context("the answer cannot be written as JSON")?;
     print(&format!("{text}\n"))
 }

@@ -208,9 +208,10 @@ fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
     }
     for ours in &ways[2..] {
         let scarce = &ours["scarce"][0];
-        for name in ["oversold", "leaked", "duplicates", "lost", "false_sold_out"] {
+        for name in ["oversold", "leaked", "duplicates", "lost", "false_sold_out", "denied"] {
             assert_eq!(scarce[name], 0, "{name}: {ours}");
         }
+        assert_eq!(scarce["refused_otherwise"], serde_json::json!({}), "{ours}");
         assert_eq!(
             (&scarce["booked"], &scarce["acknowledged"]),
             (&scarce["stock"], &scarce["stock"])
@@ -303,6 +304,19 @@ fn a_run_that_is_interrupted_leaves_nothing_behind() {
     assert_eq!(ended.unwrap().code(), Some(1));
     trial.is_clean();
     assert!(!trial.folder.path().join("out").exists(), "nothing was measured");
+}
+
+#[test]
+fn where_no_report_can_be_written_nothing_is_measured() {
+    let mut trial = Trial::of("ceiling", &["--quick"]);
+    fs::write(trial.folder.path().join("out"), "a file").unwrap();
+    let ran = trial.command.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    let out = trial.folder.path().join("out");
+    assert!(said.contains(out.to_str().unwrap()) && said.contains("--out"), "{said}");
+    assert_eq!(said.lines().count(), 1, "a server was started: {said}");
+    trial.is_clean();
 }
 
 #[test]

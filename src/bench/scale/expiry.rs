@@ -1,6 +1,7 @@
 //! Many holds that end at the same moment, while others buy.
 
 use super::{FILLERS, Stage};
+use crate::bench::Options;
 use crate::bench::load::{self, Percentiles, Tally, Window, real};
 use crate::bench::report::{NOT_MEASURED, cell, median, ratio};
 use crate::bench::shoppers::{Purchase, Question};
@@ -26,6 +27,10 @@ const ASKED_MAX: Duration = Duration::from_secs(20);
 /// their deadline.
 const BEFORE: f64 = 4.0;
 const ASIDE: Duration = Duration::from_millis(500);
+/// The deadline is so many seconds ahead, in a trial and in a measurement; longer if purchases are looked at for so long
+/// before that less than these would be left for giving the holds their deadline.
+const LEAD: [usize; 2] = [2, 20];
+const GIVING: [usize; 2] = [1, 14];
 
 /// What it came to that many holds expired at once.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -63,10 +68,18 @@ impl Expiry {
     }
 }
 
+/// How far ahead the deadline of the holds is, and how long giving it to all of them may take.
+fn lead(before: Window, options: &Options) -> (Duration, Duration) {
+    let of = |[quick, usual]: [usize; 2]| Duration::from_secs(options.size(quick, usual) as u64);
+    let needed = before.warm + before.measured + ASIDE;
+    let lead = of(LEAD).max(needed + of(GIVING));
+    (lead, lead - needed)
+}
+
 /// Has many holds expire at once while others buy at half the peak, for some time.
 pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>) -> Result<Expiry> {
     let bench = stage.bench;
-    let (holds, lead_seconds) = (bench.options.size(2_000, 200_000), bench.options.size(2, 20));
+    let holds = bench.options.size(2_000, 200_000);
     let mut came_to = Expiry {
         holds,
         ..Expiry::default()
@@ -78,7 +91,7 @@ pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>
     stage.world.fill(bench, &held, FILLERS..FILLERS + holds, 0)?;
     stage.world.drained(bench, &held)?;
     let before_window = bench.options.window(BEFORE);
-    let lead = Duration::from_secs(u64::try_from(lead_seconds)?);
+    let (lead, giving) = lead(before_window, &bench.options);
     // Each hold gets the same moment, which is still to come when the last of them has it: so none ends before.
     let (due, deadline) = (Instant::now() + lead, Utc::now() + TimeDelta::from_std(lead)?);
     bench.wait_for(sql::expire_at(&stage.database, held.id.0, deadline))?;
@@ -86,7 +99,8 @@ pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>
     let is_late = Instant::now() + before_window.warm + before_window.measured + ASIDE > due;
     if is_late {
         stage.remark(format!(
-            "an expiry was not measured: within {lead_seconds} s not all holds had their deadline"
+            "an expiry was not measured: within {:.1} s not all holds had their deadline",
+            giving.as_secs_f64()
         ));
     } else {
         let redis = [stage.world.redis.pid()?];
@@ -153,4 +167,38 @@ fn ask(
     };
     let asking = load::open(server, &question, rate, CONNECTIONS, window, stop);
     stage.bench.wait_for(asking)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn the_deadline_is_after_what_is_measured_before_it_however_long_that_is() {
+        let options = |is_quick, seconds| Options {
+            quick: is_quick,
+            seconds,
+            clients: None,
+            rounds: None,
+            seed: 1,
+            out: PathBuf::new(),
+            data: PathBuf::new(),
+            stop: CancellationToken::new(),
+        };
+        for (is_quick, seconds, wanted) in [
+            (false, None, 20.0),
+            (true, None, 2.0),
+            (false, Some(16.0), 34.5),
+            (false, Some(3600.0), 4514.5),
+            (true, Some(5.0), 7.75),
+        ] {
+            let options = options(is_quick, seconds);
+            let before = options.window(BEFORE);
+            let (lead, giving) = lead(before, &options);
+            assert!((lead.as_secs_f64() - wanted).abs() < 1e-9, "{lead:?}");
+            assert!(giving >= Duration::from_secs(1), "{giving:?}");
+            assert_eq!(before.warm + before.measured + ASIDE + giving, lead);
+        }
+    }
 }

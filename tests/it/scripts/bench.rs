@@ -1,6 +1,23 @@
 use std::path::Path;
 use std::process::Command;
 
+/// Whoever mistypes what else can be measured is told so, and does not take nothing for a measurement.
+#[test]
+fn a_number_of_rounds_that_is_none_is_bad_usage() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (script, rounds) in [
+        ("loadtest/bench.sh", "celing"),
+        ("loadtest/bench.sh", "0"),
+        ("loadtest/limits.sh", "-1"),
+    ] {
+        let run = Command::new(scripts.join(script)).arg(rounds).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.starts_with(&format!("usage: {script} [ROUNDS]")), "{said}");
+        assert!(said.contains(rounds), "{said}");
+    }
+}
+
 /// It prepares a shard by hand, so it has to follow what the scripts take.
 #[test]
 fn the_benchmark_of_the_purchase_script_still_sells() {
