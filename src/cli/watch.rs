@@ -26,8 +26,8 @@ use uuid::Uuid;
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// How often the stream is asked for before the first sample, if what keeps it may pass.
 const FIRST_TRIES: u32 = 3;
-/// Samples come about once a second; one that is so late is missed.
-const LATE: Duration = Duration::from_secs(5);
+/// Samples come about once a second, and at most half a minute apart where taking one takes long: one that is later is missed.
+const LATE: Duration = Duration::from_secs(30);
 /// What a sale of many items and shards takes, with room to spare.
 const EVENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Events that wait to be shown.
@@ -152,7 +152,7 @@ fn show_all(
             Err(RecvTimeoutError::Disconnected) => return Ok(Some("the stream has ended".to_owned())),
             Err(RecvTimeoutError::Timeout) => {
                 let is_late = heard.elapsed() >= LATE;
-                if is_late && view.silent(heard, "the stream is silent", watched)? == Reader::Gone {
+                if is_late && view.silent(heard, "the stream is silent, and still read", watched)? == Reader::Gone {
                     return Ok(None);
                 }
                 continue;
@@ -296,8 +296,9 @@ impl View {
             }
             began
         });
+        let trouble = format!("{trouble}; trying again");
         while let Some(left) = pause.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            if self.silent(since, trouble, watched)? == Reader::Gone {
+            if self.silent(since, &trouble, watched)? == Reader::Gone {
                 return Ok(Reader::Gone);
             }
             thread::sleep(left.min(tick));
@@ -316,7 +317,7 @@ impl View {
             String::new()
         };
         let silent = since.elapsed().as_secs();
-        self.redraw(&format!("{old}\nno news for {silent} s: {trouble}; trying again\n"))
+        self.redraw(&format!("{old}\nno news for {silent} s: {trouble}\n"))
     }
 
     fn regained(&mut self) {

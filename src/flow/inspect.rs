@@ -28,6 +28,12 @@ struct Shard {
     stats: ShardStats,
     state: &'static str,
     state_version: i64,
+    /// Until when it may sell; null where nobody has permitted that yet.
+    permitted_until: Option<String>,
+    /// Whether it may now, by the clock of its server.
+    permitted: bool,
+    /// Whether too large a backlog keeps it from it.
+    braked: bool,
     counters: BTreeMap<String, Counters>,
     transfers: Vec<String>,
 }
@@ -75,6 +81,10 @@ fn shard(reading: &ShardReading) -> Shard {
         stats: shard_stats(reading),
         state: reading.record.lifecycle.as_str(),
         state_version: reading.record.state_version,
+        permitted_until: (reading.record.permit_until > 0)
+            .then(|| time::format(&time::from_millis(reading.record.permit_until))),
+        permitted: reading.record.permit_until > reading.now,
+        braked: reading.record.brake,
         counters: reading
             .items
             .iter()

@@ -179,7 +179,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<(Data<Api>, i64), Problem
     let pattern = request.resource_map().match_pattern(path);
     let pattern = pattern.ok_or_else(|| Problem::not_found("such path"))?;
     let sale = sale_of(path);
-    let operator = identify(request.request()).await?;
+    let operator = identify(request.request()).await.map_err(before_it_began)?;
     let name = match operator.actor {
         Actor::Console(_) => operator.name.clone(),
         Actor::ApiKey => name_of(request.headers())?,
@@ -217,12 +217,15 @@ fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
 /// Notes that an action begins; returns its number.
 pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
     let begun = api.for_others(move |app| async move { flow::console::begin(&app, &new).await });
-    begun.await.map_err(|problem| {
-        Problem::new(
-            problem.code(),
-            "what operators do is written down first, and that is not possible now: nothing was done; try again",
-        )
-    })
+    begun.await.map_err(before_it_began)
+}
+
+/// What is answered where an action could not even be written down. A refusal says by itself that nothing was done.
+pub(super) fn before_it_began(problem: Problem) -> Problem {
+    match problem.code() {
+        Code::Unavailable | Code::Overloaded => Problem::not_begun(problem.code()),
+        _ => problem,
+    }
 }
 
 /// Notes what came of an action, if that can be done in time: it has come about, whatever is noted. Behind an answer that

@@ -80,6 +80,7 @@ pub struct Problem {
     code: Code,
     detail: String,
     sale_state: Option<SaleState>,
+    nothing_done: bool,
     retry_after_seconds: Option<i64>,
     /// The methods that the path does answer, where another was asked: HTTP has a status of its own for that.
     allow: Option<&'static str>,
@@ -120,6 +121,9 @@ pub(super) struct Body<'a> {
     /// The sale's state, where that is what is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     sale_state: Option<SaleState>,
+    /// True where an operator's request has done nothing, although its code does not tell; else it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing_done: Option<bool>,
 }
 
 impl Problem {
@@ -131,6 +135,7 @@ impl Problem {
             code,
             detail: detail.into(),
             sale_state: None,
+            nothing_done: false,
             retry_after_seconds,
             allow: None,
         }
@@ -146,6 +151,17 @@ impl Problem {
     #[must_use]
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
+    }
+
+    /// What operators do is written down first, and that fails: so it has not begun.
+    #[must_use]
+    pub fn not_begun(code: Code) -> Self {
+        let detail =
+            "what operators do is written down first, and that is not possible now: nothing was done; try again";
+        Self {
+            nothing_done: true,
+            ..Self::new(code, detail)
+        }
     }
 
     /// There is too much now; it may succeed after a while.
@@ -219,6 +235,7 @@ impl Problem {
             detail: &self.detail,
             code: self.code,
             sale_state: self.sale_state,
+            nothing_done: self.nothing_done.then_some(true),
         }
     }
 }

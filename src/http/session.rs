@@ -4,8 +4,8 @@ use super::Api;
 use super::extract::Json;
 use super::gateway;
 use super::operator::{
-    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, begin_action, identify, is_from_here, note, secret_of, to_the_end,
-    wrong_key,
+    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, identify, is_from_here, note,
+    secret_of, to_the_end, wrong_key,
 };
 use super::problem::{Code, Problem};
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
@@ -147,7 +147,7 @@ pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
 /// # Errors
 /// The problem that is answered.
 pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let operator = identify(&request).await?;
+    let operator = identify(&request).await.map_err(before_it_began)?;
     let Some(secret) = operator.session else {
         return Err(Problem::invalid(
             "there is no session: who has the key need not sign out",

@@ -166,7 +166,8 @@ impl Frame {
             left(self.sale.ends_at),
         ) {
             ("closed", _, _) => String::new(),
-            ("draft" | "scheduled", Some(seconds), _) => format!("   starts in {}", countdown(seconds)),
+            ("draft", _, _) => "   does not start before it is preloaded".to_owned(),
+            ("scheduled", Some(seconds), _) => format!("   starts in {}", countdown(seconds)),
             (_, _, Some(seconds)) => format!("   ends in {}", countdown(seconds)),
             (_, _, None) if self.sale.ends_at.is_some() => "   its end has passed".to_owned(),
             _ => String::new(),
@@ -343,6 +344,11 @@ ALERT   2 dead letters
     fn the_clock_counts_to_what_comes_next() {
         assert_eq!(frame("open").clock(), "   ends in 1d 00:01:00");
         assert_eq!(frame("closed").clock(), "");
+        // A draft does not start by itself, whatever its times say.
+        let mut draft = frame("draft");
+        assert_eq!(draft.clock(), "   does not start before it is preloaded");
+        draft.now = "2026-11-28T10:00:00Z".parse().unwrap();
+        assert_eq!(draft.clock(), "   does not start before it is preloaded");
         let mut over = frame("open");
         over.now = "2026-11-28T20:00:00Z".parse().unwrap();
         assert_eq!(over.clock(), "   its end has passed");

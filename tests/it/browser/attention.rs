@@ -50,9 +50,15 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.sees("#letter-note-wrong", "Fill this in").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
-    window.block(&["*/dead-letters/settle"]).await;
     window.click(SETTLE).await;
     window.fill("#letter-note", "told <b>ada</b>").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#letters tbody", "ada phone").await;
+    window.block(&["*/dead-letters/settle"]).await;
+    window.click(SETTLE).await;
+    assert_eq!(window.value("letter-note").await, "told <b>ada</b>");
     window.press(Key::Enter).await;
     window.sees(RESULT, "It is not known whether that worked").await;
     window.block(&[]).await;
@@ -62,6 +68,7 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.sees(RESULT, "Event 0:1-1 is dealt with: told <b>ada</b>").await;
     app.wait_for_dead_letters(&id, 2).await;
     for left in ["0:1-2", "0:1-3"] {
+        window.sees("#letters tbody tr:first-child", left).await;
         window.click(SETTLE).await;
         window.sees("dialog h2", left).await;
         window.fill("#letter-note", "none").await;

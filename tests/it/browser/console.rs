@@ -35,6 +35,7 @@ impl Window {
     /// Presses a button, and yes.
     pub async fn does(&self, selector: &str) {
         self.click(selector).await;
+        self.sees("dialog .strong", "").await;
         self.click("dialog .strong").await;
         self.misses("dialog").await;
     }

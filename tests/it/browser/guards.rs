@@ -28,6 +28,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     // Whoever leaves has bought nothing, and whoever comes again has his place.
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
+    assert_eq!(window.focus().await, "li#.item", "it was on a button that is gone");
     assert_eq!(window.attempt().await, None);
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;

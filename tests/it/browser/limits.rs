@@ -2,10 +2,18 @@
 
 use super::window::Window;
 use crate::support::app::{TestApp, Who, sale};
+use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
 
 const RATE: &str = "#limit-address_rate";
+
+/// An instance whose rate adapts.
+const ADAPTIVE: &[(&str, &str)] = &[
+    ("FLASHSALE_ADAPTIVE_MIN_RATE", "10"),
+    ("FLASHSALE_ADAPTIVE_MAX_RATE", "1000"),
+    ("FLASHSALE_BROWSING_BAN_ABOVE", "1000"),
+];
 
 async fn changed(app: &TestApp) -> Value {
     app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body["changed"].clone()
@@ -14,7 +22,7 @@ async fn changed(app: &TestApp) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_changes_a_limit_and_takes_it_back() {
     let app = TestApp::with("all", &[("FLASHSALE_ADDRESS_RATE", "500")]).await;
-    let window = Window::open(&app).await.expect(&["400"]);
+    let window = Window::open(&app).await;
     window.open_console("/console/limits").await;
     window.sees("#view h1", "Limits").await;
     window.sees(RATE, "500").await;
@@ -31,16 +39,13 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     assert_eq!(changed(&app).await, json!({}));
 
     window.click("#changeIt-address_rate").await;
+    window.sees("dialog .strong", "Change").await;
     window.types("limit-value", "800").await;
     window.click("dialog .strong").await;
     window.sees(".result", "Requests a second of one address: 800").await;
+    window.misses("dialog").await;
+    assert_eq!(window.focus().await, "button#changeIt-address_rate.");
     window.sees(RATE, "800").await;
-    assert_eq!(changed(&app).await, json!({"address_rate": 800}));
-    // What cannot be is refused in the API's words, and nothing is changed.
-    window.click("#changeIt-shared_rate").await;
-    window.types("limit-value", "1000001").await;
-    window.click("dialog .strong").await;
-    window.sees(".result", "shared_rate must be 0 to 1000000").await;
     assert_eq!(changed(&app).await, json!({"address_rate": 800}));
     window.driver().refresh().await.unwrap();
     window.sees(RATE, "800").await;
@@ -54,11 +59,111 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
+    let app = TestApp::with("all", ADAPTIVE).await;
+    let window = Window::open(&app).await.expect(&["400", "ERR"]);
+    window.open_console("/console/limits").await;
+    window.sees("#limit-adaptive_max_rate", "1000").await;
+    window.click("#changeIt-adaptive_max_rate").await;
+    window.sees("dialog .strong", "Change").await;
+    // Of two that do not fit each other, only the API tells.
+    window.types("limit-value", "7").await;
+    window.click("dialog .strong").await;
+    window
+        .sees("#limit-value-wrong", "adaptive_min_rate must be 1 to adaptive_max_rate")
+        .await;
+    assert_eq!(window.value("limit-value").await, "7");
+    assert_eq!(window.focus().await, "input#limit-value.");
+    assert_eq!(changed(&app).await, json!({}));
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#limit-adaptive_max_rate", "1000").await;
+    window.click("#changeIt-adaptive_max_rate").await;
+    window.sees("dialog .strong", "Change").await;
+    assert_eq!(window.value("limit-value").await, "7");
+    window.types("limit-value", "70").await;
+    window.block(&["*/v1/admin/guards"]).await;
+    window.click("dialog .strong").await;
+    window.sees(".result", "It is not known whether that worked").await;
+    window.block(&[]).await;
+    window.click("#changeIt-adaptive_max_rate").await;
+    window.sees("dialog .strong", "Change").await;
+    assert_eq!(window.value("limit-value").await, "70");
+    window.press(Key::Enter).await;
+    window
+        .sees(".result", "Highest rate of an adaptive instance: 70 now")
+        .await;
+    assert_eq!(changed(&app).await, json!({"adaptive_max_rate": 70}));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bounds_that_the_page_tells_of_each_limit_are_those_of_the_api() {
+    let app = TestApp::with("all", ADAPTIVE).await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/limits").await;
+    let settings = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body["configured"].clone();
+    for name in settings.as_object().unwrap().keys() {
+        let row = format!("#limit-{name}");
+        window.sees(&row, name).await;
+        window.click(&format!("#changeIt-{name}")).await;
+        window.sees("dialog .strong", "Change").await;
+        window.types("limit-value", "99999999999").await;
+        window.click("dialog .strong").await;
+        window.sees("#limit-value-wrong", "A whole number from").await;
+        let said = window.text("#limit-value-wrong").await.unwrap();
+        let numbers = said.split(|it: char| !it.is_ascii_digit()).filter(|it| !it.is_empty());
+        let [least, most] = numbers.map(|it| it.parse::<i64>().unwrap()).collect::<Vec<_>>()[..] else {
+            panic!("{name}: {said}")
+        };
+        window.press(Key::Escape).await;
+        window.misses("dialog").await;
+        for (value, status) in [(least, 200), (most, 200), (least - 1, 400), (most + 1, 400)] {
+            let patch = app.request(Method::PATCH, Who::Operator, "/v1/admin/guards");
+            let answer = app.send(patch.json(&json!({name: value}))).await;
+            assert_eq!(answer.status, status, "{name}: {value}: {answer:?}");
+        }
+        let patch = app.request(Method::PATCH, Who::Operator, "/v1/admin/guards");
+        app.send(patch.json(&json!({name: null}))).await.ok(200);
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_that_another_operator_changes_are_seen_and_asked_about_as_they_are() {
+    let app = TestApp::with("all", &[("FLASHSALE_ADDRESS_RATE", "500")]).await;
+    let change = async |rate: u32| {
+        let patch = app.request(Method::PATCH, Who::Operator, "/v1/admin/guards");
+        app.send(patch.json(&json!({"address_rate": rate}))).await.ok(200);
+    };
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console("/console/limits").await;
+    window.sees(RATE, "500").await;
+    change(600).await;
+    window.click("#changeIt-address_rate").await;
+    window.sees("dialog", "It is 600 now").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    change(700).await;
+    window.sees(RATE, "700").await;
+    // Where the server does not answer, it is asked again by itself.
+    window.block(&["*/v1/admin/guards"]).await;
+    window.sees("#view .warning", "We keep trying").await;
+    change(800).await;
+    window.block(&[]).await;
+    window.sees(RATE, "800").await;
+    window.misses("#view .warning").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_is_deleted_after_a_question_and_leaves_the_list() {
     let app = TestApp::start().await;
     let draft = app.create_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{draft}")).await;
+    window.sees("#do-delete", "Delete").await;
     window.click("#do-delete").await;
     window.sees("dialog h2", "Delete").await;
     window.press(Key::Escape).await;

@@ -84,6 +84,7 @@ async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
     let drawn = key(&window).await;
     window.click("#sign-out").await;
     window.misses(NOTE).await;
+    assert_eq!(window.focus().await, "main#main.");
     window.sign_in("bob").await;
     window.block(&[]).await;
     window.sees("#no-orders", "None yet").await;
@@ -347,6 +348,7 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     assert_eq!(window.attempt().await.unwrap(), begun);
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
+    assert_eq!(window.focus().await, "li#.item");
     assert_eq!(window.attempt().await, None);
     // Whoever wants to go on does.
     let back = "localStorage.setItem(arguments[0], arguments[1])";
@@ -355,6 +357,7 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     window.sees(NOTE, "You had begun to buy 1 of this").await;
     window.click("#items .outcome .actions button").await;
     window.sees(NOTE, "It is yours").await;
+    assert_eq!(window.focus().await, "li#.item");
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
@@ -403,6 +406,7 @@ async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_p
             window.misses(NOTE).await;
             window.sees(BUY, "Buy").await;
         }
+        assert_eq!(window.focus().await, "li#.item");
         assert_eq!(window.attempt().await, None);
     }
     window.close().await;

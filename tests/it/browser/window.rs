@@ -248,6 +248,21 @@ impl Window {
         chain.perform().await.unwrap();
     }
 
+    /// Waits until the tab is called so.
+    pub async fn has_title(&self, title: &str) {
+        poll::within(PATIENCE, &format!("the tab is called {title}"), async || {
+            self.driver().title().await.unwrap() == title
+        })
+        .await;
+    }
+
+    /// What has the focus: its name, id and classes.
+    pub async fn focus(&self) -> String {
+        let script = "const { localName, id, className } = document.activeElement;
+            return `${localName}#${id}.${className}`";
+        self.run(script, &[]).await.as_str().unwrap().to_owned()
+    }
+
     /// Lets no request come through whose address fits; nothing is blocked by none.
     pub async fn block(&self, patterns: &[&str]) {
         self.tell("Network.enable", json!({})).await;

@@ -443,12 +443,39 @@ async fn what_cannot_be_written_down_is_not_done() {
         .unwrap();
     let refused = app.operate(&id, "pause").await.no(503, "unavailable");
     assert!(refused.text("detail").contains("nothing was done"), "{refused:?}");
+    assert_eq!(refused.body["nothing_done"], true);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
     sqlx::query("alter table away rename to operator_actions")
         .execute(&mut database)
         .await
         .unwrap();
     app.operate(&id, "pause").await.ok(200);
+    let TestApp { instance, .. } = app;
+    drop(instance.may_log_errors());
+}
+
+#[tokio::test]
+async fn what_somebody_asks_whose_session_cannot_be_read_is_not_done() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let ada = Operator::sign_in(&app).await;
+    let mut database = app.database().await;
+    sqlx::query("alter table console_sessions rename to away")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    for (method, path) in [
+        (Method::POST, format!("/v1/admin/sales/{id}/pause")),
+        (Method::DELETE, SESSION.to_owned()),
+    ] {
+        let refused = app.send(ada.asks(&app, method, &path)).await.no(503, "unavailable");
+        assert!(refused.text("detail").contains("nothing was done"), "{refused:?}");
+        assert_eq!(refused.body["nothing_done"], true);
+    }
+    // Whoever only looks is told nothing of what is done.
+    let looks = app.send(ada.asks(&app, Method::GET, "/v1/admin/sales")).await;
+    assert_eq!(looks.no(503, "unavailable").body["nothing_done"], Value::Null);
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
     let TestApp { instance, .. } = app;
     drop(instance.may_log_errors());
 }

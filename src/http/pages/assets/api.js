@@ -69,7 +69,9 @@ const KNOWN_CODES = [
 
 export const tellsOfKey = (answer) => KNOWN_CODES.includes(answer.code);
 
-// Whether it is unknown what became of what was asked. `overloaded` says that nothing did.
+// Whether it is unknown what became of what was asked. `overloaded` says that nothing did, and so does `nothing_done` of what
+// operators ask.
 export function isUnknown(answer) {
-    return answer.code === 'no_answer' || (answer.status >= 500 && answer.code !== 'overloaded');
+    const isNothing = answer.code === 'overloaded' || answer.body?.nothing_done === true;
+    return answer.code === 'no_answer' || (answer.status >= 500 && !isNothing);
 }

@@ -3,13 +3,12 @@
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf, typedIn } from './console-fields.js';
+import { begunIn, fieldOf, typedIn } from './console-fields.js';
 import { code, listTable, word } from './console-table.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
-import { ofTab } from './storage.js';
 
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
@@ -19,17 +18,6 @@ const BANS = '/v1/admin/bans';
 // How many alerts and bans stand beside a sale.
 const ALERTS_BESIDE = 5;
 const BANS_BESIDE = 10;
-// What was typed at alerts and has banned nobody, in this tab: of so many accounts at the most.
-const BEGUN = 'flashsale.bans.begun';
-const BEGUN_MAX = 20;
-
-function begunBans() {
-    try {
-        return new Map(JSON.parse(ofTab.get(BEGUN) ?? '[]'));
-    } catch {
-        return new Map();
-    }
-}
 
 // The latest alerts, each with the way to a ban. `ban(alert, button)` is what its button does.
 function alertsTable(limit, ban) {
@@ -118,8 +106,7 @@ function banFields(id) {
 // What can be done about an account in a list, after a question. `result` says what came of it, and `after` looks again.
 function actionsOn(result, after) {
     // What was typed and has banned nobody, by account.
-    const begun = begunBans();
-    const keep = () => ofTab.set(BEGUN, JSON.stringify([...begun].slice(-BEGUN_MAX)));
+    const begun = begunIn('flashsale.bans.begun');
 
     async function run(button, path, body, done) {
         result.busy();
@@ -143,18 +130,14 @@ function actionsOn(result, after) {
         const fields = banFields('alert-ban');
         fields.set(begun.get(user) ?? { why: `${say(`alert_${kind}`)}: ${detail}` });
         const node = element('div', { class: 'list' }, ...fields.nodes);
-        node.addEventListener('input', () => {
-            begun.set(user, fields.typed());
-            keep();
-        });
+        node.addEventListener('input', () => begun.set(user, fields.typed()));
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {
             node,
             control: fields.reason.control,
             read: () => (fields.reason.read() === undefined ? undefined : fields.body()),
         });
         if (body && (await run(button, BANS, { user, ...body }, say('banned', { user })))) {
-            begun.delete(user);
-            keep();
+            begun.forget(user);
         }
     }
 

@@ -2,7 +2,7 @@
 
 import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
-import { choiceOf, fieldOf } from './console-fields.js';
+import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { code, listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setBusy, setPressable, setText, setTitle } from './dom.js';
 import { momentExact } from './format.js';
@@ -32,8 +32,9 @@ export function attentionView(view, id) {
         value: 'no',
     });
     const result = resultLine();
-    // Notes that were typed and are not stored, by event.
-    const typed = new Map();
+    // Notes that were typed and are not stored, by event of this sale.
+    const typed = begunIn('flashsale.notes');
+    const about = (position) => `${id} ${position}`;
     const ofSale = element('bdi', { id: 'of-sale' });
     const rebuild = word('button', 'rebuild', { type: 'button', id: 'rebuild' });
     let name = id;
@@ -85,14 +86,14 @@ export function attentionView(view, id) {
 
     async function settle(position, button) {
         const field = fieldOf({ id: 'letter-note', label: 'letterNote', kind: 'text', max: NOTE_MAX });
-        field.set(typed.get(position) ?? '');
-        field.control.addEventListener('input', () => typed.set(position, field.text()));
+        field.set(typed.get(about(position)) ?? '');
+        field.control.addEventListener('input', () => typed.set(about(position), field.text()));
         const note = await sure(say('sureLetter', { position }), say('aboutLetter'), say('doLetter'), field);
         if (note === false) {
             return;
         }
         await run(button, () => call('POST', `${path}/dead-letters/settle`, { body: { position, note } }), (answer) => {
-            typed.delete(position);
+            typed.forget(about(position));
             return say('didLetter', { position, note: answer.body.note });
         });
     }

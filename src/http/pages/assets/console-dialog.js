@@ -1,13 +1,14 @@
 // Asks before something is done, and says afterwards what came of it.
 
 import { isUnknown } from './api.js';
-import { announce, element, onPress, setAttribute, setText, show } from './dom.js';
+import { announce, byId, element, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { explained, write } from './problem.js';
 
 // Whether the operator wants it; with a `field`, what was typed there. The question has the focus until it is answered, and
-// Escape says no.
-export function sure(question, text, yes, field = null) {
+// Escape says no. With `act`, it stays until `act(value)` has done it: where that returns words, they are what is wrong with
+// what was typed, and it can be put right.
+export function sure(question, text, yes, field = null, act = null) {
     return new Promise((resolve) => {
         let value = true;
         const ok = element('button', { class: 'strong', type: 'button' }, yes);
@@ -20,9 +21,21 @@ export function sure(question, text, yes, field = null) {
             ...(field ? [field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );
-        onPress(ok, () => {
+        async function actOn(typed) {
+            setPressable(ok, false);
+            setBusy(dialog, true);
+            const wrong = await act(typed);
+            setPressable(ok, true);
+            setBusy(dialog, false);
+            return wrong;
+        }
+        onPress(ok, async () => {
             value = field ? field.read() : true;
-            if (value === undefined) {
+            const wrong = act && value !== undefined ? await actOn(value) : null;
+            if (wrong) {
+                field.complain(wrong);
+            }
+            if (wrong || value === undefined) {
                 field.control.focus();
             } else {
                 dialog.close('yes');
@@ -47,6 +60,9 @@ export function sure(question, text, yes, field = null) {
 
 // What the API said, or that nobody knows what became of it: then what it says is for programs.
 export function wordsOf(answer, unknown = 'unknownAction') {
+    if (answer.body?.nothing_done === true) {
+        return { text: say('nothingDone') };
+    }
     const words = isUnknown(answer) ? { text: say(unknown) } : explained(answer);
     return words.text || words.more ? words : { text: say('refusedAction') };
 }
@@ -57,6 +73,7 @@ export function resultLine() {
     const away = element('button', { class: 'quiet', type: 'button' });
     const node = element('div', { class: 'result' }, text, away);
     show(node, false);
+    let from = null;
     const tell = (tone, words) => {
         const said = write(text, words);
         setText(away, say('away'));
@@ -64,8 +81,16 @@ export function resultLine() {
         show(node, said !== '');
         return said;
     };
-    const tellAll = (tone, words) => announce(tell(tone, words));
-    onPress(away, () => tell('', ''));
+    const tellAll = (tone, words) => {
+        from = node.contains(document.activeElement) ? from : document.activeElement;
+        announce(tell(tone, words));
+    };
+    onPress(away, () => {
+        tell('', '');
+        // The focus would be gone with the line: it goes back to where it was when that came.
+        const isThere = from !== document.body && from?.checkVisibility();
+        (isThere ? from : byId('main')).focus({ preventScroll: true });
+    });
     return {
         node,
         busy: () => tellAll('', say('working')),

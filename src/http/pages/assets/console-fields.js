@@ -6,6 +6,9 @@ import { say } from './language.js';
 import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
+// What was typed in questions and is not stored: so many of a kind at the most.
+const BEGUN_MAX = 20;
+
 // The choice to leave a setting as it is configured.
 export const CONFIGURED = 'configured';
 
@@ -91,6 +94,32 @@ export function typedIn(form, name, fields) {
             }
         },
         forget: () => ofTab.remove(name),
+    };
+}
+
+// What was typed in questions and is not stored, by what it is about: kept in this tab, also over a reload.
+export function begunIn(name) {
+    function open() {
+        try {
+            return new Map(JSON.parse(ofTab.get(name) ?? '[]'));
+        } catch {
+            return new Map();
+        }
+    }
+    const all = open();
+    const keep = () => ofTab.set(name, JSON.stringify([...all].slice(-BEGUN_MAX)));
+    return {
+        get: (about) => all.get(about),
+        set(about, typed) {
+            // The newest is the last to go.
+            all.delete(about);
+            all.set(about, typed);
+            keep();
+        },
+        forget(about) {
+            all.delete(about);
+            keep();
+        },
     };
 }
 

@@ -2,113 +2,161 @@
 
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf } from './console-fields.js';
-import { word } from './console-table.js';
+import { begunIn, fieldOf } from './console-fields.js';
+import { listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, setText } from './dom.js';
 import { say } from './language.js';
-import { write } from './problem.js';
 
+const EVERY_MS = 5000;
 const GUARDS = '/v1/admin/guards';
-const SETTINGS = [
-    'address_rate', 'instance_rate', 'shared_rate', 'adaptive_min_rate', 'adaptive_max_rate', 'adaptive_latency_ms',
-    'adaptive_in_flight', 'browsing_alert_above', 'browsing_ban_above', 'browsing_ban_seconds',
-];
 const NUMBER_MAX = 4_294_967_295;
+const RATE_MAX = 1_000_000;
+const LOOKS_MAX = 1_000_000;
+const LATENCY_MAX_MS = 60_000;
+const BAN_SECONDS_MAX = 31_622_400;
+
+const adapts = (effective) => effective.adaptive_max_rate > 0;
+const bans = (effective) => effective.browsing_ban_above > 0;
+
+// The least and the most of each, by what is in force: what is off has no bounds of its own.
+const SETTINGS = {
+    address_rate: () => [0, RATE_MAX],
+    instance_rate: () => [0, RATE_MAX],
+    shared_rate: () => [0, RATE_MAX],
+    adaptive_min_rate: (it) => (adapts(it) ? [1, it.adaptive_max_rate] : [0, RATE_MAX]),
+    adaptive_max_rate: () => [0, RATE_MAX],
+    adaptive_latency_ms: (it) => (adapts(it) ? [1, LATENCY_MAX_MS] : [0, NUMBER_MAX]),
+    adaptive_in_flight: (it) => [adapts(it) ? 1 : 0, NUMBER_MAX],
+    browsing_alert_above: () => [0, LOOKS_MAX],
+    browsing_ban_above: () => [0, LOOKS_MAX],
+    browsing_ban_seconds: (it) => [bans(it) ? 1 : 0, BAN_SECONDS_MAX],
+};
 
 export function limitsView(view) {
     const result = resultLine();
-    const trouble = element('p', { class: 'warning', role: 'status' });
     const now = element('p', { class: 'muted', id: 'limits-now' });
-    const body = element('tbody');
-    const columns = ['setting', 'configured', 'changed', 'effective', 'action'];
-    const table = element(
-        'table',
-        {},
-        word('caption', 'limits', { class: 'for-readers', id: 'table-limits' }),
-        element('thead', {}, element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })))),
-        body,
-    );
-    const wide = element('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-labelledby': 'table-limits' }, table);
+    // Values that were typed and are not in force.
+    const typed = begunIn('flashsale.limits');
     let last = null;
 
-    async function read() {
-        const answer = await call('GET', GUARDS);
-        write(trouble, answer.isOk ? '' : wordsOf(answer, 'lostConsole'));
-        if (answer.isOk) {
-            fill(answer.body);
-        }
+    const table = listTable({
+        caption: 'limits',
+        columns: ['setting', 'configured', 'changed', 'effective', 'action'],
+        path: () => GUARDS,
+        pageOf(guards) {
+            last = guards;
+            sayNow();
+            const data = Object.keys(SETTINGS).map((name) => ({
+                name,
+                configured: guards.configured[name],
+                changed: guards.changed[name] ?? null,
+                effective: guards.effective[name],
+            }));
+            return { data, has_more: false };
+        },
+        idOf: (entry) => entry.name,
+        nameOf: (entry) => `limit-${entry.name}`,
+        row: ({ name, configured, changed, effective }) => [
+            element('span', {}, say(`set_${name}`), ' ', element('code', {}, name)),
+            String(configured),
+            changed === null ? '' : String(changed),
+            String(effective),
+            actionsOf(name, changed !== null),
+        ],
+        empty: 'loading',
+        every: EVERY_MS,
+    });
+
+    function sayNow() {
+        const { rate, in_flight: n } = last;
+        setText(now, rate === 0 ? say('limitsNowAll', { n }) : say('limitsNow', { rate, n }));
     }
 
-    function fill(guards) {
-        last = guards;
-        const { rate, in_flight: n } = guards;
-        setText(now, rate === 0 ? say('limitsNowAll', { n }) : say('limitsNow', { rate, n }));
-        // Who has the focus on a button keeps it on the one that stands there then.
-        const focus = document.activeElement?.id ?? '';
-        body.replaceChildren(...SETTINGS.map((name) => rowOf(name, guards)));
-        if (focus !== '' && document.activeElement === document.body) {
-            byId(focus)?.focus();
+    function actionsOf(name, isChanged) {
+        const buttons = [buttonOf(name, 'changeIt', 'changeLimit', change)];
+        if (isChanged) {
+            buttons.push(buttonOf(name, 'takeBack', 'takeBackLimit', takeBack));
         }
+        return element('div', { class: 'actions' }, ...buttons);
     }
 
     function buttonOf(name, key, what, act) {
         const button = element('button', { type: 'button', id: `${key}-${name}` }, say(key));
         setAttribute(button, 'aria-label', say(what, { name: say(`set_${name}`) }));
-        onPress(button, () => act(name, button));
+        // Others may have changed it since it was read: what is asked tells how it is now.
+        onPress(button, async () => {
+            setPressable(button, false);
+            const isRead = await table.read();
+            setPressable(button, true);
+            if (isRead) {
+                await act(name, button);
+            }
+        });
         return button;
     }
 
-    function rowOf(name, { configured, changed, effective }) {
-        const isChanged = changed[name] !== undefined && changed[name] !== null;
-        const buttons = [buttonOf(name, 'changeIt', 'changeLimit', change)];
-        if (isChanged) {
-            buttons.push(buttonOf(name, 'takeBack', 'takeBackLimit', takeBack));
-        }
-        const cells = [
-            element('span', {}, say(`set_${name}`), ' ', element('code', {}, name)),
-            String(configured[name]),
-            isChanged ? String(changed[name]) : '',
-            String(effective[name]),
-            element('div', { class: 'actions' }, ...buttons),
-        ];
-        return element('tr', { id: `limit-${name}` }, ...cells.map((cell) => element('td', {}, cell)));
-    }
-
     async function change(name, button) {
-        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min: 0, max: NUMBER_MAX });
-        field.set(String(last.effective[name]));
-        const words = { name: say(`set_${name}`), value: last.effective[name] };
-        const value = await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), field);
-        if (value !== false) {
-            await patch(button, { [name]: value }, say('didLimit', { name: words.name, value }));
-        }
+        const value = last.effective[name];
+        const [min, max] = SETTINGS[name](last.effective);
+        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max });
+        field.set(typed.get(name) ?? String(value));
+        field.control.addEventListener('input', () => typed.set(name, field.text()));
+        const words = { name: say(`set_${name}`), value };
+        // A value that is refused stays to be put right.
+        const store = async (wanted) => {
+            const answer = await patch(button, { [name]: wanted });
+            if (answer.isOk) {
+                typed.forget(name);
+                result.good(say('didLimit', { name: words.name, value: wanted }));
+            } else if (answer.code === 'invalid_request' && field.node.isConnected) {
+                result.clear();
+                return wordsOf(answer);
+            } else {
+                result.bad(answer);
+            }
+            return null;
+        };
+        await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), field, store);
+        await lookAgain(button.id);
     }
 
     async function takeBack(name, button) {
         const words = { name: say(`set_${name}`), value: last.configured[name] };
         if (await sure(say('sureTakeBack', words), say('aboutTakeBack', words), say('takeBack'))) {
-            await patch(button, { [name]: null }, say('didLimit', words));
+            const answer = await patch(button, { [name]: null });
+            if (answer.isOk) {
+                result.good(say('didLimit', words));
+            } else {
+                result.bad(answer);
+            }
         }
+        await lookAgain(button.id);
     }
 
-    async function patch(button, changes, done) {
+    async function patch(button, changes) {
         result.busy();
         setPressable(button, false);
         const answer = await call('PATCH', GUARDS, { body: changes });
         setPressable(button, true);
-        if (answer.isOk) {
-            result.good(done);
-            fill(answer.body);
-        } else {
-            result.bad(answer);
-            await read();
-        }
+        return answer;
+    }
+
+    async function lookAgain(id) {
+        await table.read();
         if (document.activeElement === document.body) {
-            byId('main').focus();
+            (byId(id) ?? byId('main')).focus();
         }
     }
 
-    view.append(word('h1', 'limits'), word('p', 'limitsHint', { class: 'muted' }), result.node, trouble, now, wide);
-    read();
-    return { resume: read, translate: () => last && fill(last) };
+    view.append(word('h1', 'limits'), word('p', 'limitsHint', { class: 'muted' }), result.node, now, table.node);
+    table.read();
+    return {
+        resume: table.read,
+        translate() {
+            if (last) {
+                sayNow();
+            }
+            table.again();
+        },
+    };
 }

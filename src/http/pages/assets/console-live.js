@@ -12,13 +12,14 @@ const LOOK_MS = 1000;
 const MISSES_MAX = 2;
 
 // `heard(sample)` is told each sample, `course(points)` what was before the first, `changed(isConnected, why)` how it stands
-// and why there is no stream, if the API says so. Returns what asks at once.
+// and why there is no stream, if the API says so. Returns what asks at once, and what ends it for good.
 export function followSale(id, { heard, course, changed }) {
     const path = `/v1/admin/sales/${id}/live`;
     let source = null;
     let timer = null;
     let misses = 0;
     let why = '';
+    let isEnded = false;
     let lastHeard = performance.now();
 
     function stop() {
@@ -29,6 +30,9 @@ export function followSale(id, { heard, course, changed }) {
 
     function lose() {
         stop();
+        if (isEnded) {
+            return;
+        }
         changed(false, why);
         timer = setTimeout(again, Math.min(AGAIN_MS * 2 ** misses, AGAIN_MAX_MS));
         misses += 1;
@@ -58,6 +62,9 @@ export function followSale(id, { heard, course, changed }) {
 
     function open() {
         stop();
+        if (isEnded) {
+            return;
+        }
         lastHeard = performance.now();
         source = new EventSource(path);
         const on = (name, act) =>
@@ -82,5 +89,11 @@ export function followSale(id, { heard, course, changed }) {
         }
     }, LOOK_MS);
     open();
-    return open;
+    return {
+        again: open,
+        end() {
+            isEnded = true;
+            stop();
+        },
+    };
 }

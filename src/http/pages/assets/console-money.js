@@ -2,14 +2,13 @@
 
 import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
-import { choiceOf, fieldOf } from './console-fields.js';
+import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { orderLink } from './console-orders.js';
 import { code, listTable, word } from './console-table.js';
 import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
 import { english } from './problem.js';
-import { ofTab } from './storage.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
@@ -17,17 +16,6 @@ const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
 const OWED = ['refund_due', 'unmatched'];
 const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const REFERENCE_MAX = 200;
-// References that were typed and are not stored, in this tab: so many at the most.
-const KEPT = 'flashsale.references';
-const KEPT_MAX = 20;
-
-function keptReferences() {
-    try {
-        return new Map(JSON.parse(ofTab.get(KEPT) ?? '[]'));
-    } catch {
-        return new Map();
-    }
-}
 
 export function moneyView(view) {
     const wanted = new URLSearchParams(location.search).get('outcome');
@@ -47,8 +35,7 @@ export function moneyView(view) {
     });
     const result = resultLine();
     // References that were typed and are not stored, by payment.
-    const typed = keptReferences();
-    const keep = () => ofTab.set(KEPT, JSON.stringify([...typed].slice(-KEPT_MAX)));
+    const typed = begunIn('flashsale.references');
     const table = listTable({
         caption: 'money',
         columns: ['when', 'amount', 'order', 'payment', 'why', 'paidBack', 'action'],
@@ -84,10 +71,7 @@ export function moneyView(view) {
         const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX });
         field.control.spellcheck = false;
         field.set(typed.get(payment_id) ?? '');
-        field.control.addEventListener('input', () => {
-            typed.set(payment_id, field.text());
-            keep();
-        });
+        field.control.addEventListener('input', () => typed.set(payment_id, field.text()));
         const question = say('sureSettle', { amount: money(amount_minor, currency) });
         const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), field);
         if (reference === false) {
@@ -98,8 +82,7 @@ export function moneyView(view) {
         const answer = await call('POST', '/v1/admin/payments/settle', { body: { payment_id, reference } });
         setPressable(button, true);
         if (answer.isOk) {
-            typed.delete(payment_id);
-            keep();
+            typed.forget(payment_id);
             result.good(say('didSettle', { payment: payment_id, reference: answer.body.settled_reference }));
         } else {
             result.bad(answer);

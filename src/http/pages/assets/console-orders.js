@@ -8,6 +8,7 @@ import { momentExact, money } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
 
+const EVERY_MS = 10_000;
 const STATES = ['reserved', 'paid', 'cancelled', 'expired', 'revoked'];
 const ORDER = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const ORDERS = '/v1/admin/orders';
@@ -88,6 +89,7 @@ export function ordersView(view) {
             paymentsOf(entry),
         ],
         empty: 'noneFound',
+        every: EVERY_MS,
     });
 
     function complain(words) {

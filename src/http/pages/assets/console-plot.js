@@ -12,6 +12,10 @@ const SPAN_MIN_MS = 60_000;
 // Between points that are further apart, nothing is known.
 const GAP_MS = 10_000;
 const TONES = 6;
+// So many lines at the most, each with a stroke of its own. Of more, the least are drawn as one.
+const LINES_MAX = 8;
+const OTHERS = '(others)';
+const STROKE = { width: 48, height: 8 };
 
 // A number that is easily read, not below this one.
 function ceiling(value) {
@@ -39,25 +43,53 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     );
     const lines = new Map();
 
+    // A line keeps its place, and with it its tone and its stroke, for as long as it is drawn.
     function lineOf(key) {
         if (!lines.has(key)) {
-            const tone = `tone-${(first + lines.size) % TONES}`;
-            const path = drawn('path', { class: `line ${tone}` });
+            const taken = [...lines.values()].map(({ place }) => place);
+            const place = Array.from({ length: LINES_MAX }, (_none, at) => at).find((at) => !taken.includes(at)) ?? 0;
+            const look = { class: `line tone-${(first + place) % TONES} stroke-${place}` };
+            const path = drawn('path', look);
             svg.append(path);
+            const sample = drawn('svg', { ...STROKE, class: 'stroke', 'aria-hidden': 'true' });
+            sample.append(drawn('path', { ...look, d: `M0 ${STROKE.height / 2}H${STROKE.width}` }));
             const name = element('span');
             const value = element('b');
-            lines.set(key, { path, name, value, entry: element('li', { class: tone }, name, value) });
+            lines.set(key, { place, path, name, value, entry: element('li', {}, sample, name, value) });
         }
         return lines.get(key);
     }
 
+    // The lines that are drawn of these points: all, or the most and the sum of the others.
+    function drawnOf(points, keys) {
+        if (keys.length <= LINES_MAX) {
+            return { points, keys };
+        }
+        const sumOf = (key) => points.reduce((sum, { values }) => sum + (values[key] ?? 0), 0);
+        const sums = new Map(keys.map((key) => [key, sumOf(key)]));
+        const most = [...keys].sort((a, b) => sums.get(b) - sums.get(a)).slice(0, LINES_MAX - 1);
+        const rest = keys.filter((key) => !most.includes(key));
+        const others = (values) => rest.reduce((sum, key) => sum + (values[key] ?? 0), 0);
+        return {
+            points: points.map(({ at, values }) => ({ at, values: { ...values, [OTHERS]: others(values) } })),
+            // In the order that they had before: the list does not jump.
+            keys: [...keys.filter((key) => most.includes(key)), OTHERS],
+        };
+    }
+
     // `points` in the order of their times, each with `at` and `values` by key; one without a value breaks its line.
-    function update(points, keys) {
-        const end = points.at(-1)?.at ?? 0;
-        const span = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (points[0]?.at ?? end)));
-        const shown = points.filter(({ at }) => at >= end - span);
-        const all = shown.flatMap(({ values }) => Object.values(values).filter((value) => value !== null));
-        const highest = ceiling(Math.max(1, ...all));
+    function update(all, names) {
+        const end = all.at(-1)?.at ?? 0;
+        const span = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (all[0]?.at ?? end)));
+        const { points: shown, keys } = drawnOf(all.filter(({ at }) => at >= end - span), names);
+        for (const [key, { path }] of lines) {
+            if (!keys.includes(key)) {
+                path.remove();
+                lines.delete(key);
+            }
+        }
+        const heights = shown.flatMap((point) => keys.map((key) => point.values[key] ?? null)).filter((value) => value !== null);
+        const highest = ceiling(Math.max(1, ...heights));
         setText(top, `${highest} ${say(unit)}`);
         setText(ago, say('secondsAgo', { n: Math.round(span / 1000) }));
         for (const key of keys) {
@@ -74,7 +106,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
                 before = here === null ? null : at;
             }
             setAttribute(path, 'd', d);
-            setText(name, nameOf(key));
+            setText(name, key === OTHERS ? say('otherLines') : nameOf(key));
             const last = shown.at(-1)?.values[key] ?? null;
             setText(value, last === null ? '–' : String(rounded(last)));
         }

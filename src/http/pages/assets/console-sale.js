@@ -84,6 +84,7 @@ export function saleView(view, id) {
     const buttons = new Map();
 
     let sale = null;
+    let isMissing = false;
     let live = null;
     let isConnected = null;
     // Why there is no stream, if the API has said so.
@@ -91,11 +92,9 @@ export function saleView(view, id) {
     let points = [];
     let toldState = null;
 
-    view.append(
-        element('div', { class: 'head' }, element('div', {}, state, name), element('div', { class: 'until' }, until, countdown, times)),
-        stream,
-        actions,
-        result.node,
+    const timing = element('div', { class: 'until' }, until, countdown, times);
+    const above = [stream, actions];
+    const between = [
         numbers.node,
         units.node,
         instances,
@@ -103,8 +102,15 @@ export function saleView(view, id) {
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsStopped'), word('p', 'guardsStoppedHint', { class: 'muted small' }), stopped),
         accounts.node,
+    ];
+    const below = element('section', { class: 'list' }, word('h2', 'details'), details);
+    view.append(
+        element('div', { class: 'head' }, element('div', {}, state, name), timing),
+        ...above,
+        result.node,
+        ...between,
         element('section', { class: 'list' }, word('h2', 'trail'), trail.node),
-        element('section', { class: 'list' }, word('h2', 'details'), details),
+        below,
     );
 
     async function refresh() {
@@ -119,7 +125,7 @@ export function saleView(view, id) {
                 render();
             }
         } else if (answer.status === 404) {
-            setText(name, say('noSale'));
+            lose();
         } else if (sale === null) {
             setText(name, say('loading'));
         }
@@ -127,10 +133,35 @@ export function saleView(view, id) {
         return answer;
     }
 
+    // It is not there, or not any more: what was done with it is all that is left to be seen.
+    function lose() {
+        if (isMissing) {
+            return;
+        }
+        const parts = [state, timing, ...above, ...between, below];
+        const hadFocus = parts.some((part) => part.contains(document.activeElement));
+        sale = null;
+        live = null;
+        isMissing = true;
+        follower.end();
+        clearInterval(looking);
+        setAttribute(view, 'class', 'view');
+        parts.forEach((part) => show(part, false));
+        setText(name, say('noSale'));
+        announce(say('noSale'));
+        if (hadFocus) {
+            byId('main').focus();
+        }
+    }
+
     const stateNow = () => (sale === null ? null : stateAt({ ...sale, state: live?.state ?? sale.state }, now()));
 
     function render() {
-        setTitle(sale ? `${apart(sale.name)} · ${say('console')}` : say('console'));
+        setTitle(`${sale ? apart(sale.name) : say(isMissing ? 'noSale' : 'sale')} · ${say('console')}`);
+        if (isMissing) {
+            setText(name, say('noSale'));
+            return;
+        }
         renderStream();
         if (!sale) {
             return;
@@ -147,7 +178,7 @@ export function saleView(view, id) {
             refresh();
         }
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
-        setText(until, say(key));
+        setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
         setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.ends_at)}`);
         renderActions(at);
@@ -246,7 +277,7 @@ export function saleView(view, id) {
             ['rateLimit', String(sale.purchase_rate.limit)],
             ['rateWindow', String(sale.purchase_rate.window_ms)],
             ['theGuards', guardsTold(sale.guards)],
-            ...sale.items.slice(0, 50).map((item) => [null, itemTold(item)]),
+            ...sale.items.map((item) => [null, itemTold(item)]),
         ];
         const rows = facts.map(([key, text]) =>
             element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text])),
@@ -351,7 +382,7 @@ export function saleView(view, id) {
         stopped.replaceChildren(...(rows.length > 0 ? rows : [word('li', 'nothingStopped')]));
     }
 
-    const again = followSale(id, {
+    const follower = followSale(id, {
         heard,
         course: add,
         changed(connected, why = '') {
@@ -371,14 +402,17 @@ export function saleView(view, id) {
     setText(name, say('loading'));
     refresh();
     lookForShop();
-    setInterval(refresh, SALE_EVERY_MS);
+    const looking = setInterval(refresh, SALE_EVERY_MS);
     trail.read();
     accounts.read();
     return {
         resume() {
-            again();
-            refresh();
             trail.read();
+            if (isMissing) {
+                return;
+            }
+            follower.again();
+            refresh();
             accounts.read();
         },
         translate() {

@@ -76,29 +76,34 @@ export function startSignIn() {
             lasting.set(KEPT, name);
             byId('main').focus();
         } else {
-            why = isNameWrong ? '' : reasons(answer);
+            why = isNameWrong ? '' : reasons(answer, 'noAnswerConsole');
             byId(isNameWrong ? 'operator' : 'key').focus();
         }
         showSignIn();
     });
     onPress(byId('sign-out'), async () => {
         const answer = await signOut();
-        why = isSignedIn() ? reasons(answer) : say('signedOut');
-        if (isSignedIn()) {
-            write(byId('connection'), why);
-        }
+        why = isSignedIn() ? '' : say('signedOut');
+        // Whoever leaves must not take himself to be signed out.
+        write(byId('connection'), isSignedIn() ? whyStill(answer) : '');
         showSignIn();
     });
     look();
 }
 
-function reasons(answer) {
+// Why somebody is signed in still who wants to be signed out.
+function whyStill(answer) {
+    return answer.body.nothing_done === true ? say('stillSignedIn') : reasons(answer, 'signOutUnknown');
+}
+
+// Why it did not work; `lost` is the word where there was no answer.
+function reasons(answer, lost) {
     switch (answer.code) {
         case 'unauthenticated':
             return say('keyWrong');
         case 'rate_limited':
             return say('keyTooOften', { n: answer.wait });
         default:
-            return wordsOf(answer, 'lostConsole');
+            return wordsOf(answer, lost);
     }
 }

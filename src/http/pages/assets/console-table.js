@@ -3,7 +3,7 @@
 
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
-import { element, onPress, setBusy, setChildren, show } from './dom.js';
+import { byId, element, onPress, setBusy, setChildren, show } from './dom.js';
 import { plainly, worded } from './language.js';
 import { write } from './problem.js';
 
@@ -14,10 +14,11 @@ export const code = (text) => element('code', {}, element('bdi', {}, plainly(tex
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
 // `columns` are the words of the headings, `path(after)` where the page after a row is, `row(entry)` its cells, `idOf(entry)`
-// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page. Where `path` is null, nothing is asked
-// for. `pageOf(body)` is the page in an answer, and `empty` may be what tells the word for an empty list. What is looked up by itself
-// is the first page: those behind it stay as they were read, unless the first no longer reaches to where they begin.
-export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body }) {
+// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page. Where `path`
+// is null, nothing is asked for. `pageOf(body)` is the page in an answer, `nameOf(entry)` the id of a row's element, and `empty` may
+// be what tells the word for an empty list. What is looked up by itself is the first page: those behind it stay as they were read,
+// unless the first no longer reaches to where they begin. Whoever calls `read` hears whether there was an answer.
+export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf }) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
     const table = element(
@@ -44,6 +45,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     let reading = null;
     let isStale = false;
     let isWhole = false;
+    let isAnswered = false;
     // What was read last, and whether more follows it.
     let listed = [];
     let goesOn = false;
@@ -78,6 +80,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         if (every && isSignedIn()) {
             timer = setTimeout(() => (document.visibilityState === 'hidden' ? null : readFirst()), every);
         }
+        return isAnswered;
     }
 
     async function lookOnce() {
@@ -101,6 +104,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             }
         }
         write(trouble, answer.isOk ? '' : wordsOf(answer, 'lostConsole'));
+        isAnswered = answer.isOk;
         if (!answer.isOk) {
             return;
         }
@@ -122,6 +126,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
 
     function fill(found, hasMore) {
         const ids = found.map(idOf);
+        // Who has the focus on a button keeps it on the one that stands there then.
+        const focused = body.contains(document.activeElement) ? document.activeElement.id : '';
         for (const id of rows.keys()) {
             if (!ids.includes(id)) {
                 rows.delete(id);
@@ -134,13 +140,16 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             if (rows.get(ids[at])?.text !== text) {
                 const shown = (cell) => (typeof cell === 'string' ? plainly(cell) : (cell ?? ''));
                 const cells = row(entry).map((cell) => element('td', {}, shown(cell)));
-                rows.set(ids[at], { text, node: element('tr', {}, ...cells) });
+                rows.set(ids[at], { text, node: element('tr', nameOf ? { id: nameOf(entry) } : {}, ...cells) });
             }
         });
         setChildren(
             body,
             ids.map((id) => rows.get(id).node),
         );
+        if (focused !== '' && document.activeElement === document.body) {
+            byId(focused)?.focus();
+        }
         worded(nothing, emptyWord());
         show(nothing, found.length === 0);
         show(wide, found.length > 0);

@@ -73,9 +73,23 @@ for (const link of byId('nav').querySelectorAll('a')) {
         link.setAttribute('aria-current', id === '' ? 'page' : 'true');
     }
 }
-setTitle(say('console'));
+function nameOfView() {
+    if (['accounts', 'orders', 'limits', 'money', 'trail'].includes(part)) {
+        return part;
+    }
+    if (id === '') {
+        return 'sales';
+    }
+    if (id === 'new') {
+        return 'newSale';
+    }
+    return how === 'edit' ? 'editSale' : 'sale';
+}
+// The view of one sale names it as well, once it knows it.
+const title = () => setTitle(`${say(nameOfView())} · ${say('console')}`);
+title();
 startLanguage(() => {
-    setTitle(say('console'));
+    title();
     shown?.translate();
 });
 startSignIn();

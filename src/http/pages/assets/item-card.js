@@ -183,6 +183,7 @@ export function itemCard(item, act) {
         setPressable(buy, !isBusy && (word === 'buy' || word === 'enterRoom'));
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
 
+        const focused = [again, stop].find((button) => button === document.activeElement);
         const text = words(phase);
         setText(note, text);
         setAttribute(outcome, 'class', `outcome ${toneOf(phase)}`);
@@ -195,6 +196,10 @@ export function itemCard(item, act) {
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : ({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop')));
         show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase.kind)));
+        // The focus would be gone with what was pressed.
+        if (focused && (focused.hidden || outcome.hidden)) {
+            card.focus();
+        }
         return text;
     }
 

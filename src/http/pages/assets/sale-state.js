@@ -10,10 +10,12 @@ export function stateAt(sale, now) {
     return sale.state === 'scheduled' && now >= Date.parse(sale.starts_at) ? 'open' : sale.state;
 }
 
-// What is counted down to, and the words for it and for its date; nothing when the sale is over.
+// What is counted down to, and the words for it and for its date; nothing when the sale is over, or a draft: that does not
+// start by itself.
 export function timeOf(sale, state) {
     switch (state) {
         case 'draft':
+            return { word: 'isDraft', until: null };
         case 'scheduled':
             return { word: 'startsIn', date: 'startsOn', until: Date.parse(sale.starts_at) };
         case 'open':

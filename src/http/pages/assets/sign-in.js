@@ -74,6 +74,8 @@ export function startSignIn(changed) {
     byId('sign-out').addEventListener('click', () => {
         signOut();
         changed();
+        // The button is gone, and the focus would be with it.
+        byId('main').focus();
     });
     startHandedTokens((token) => {
         changed();

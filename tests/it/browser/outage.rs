@@ -1,0 +1,63 @@
+//! What the console says while its servers are away: what it tries again, what was not done, and what nobody knows.
+
+use super::window::Window;
+use crate::support::app::{ADMIN_KEY, Instance, TestApp, environment, sale};
+use crate::support::servers;
+use thirtyfour::Key;
+
+const RESULT: &str = ".result";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_an_operator_is_told_that_nothing_was_done_and_that_he_is_still_signed_in() {
+    let mut postgres = servers::FreshPostgres::start().await;
+    let app = Instance::start(&environment(&servers::redis(), &postgres.url()), "all").may_log_errors();
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["503"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#sale-state", "Open").await;
+    window.sees("#stream", "Live").await;
+    postgres.stop();
+    window.does("#do-pause").await;
+    window.sees(RESULT, "Nothing was done").await;
+    // Whoever has read it goes on where he was.
+    window.click(".result button").await;
+    window.misses(RESULT).await;
+    assert_eq!(window.focus().await, "button#do-pause.");
+    window.click("#language").await;
+    window.does("#do-pause").await;
+    window.sees(RESULT, "没有执行任何操作").await;
+    window.click("#language").await;
+    window.click("#sign-out").await;
+    window.sees("#connection", "You are still signed in").await;
+    postgres.restart();
+    window.sees("#stream", "Live").await;
+    window.does("#do-pause").await;
+    window.sees(RESULT, "The sale is paused").await;
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "You are signed out").await;
+    window.misses("#connection").await;
+    // Nothing signs in by itself, so that is not said.
+    postgres.stop();
+    window.fill("#key", ADMIN_KEY).await;
+    window.press(Key::Enter).await;
+    window.sees("#sign-in-why", "Try again in a moment").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_that_could_not_be_read_are_looked_up_again() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console("/console/orders").await;
+    window.sees("#view h1", "Orders").await;
+    window.block(&["*/v1/admin/orders*"]).await;
+    window.fill("#find-user", "ada").await;
+    window.press(Key::Enter).await;
+    window.sees("#view .list .warning", "We keep trying").await;
+    window.block(&[]).await;
+    window.sees("#view tbody", &order).await;
+    window.misses("#view .list .warning").await;
+    window.close().await;
+}

@@ -1,0 +1,173 @@
+//! The console's page of one sale: a draft that waits for nothing, a sale that is not there, lines that look different, and
+//! every item.
+
+use super::window::Window;
+use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
+use chrono::{TimeDelta, Utc};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+const NAME: &str = "#sale-name";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
+    let app = TestApp::start().await;
+    let draft = app.create_sale(&sale_with(&json!({"name": "A draft"}))).await;
+    let window = Window::open(&app).await.expect(&["404"]);
+    window.open_console(&format!("/console/sales/{draft}")).await;
+    window.sees(NAME, "A draft").await;
+    window.sees("#stream", "Live").await;
+    // Somebody else deletes it.
+    let path = format!("/v1/admin/sales/{draft}");
+    app.send(app.request(Method::DELETE, Who::Operator, &path))
+        .await
+        .ok(200);
+    window.does("#do-preload").await;
+    window.sees(NAME, "There is no such sale").await;
+    window.sees("[aria-labelledby=table-trail] tbody", "Delete draft").await;
+    let gone = [
+        "#actions",
+        "#stream",
+        "#sale-state",
+        "#sale-until",
+        "#audit",
+        "#restock-sku",
+        ".facts",
+        ".plots",
+    ];
+    for part in gone {
+        window.misses(part).await;
+    }
+    assert_eq!(window.focus().await, "main#main.");
+    assert_eq!(
+        window.driver().title().await.unwrap(),
+        "There is no such sale. · Console"
+    );
+    window.click("#language").await;
+    window.sees(NAME, "没有这个活动").await;
+    window.click("#language").await;
+
+    window.goto("/console/sales/00000000-0000-4000-8000-000000000000").await;
+    window.sees(NAME, "There is no such sale").await;
+    for part in gone {
+        window.misses(part).await;
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_counts_down_to_nothing() {
+    let app = TestApp::start().await;
+    let draft = app.create_sale(&sale()).await;
+    let late = json!({"name": "Late", "starts_at": rfc3339(Utc::now() - TimeDelta::hours(1))});
+    let late = app.create_sale(&sale_with(&late)).await;
+    let window = Window::open(&app).await;
+    for id in [&draft, &late] {
+        window.goto(&format!("/sales/{id}")).await;
+        window.sees("#until", "This sale is not announced yet").await;
+        window.misses("#countdown").await;
+    }
+    window.open_console(&format!("/console/sales/{late}")).await;
+    window
+        .sees("#sale-until", "It does not start before it is preloaded")
+        .await;
+    window.misses("#view .countdown").await;
+    window.does("#do-preload").await;
+    window.sees("#sale-until", "Ends in").await;
+    window.sees("#view .countdown", ":").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_item_of_a_sale_is_among_its_details() {
+    let app = TestApp::start().await;
+    let items: Vec<Value> = (0..60)
+        .map(|number| {
+            json!({"sku": format!("sku-{number:02}"), "name": "A", "price_minor": 1, "currency": "EUR", "stock": 1,
+                "per_user_limit": 1})
+        })
+        .collect();
+    let draft = app.create_sale(&sale_with(&json!({"items": items}))).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{draft}")).await;
+    window.sees(".facts", "sku-00").await;
+    window.sees(".facts", "sku-59").await;
+    window.close().await;
+}
+
+/// Draws a plot with so many lines, of which the last ones are the highest; returns the strokes and names of its legend, and
+/// the strokes of its lines.
+const DRAW: &str = "return import('/assets/console-plot.js').then(({ plotOf }) => {
+    const plot = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (it) => it, first: 1 });
+    document.getElementById('view').append(plot.node);
+    const keys = Array.from({ length: Number(arguments[0]) }, (_none, at) => `line ${at}`);
+    const values = Object.fromEntries(keys.map((key, at) => [key, at + 1]));
+    plot.update([{ at: 1000, values }, { at: 2000, values }], keys);
+    const stroke = (path) => getComputedStyle(path).strokeDasharray;
+    return {
+        legend: [...plot.node.querySelectorAll('.legend path')].map(stroke),
+        lines: [...plot.node.querySelectorAll('.frame .line')].map(stroke),
+        names: [...plot.node.querySelectorAll('.legend li')].map((it) => it.innerText.replace(/\\s+/g, ' ').trim()),
+    };
+})";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_lines_of_a_plot_have_the_same_stroke_and_the_legend_shows_each() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "Sales").await;
+    for (drawn, lines) in [("3", 3), ("8", 8), ("20", 8)] {
+        let plot = window.run(DRAW, &[drawn]).await;
+        let mut strokes: Vec<&str> = plot["legend"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_str().unwrap())
+            .collect();
+        assert_eq!(plot["legend"], plot["lines"], "{plot}");
+        strokes.sort_unstable();
+        strokes.dedup();
+        assert_eq!(strokes.len(), lines, "{plot}");
+    }
+    // What is least is drawn as one, and the sum is right: 1 to 13.
+    let names = window.run(DRAW, &["20"]).await["names"].clone();
+    let names: Vec<&str> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap())
+        .collect();
+    assert_eq!((names[0], names[7]), ("line 13 14", "others 91"), "{names:?}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_title_of_a_tab_says_what_is_in_it() {
+    let app = TestApp::start().await;
+    let draft = app.create_sale(&sale_with(&json!({"name": "Launch"}))).await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let (sale, edit) = (format!("/sales/{draft}"), format!("/sales/{draft}/edit"));
+    for (path, heading, title) in [
+        ("", "Sales", "Sales · Console"),
+        ("/orders", "Orders", "Orders · Console"),
+        ("/accounts", "Accounts", "Accounts · Console"),
+        ("/money", "Money", "Money · Console"),
+        ("/limits", "Limits", "Limits · Console"),
+        ("/trail", "Trail", "Trail · Console"),
+        ("/sales/new", "New sale", "New sale · Console"),
+        (&edit, "Edit draft", "Edit draft · Console"),
+        (&sale, "Launch", "Launch · Console"),
+    ] {
+        window.goto(&format!("/console{path}")).await;
+        window.sees("#view h1", heading).await;
+        window.has_title(title).await;
+    }
+    window.goto("/console/limits").await;
+    window.sees("#view h1", "Limits").await;
+    window.click("#language").await;
+    window.sees("#view h1", "限制").await;
+    window.has_title("限制 · 控制台").await;
+    window.close().await;
+}
