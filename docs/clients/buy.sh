@@ -65,6 +65,7 @@ while :; do
     case $answer in
     '200 application/json'* | '201 application/json'*)
         cat "$folder/answer"
+        echo
         exit 0
         ;;
     *' application/problem+json'*) code=$(sed -n 's/.*"code" *: *"\([a-z_]*\)".*/\1/p' "$folder/answer") ;;
@@ -75,6 +76,7 @@ while :; do
         4??:purchase_token_required | 4??:sale_not_open | 4??:sold_out | 4??:too_many_holds)
         if [ "$sent_at" -ge "$over_at" ]; then
             cat "$folder/answer" >&2
+            echo >&2
             exit 1
         fi
         ;;

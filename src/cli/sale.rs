@@ -44,7 +44,8 @@ pub struct Args {
 enum Action {
     /// Create a sale from a TOML file (sale.example.toml shows every key).
     #[command(after_help = "\
-A request whose answer is lost is repeated a few times, and makes one sale all the same.
+A request whose answer is lost is repeated a few times, and makes one sale all the same. A key that was printed tells when it
+was drawn: repeated with it, times like \"+10m\" count from then, so that it is the same sale.
 
 Example:
   ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
@@ -167,7 +168,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = || args.connection.operator();
     match &args.action {
         Action::Create { file, key } => {
-            let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+            let key = key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
             create(&operator()?, file, &key, RETRY, args.json)
         }
         Action::Change { id, file, if_version } => change(&operator()?, id, file, if_version.as_deref(), args.json),
@@ -218,14 +219,13 @@ fn show(body: &Value, json: bool, text: impl Fn(&Sale) -> String) -> Result<(), 
 }
 
 fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) -> Result<(), Failure> {
-    let (sale, source) = sale_file::read(file, Utc::now())?;
+    let (sale, source) = sale_file::read(file, drawn_at(key).unwrap_or_else(Utc::now))?;
     let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
     let created = match client.post_once("/v1/admin/sales", key, &body, retry) {
         Ok(created) => created,
         Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
             return Err(source.refused(&refusal.detail));
         }
-        // Times like "+10m" are others by then, which the server takes for another sale: it refuses that, and makes none.
         Err(error) => {
             let key = output::one_line(key);
             return Err(error.with_advice(&format!("to retry, repeat the command with --key {key}")));
@@ -238,6 +238,13 @@ fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) 
             sale.id
         )
     })
+}
+
+/// When a key was drawn, if it tells: the server takes one with other times for another sale, and refuses that.
+fn drawn_at(key: &str) -> Option<DateTime<Utc>> {
+    let drawn = Uuid::try_parse(key).ok().filter(|key| key.get_version_num() == 7)?;
+    let (seconds, nanos) = drawn.get_timestamp()?.to_unix();
+    DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
 }
 
 fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: bool) -> Result<(), Failure> {
@@ -530,6 +537,15 @@ mod tests {
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
         assert_eq!(header(&requests[0], "idempotency-key"), Some("key-1"));
+        // Also by the command, with the key that was printed: its times count from when that was drawn.
+        let printed = Uuid::now_v7().to_string();
+        let server = MockServer::answering(&[made]);
+        create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
+        let first = server.requests();
+        thread::sleep(Duration::from_millis(2));
+        let server = MockServer::answering(&[made]);
+        create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
+        assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
         // It has an end, and says how to go on.
         let server = MockServer::answering(&[(503, "")]);
         let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();

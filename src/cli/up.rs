@@ -68,9 +68,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     remove(&run_file)?;
     let given = fill_in_secrets(&dir, &mut settings)?;
     // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
+    let ignored = [config::REDIS_URL, config::DATABASE_URL].map(|name| settings.get(name).map(|_| name));
+    let ignored = ignored.into_iter().flatten();
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
     let mut config = Config::from_settings(&settings)?;
     let _telemetry = super::start_logging(&config, args.json)?;
+    for name in ignored {
+        tracing::warn!(
+            "{name} is set, and not used: `up` runs servers of its own (`flashsale serve` asks those of others)"
+        );
+    }
 
     if !args.json {
         println!("Starting Redis and Postgres in {} …", dir.display());
