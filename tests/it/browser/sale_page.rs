@@ -1,7 +1,7 @@
 //! The console's page of one sale: a draft that waits for nothing, a sale that is not there, lines that look different, and
 //! every item.
 
-use super::window::Window;
+use super::window::{PATIENCE, Window};
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
@@ -52,6 +52,32 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
     for part in gone {
         window.misses(part).await;
     }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes_back() {
+    let app = TestApp::start().await;
+    let mut sales = Vec::new();
+    for n in 0..8 {
+        let name = format!("Sale {n}");
+        sales.push((app.load_sale(&sale_with(&json!({ "name": name }))).await, name));
+    }
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    // More than a browser has connections to one server.
+    for (id, name) in &sales {
+        let path = format!("/console/sales/{id}");
+        let looked = tokio::time::timeout(PATIENCE, window.goto(&path)).await;
+        assert!(looked.is_ok(), "the browser waits for a connection");
+        window.sees(NAME, name).await;
+        window.sees("#stream", "Live").await;
+    }
+    window.run("history.back()", &[]).await;
+    let (id, name) = &sales[6];
+    window.sees(NAME, name).await;
+    app.buy("ada", id, "k", 3).await.ok(201);
+    window.sees(".unit .numbers", "7 available · 3 held").await;
     window.close().await;
 }
 

@@ -20,7 +20,7 @@ const MISSING: &str = "the browser tests need Chromium and its driver: \
     apt-get install --no-install-recommends chromium chromium-driver";
 
 /// How long something on a page may take: proofs of work and cold starts among it.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub const PATIENCE: Duration = Duration::from_secs(15);
 
 pub struct Window {
     driver: Option<WebDriver>,

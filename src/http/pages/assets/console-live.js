@@ -88,6 +88,14 @@ export function followSale(id, { heard, course, changed }) {
             lose();
         }
     }, LOOK_MS);
+    // The browser keeps a page that is left, to show it at once to whoever comes back. Its stream would keep one of the few
+    // connections that all pages have together.
+    window.addEventListener('pagehide', stop);
+    window.addEventListener('pageshow', (event) => {
+        if (event.persisted) {
+            open();
+        }
+    });
     open();
     return {
         again: open,
