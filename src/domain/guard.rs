@@ -148,9 +148,11 @@ impl GuardSettings {
                 "{name} must be 0 to {LOOKS_MAX} looks a minute; 0 is off"
             )));
         }
-        if self.browsing_ban_above > 0 && !(1..=BAN_SECONDS_MAX).contains(&self.browsing_ban_seconds) {
+        // Nobody is banned for no time; where nobody is banned at all, none need be said.
+        let seconds_min = u32::from(self.browsing_ban_above > 0);
+        if !(seconds_min..=BAN_SECONDS_MAX).contains(&self.browsing_ban_seconds) {
             return Err(WrongSetting(format!(
-                "browsing_ban_seconds must be 1 to {BAN_SECONDS_MAX}"
+                "browsing_ban_seconds must be {seconds_min} to {BAN_SECONDS_MAX}"
             )));
         }
         if self.adaptive_max_rate == 0 {
@@ -198,7 +200,7 @@ mod tests {
         // Off, so nothing of it matters.
         assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
         assert_eq!(names(|it| it.browsing_alert_above = LOOKS_MAX), None);
-        let wrong: [(Change, &str); 11] = [
+        let wrong: [(Change, &str); 12] = [
             (|it| it.browsing_alert_above = LOOKS_MAX + 1, "browsing_alert_above"),
             (|it| it.browsing_ban_above = LOOKS_MAX + 1, "browsing_ban_above"),
             (
@@ -207,6 +209,10 @@ mod tests {
             ),
             (
                 |it| (it.browsing_ban_above, it.browsing_ban_seconds) = (1, BAN_SECONDS_MAX + 1),
+                "browsing_ban_seconds",
+            ),
+            (
+                |it| it.browsing_ban_seconds = BAN_SECONDS_MAX + 1,
                 "browsing_ban_seconds",
             ),
             (|it| it.address_rate = RATE_MAX + 1, "address_rate"),
