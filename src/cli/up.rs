@@ -67,9 +67,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // The last run may have been killed: what it wrote is no longer true.
     remove(&run_file)?;
     let given = fill_in_secrets(&dir, &mut settings)?;
-    // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
     let ignored = [config::REDIS_URL, config::DATABASE_URL].map(|name| settings.get(name).map(|_| name));
     let ignored = ignored.into_iter().flatten();
+    // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
     let mut config = Config::from_settings(&settings)?;
     let _telemetry = super::start_logging(&config, args.json)?;

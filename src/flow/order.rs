@@ -65,8 +65,8 @@ pub(super) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>,
     Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
 }
 
-/// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is away, those that the
-/// stock has, if these are all: decided orders that it left to the ledger would be missed by their owner.
+/// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is away,
+/// those that the stock has, if these are all: decided orders that it left to the ledger would be missed by their owner.
 ///
 /// # Errors
 /// `Unavailable` when the stock cannot tell, or the ledger cannot and the stock does not have them all.
@@ -85,8 +85,9 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
         in_ledger => in_ledger?,
     };
     let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
-    // Events are taken in in their order, so what the ledger has is older.
+    // Newer than what the ledger has, or older than what it was asked for.
     orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
+    orders.sort_by_key(|order| order.created_at);
     let more = orders.len().saturating_sub(LIST_MAX);
     orders.drain(..more);
     Ok(Some(OwnOrders {
