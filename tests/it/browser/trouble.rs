@@ -226,6 +226,35 @@ async fn a_refusal_that_does_not_look_at_the_key_does_not_make_the_page_forget_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_any_more() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR", "409"]);
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    // The page does not hear that the sale is over, nor what became of its request.
+    window.block(&["*/orders", "*/v1/sales/*"]).await;
+    app.operate(&id, "close").await.ok(200);
+    window.click(BUY).await;
+    poll::within(Duration::from_secs(5), "it was sent", async || {
+        window.attempt().await.is_some_and(|attempt| attempt["isOpen"] == true)
+    })
+    .await;
+    window.block(&[]).await;
+    window.driver().refresh().await.unwrap();
+    // Asked for at once, and told that the sale is over: the first one may still be at work.
+    window.sees(NOTE, "We do not know yet").await;
+    assert_eq!(window.attempt().await.unwrap()["isOpen"], true);
+    window.sees(NOTE, "The sale is over. Nothing was bought").await;
+    let asked = asked(&window).await;
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked[1].sent - asked[0].sent > 2.9, "{asked:?}");
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_asks_no_more_often_of_a_shop_that_is_busy_and_says_what_it_is() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;

@@ -1,7 +1,7 @@
 //! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
 
 use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment, shopper_at, try_buy};
-use crate::support::poll::within;
+use crate::support::poll::{pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, redis};
 use flashsale::domain::ban::{BannedBy, NewBan};
@@ -80,6 +80,34 @@ async fn without_postgres_a_redis_that_stands_still_for_a_moment_sells_on_again_
         .await;
         bought(&world.app, &sale, &format!("u{n}"), "k", 1).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_that_was_held_up_too_long_asks_for_nothing_any_more() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(2, 1)).await;
+    // A process that does not know the sale yet asks the ledger for it first, and has to wait there.
+    let mut lock = world.pool.begin().await.unwrap();
+    let sales = "lock table sales in access exclusive mode";
+    sqlx::query(sales).execute(&mut *lock).await.unwrap();
+    let instance = world.start("api").await;
+    let (client, id) = (instance.client(), sale.id);
+    let asked = tokio::spawn(async move { client.buy(id, "ada", "k", 1).await });
+    within(PATIENCE, "the purchase waits for its sale", async || {
+        let reading = "select count(*) from pg_stat_activity where datname = current_database() \
+             and wait_event_type = 'Lock' and query like '%where sale_id = $1' and $1::uuid is not null";
+        world.number(reading, id).await > 0
+    })
+    .await;
+    // While the process stands still, the ledger answers; and whoever asked may ask again under the same key.
+    let frozen = Frozen::one(instance.pid());
+    lock.rollback().await.unwrap();
+    pass(Duration::from_millis(1_700)).await;
+    drop(frozen);
+    let answer = asked.await.unwrap().expect("an answer");
+    assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
+    world.sells_out(&sale).await;
+    assert!(instance.errors().is_empty(), "{:#?}", instance.errors());
 }
 
 /// Says that the last worker came so long ago.

@@ -23,6 +23,7 @@ use flashsale::ledger::rebuild::Moved;
 use flashsale::ledger::restock::{PendingRestock, Taken, TakenRestock};
 use flashsale::ledger::sale::Loading;
 use flashsale::stock::keys::ShardKey;
+use flashsale::stock::permit::{Permit, Permitted};
 use flashsale::stock::read_shard::EVENTS_MAX;
 use flashsale::stock::resolve::Resolved;
 use flashsale::stock::transfer::{Destination, Sent, Transfer};
@@ -278,6 +279,40 @@ async fn many_sales_that_are_lost_at_once_all_sell_again() {
     for sale in &sales {
         assert_eq!(world.settled(sale).await.stock.held, 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_process_had_not_heard_of() {
+    let mut redis = DurableRedis::start();
+    let mut world = World::on(redis.url()).await;
+    let heard_of = world.sale(&Terms::of(4, 1)).await;
+    let other = world.another().await;
+    assert_eq!(other.sales.live().await.unwrap().len(), 1);
+    let new = world.sale(&Terms::of(4, 1)).await;
+    world.end_keeper().await;
+    // A permit that outlives the server's restart, as a short one does when that is quick.
+    let permit = Permit {
+        epoch: 1,
+        run_id: &world.app.stock.run_id(key(&new, 0)).await.unwrap(),
+        holds: PATIENCE * 2,
+        events_max: 1_000,
+        age_max: PATIENCE * 2,
+        renewal: false,
+    };
+    let permitted = world.app.stock.permit(&new, 0, &permit, None).await.unwrap();
+    assert!(matches!(permitted, Permitted::Yes { .. }), "{permitted:?}");
+    bought(&other, &new, "before", "k", 1).await;
+    redis.kill();
+    redis.restart();
+    within(PATIENCE, "the sale that was heard of sells again", async || {
+        flow::permit::attend(&other, &heard_of).await.is_ok()
+    })
+    .await;
+    bought(&other, &heard_of, "ada", "k", 1).await;
+    let nobody_looked = try_buy(&other, &new, "ada", "k", 1).await;
+    assert!(matches!(nobody_looked, Err(Fault::Incomplete(_))), "{nobody_looked:?}");
+    flow::permit::attend(&other, &new).await.unwrap();
+    bought(&other, &new, "ada", "k", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! Everybody has his turn: whoever works on the ledger neither waits for another for ever, nor has his work undone by those
 //! who wait for him, nor keeps others waiting for as long as he has something to do.
 
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, shopper_at};
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, payment, shopper_at};
 use crate::support::poll::{pass, within};
 use crate::support::servers;
 use chrono::{TimeDelta, Utc};
@@ -9,6 +9,8 @@ use flashsale::domain::event::{Event, Position, Reserved};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::ids::OrderId;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale, SaleState};
 use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::flow;
@@ -281,7 +283,6 @@ async fn a_shard_on_which_much_is_due_keeps_no_other_from_its_turn() {
     assert_eq!(world.number(apart, sale.id).await, 0);
 }
 
-/// What the shards have free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_somebody_has_locked_keeps_no_other_from_expiring() {
     let world = World::new().await;
@@ -321,6 +322,44 @@ async fn a_sale_that_somebody_has_locked_keeps_no_other_from_expiring() {
     lock.rollback().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payments_of_a_sale_that_cannot_be_waited_for_keep_no_other_from_being_settled() {
+    let world = World::new().await;
+    let (stuck, other) = (world.sale(&Terms::of(10, 1)).await, world.sale(&Terms::of(10, 1)).await);
+    let on_its_way = bought(&world.app, &stuck, "ada", "k", 1).await;
+    let there = bought(&world.app, &other, "ada", "k", 1).await;
+    let lock = lock_grants(&world, &stuck, 1).await;
+    let taken_in = drain_to_now(&world.app, &other, &[0], Instant::now() + PATIENCE).await;
+    assert!(taken_in.unwrap());
+    // To wait for each of the first would take longer than the patience of this test.
+    for n in 0..20 {
+        let early = payment(&format!("early-{}-{n}", stuck.id), on_its_way.id, 1);
+        let recorded = world.app.ledger.record_payment(&early, PaymentOutcome::Pending).await;
+        assert_eq!(recorded.unwrap(), PaymentOutcome::Pending);
+    }
+    let late = payment(&format!("late-{}", stuck.id), there.id, 1);
+    world
+        .app
+        .ledger
+        .record_payment(&late, PaymentOutcome::Pending)
+        .await
+        .unwrap();
+    let run = tokio::time::timeout(PATIENCE, flow::pay::settle_pending(&world.app)).await;
+    assert_eq!(run.expect("the run comes to an end").unwrap(), 1);
+    let paid = world.app.ledger.order(there.id).await.unwrap().unwrap();
+    assert_eq!(paid.state, OrderState::Paid);
+    lock.rollback().await.unwrap();
+    within(PATIENCE, "the first is settled, and the rest owed back", async || {
+        drain_all(&world.app).await.unwrap();
+        flow::pay::settle_pending(&world.app).await.unwrap();
+        world.app.ledger.pending_payments(1).await.unwrap().is_empty()
+    })
+    .await;
+    let paid = world.app.ledger.order(on_its_way.id).await.unwrap().unwrap();
+    assert_eq!(paid.state, OrderState::Paid);
+}
+
+/// What the shards have free.
 async fn free(world: &World, sale: &Sale) -> i64 {
     let survey = world
         .app
