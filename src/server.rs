@@ -55,9 +55,41 @@ pub struct Served {
 }
 
 /// Sockets that are bound.
-struct Listeners {
+pub struct Listeners {
+    http: Option<HttpListeners>,
+    machines: Option<TcpListener>,
+}
+
+struct HttpListeners {
     shop: TcpListener,
     admin: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Binds what this role serves, so that an address that is taken is told before anything is started. Whoever connects
+    /// waits until it is served.
+    ///
+    /// # Errors
+    /// When an address cannot be bound; the text says which setting names it.
+    pub fn bind(config: &Config, role: Role) -> anyhow::Result<Self> {
+        let http = match role {
+            Role::All | Role::Api => Some(HttpListeners {
+                shop: listen(config.listen, "--listen or FLASHSALE_LISTEN")?,
+                admin: match config.admin_listen {
+                    Some(address) => Some(listen(address, "FLASHSALE_ADMIN_LISTEN")?),
+                    None => None,
+                },
+            }),
+            Role::Worker => None,
+        };
+        let machines = config
+            .metrics_listen
+            .map(|address| listen(address, "FLASHSALE_METRICS_LISTEN"));
+        Ok(Self {
+            http,
+            machines: machines.transpose()?,
+        })
+    }
 }
 
 /// What a process does.
@@ -111,10 +143,11 @@ pub fn inspect(
 /// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told where once it answers.
 ///
 /// # Errors
-/// When a server cannot be reached, the address cannot be bound, or the schema is behind.
+/// When a server cannot be reached, or the schema is behind.
 pub fn run_until_signal(
     config: &Config,
     role: Role,
+    listeners: Listeners,
     migrate_first: bool,
     stop: &CancellationToken,
     on_ready: impl FnOnce(Served) + Send,
@@ -124,7 +157,7 @@ pub fn run_until_signal(
         use tokio::signal::unix::{SignalKind, signal};
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let serving = run(config, role, migrate_first, stop, on_ready);
+        let serving = run(config, role, listeners, migrate_first, stop, on_ready);
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             outcome = &mut serving => return outcome,
@@ -139,27 +172,11 @@ pub fn run_until_signal(
 async fn run(
     config: &Config,
     role: Role,
+    listeners: Listeners,
     migrate_first: bool,
     stop: &CancellationToken,
     on_ready: impl FnOnce(Served) + Send,
 ) -> Result<(), ServeError> {
-    // Bound first: a port that is taken is told before anything is started.
-    let listeners = match role {
-        Role::All | Role::Api => Some(Listeners {
-            shop: listen(config.listen, "--listen or FLASHSALE_LISTEN")?,
-            admin: match config.admin_listen {
-                Some(address) => Some(listen(address, "FLASHSALE_ADMIN_LISTEN")?),
-                None => None,
-            },
-        }),
-        Role::Worker => None,
-    };
-    let machines = config.metrics_listen.map(|address| {
-        TcpListener::bind(address).with_context(|| {
-            format!("cannot listen on {address}; choose another address with FLASHSALE_METRICS_LISTEN")
-        })
-    });
-    let machines = machines.transpose()?;
     if migrate_first {
         migrate(config.database_url.expose()).await?;
     }
@@ -201,8 +218,9 @@ async fn run(
     };
     let telling = Arc::clone(&app);
     let tell = tokio::spawn(async move { flow::durable::tell(&telling).await });
-    let machines = machines.map(|listener| serve_machines(&app, listener)).transpose()?;
-    let outcome = match listeners {
+    let machines = listeners.machines.map(|listener| serve_machines(&app, listener));
+    let machines = machines.transpose()?;
+    let outcome = match listeners.http {
         Some(listeners) => {
             let watched = Arc::clone(&app);
             let watch = tokio::spawn(async move { flow::durable::watch(&watched).await });
@@ -279,7 +297,7 @@ fn count_connection(open: &Gauge) -> impl Fn(&dyn Any, &mut Extensions) + Send +
 async fn serve_http(
     config: &Config,
     app: Arc<App>,
-    listeners: Listeners,
+    listeners: HttpListeners,
     stop: &CancellationToken,
     on_ready: impl FnOnce(Served) + Send,
 ) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use super::Failure;
 use super::client::own_url;
 use crate::config::Config;
 use crate::domain::development;
-use crate::server::{self, Role, ServeError};
+use crate::server::{self, Listeners, Role, ServeError};
 use std::io::Write as _;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(server::run_until_signal(
         &config,
         args.role,
+        Listeners::bind(&config, args.role)?,
         false,
         &CancellationToken::new(),
         |served| {

@@ -8,7 +8,7 @@ use crate::config::tls::Tls;
 use crate::config::{self, Config, Settings};
 use crate::domain::development;
 use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
-use crate::server::{self, Role, Served};
+use crate::server::{self, Listeners, Role, Served};
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
@@ -79,6 +79,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
 
+    let listeners = Listeners::bind(&config, Role::All)?;
     if !args.json {
         println!("Starting Redis and Postgres in {} …", dir.display());
     }
@@ -111,7 +112,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| watch.run(&redis, &postgres, &stop));
-        let outcome = server::run_until_signal(&config, Role::All, true, &stop, on_ready);
+        let outcome = server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready);
         watch.finish();
         outcome
     });

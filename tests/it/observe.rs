@@ -521,11 +521,7 @@ async fn an_error_is_logged_with_the_id_of_its_request() {
         .send(request.json(&json!({"sku": "phone", "quantity": 1})))
         .await
         .no(503, "unavailable");
-    let log = instance.log();
-    let line = log
-        .lines()
-        .find(|line| line.contains("requests are answered 503"))
-        .unwrap();
+    let line = instance.logged("requests are answered 503").await;
     assert!(line.contains("\"request_id\":\"while-it-was-away\""), "{line}");
 }
 

@@ -199,6 +199,16 @@ async fn a_port_that_is_taken_is_told() {
     environment.insert("FLASHSALE_LISTEN".to_owned(), taken.clone());
     let ran = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(1);
     assert!(ran.stderr.contains(&taken), "{ran:?}");
+    // Also before `up` makes databases for nobody.
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let up = ["up", "--data", data.to_str().unwrap(), "--listen", &taken];
+    let ran = Ran::of(program(&BTreeMap::new(), &up).output().unwrap()).ended(1);
+    assert!(
+        line(&ran).contains(&taken) && line(&ran).contains("--listen"),
+        "{ran:?}"
+    );
+    assert!(!data.join("redis").exists() && !data.join("postgres").exists());
     // A worker does not listen.
     drop(Instance::start(&environment, "worker"));
 }

@@ -235,6 +235,7 @@ async fn wrong_keys_are_counted_and_the_right_one_is_not_kept_waiting() {
         let request = app.request(Method::POST, Who::Bearer("wrong"), "/v1/admin/sales");
         app.send(request).await.no(401, "unauthenticated");
     }
+    app.logged("too many wrong operators' keys").await;
     assert_eq!(app.log().matches("too many wrong operators' keys").count(), 1);
     // Somebody behind the same address guesses: that keeps no operator out.
     try_to_sign_in(&app, ADMIN_KEY).await.ok(201);
@@ -495,10 +496,8 @@ async fn an_outcome_that_cannot_be_written_down_does_not_change_the_answer() {
         .ok(200);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
     assert_eq!(actions(&app, "").await[0]["outcome"], Value::Null);
-    let log = app.log();
-    let mut lines = log.lines();
-    let said = lines.find(|line| line.contains("it is not noted what came of an action"));
-    assert!(said.unwrap().contains("named-in-the-log"), "{said:?}");
+    let said = app.logged("it is not noted what came of an action").await;
+    assert!(said.contains("named-in-the-log"), "{said}");
 }
 
 #[tokio::test]

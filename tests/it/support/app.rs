@@ -120,6 +120,14 @@ impl Instance {
         self.log.lock().unwrap().clone()
     }
 
+    /// The first line that it logs with this in it: an answer may be here before what was logged before it.
+    pub async fn logged(&self, text: &str) -> String {
+        super::poll::answer(&format!("a line of the log says {text:?}"), || async {
+            self.log().lines().find(|line| line.contains(text)).map(str::to_owned)
+        })
+        .await
+    }
+
     /// This test gives the instance reason to log errors.
     pub fn may_log_errors(mut self) -> Self {
         self.may_log_errors = true;
