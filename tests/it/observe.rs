@@ -679,6 +679,7 @@ fn every_redis_of_compose_starts_alike_and_keeps_what_it_has() {
         "redis-check-aof --fix",
         "--aof-load-truncated no",
         "--appendfsync always",
+        "--hz 100",
     ] {
         assert!(start.contains(needed), "{needed}: {start}");
     }
