@@ -171,8 +171,8 @@ fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
         ("maxmemory-policy", "noeviction"),
         // A script that runs for 200 ms is a fault; others shall hear BUSY then, not in 5 s.
         ("busy-reply-threshold", "200"),
-        // A minute after a rush was refused, windows end by the ten thousand. Redis removes them for up to a quarter of the
-        // time between two of its rounds, in which nobody is answered: 25 ms with the 10 rounds a second that it begins with.
+        // A minute after a rush was refused, windows end by the ten thousand. Redis removes them for a quarter of the time
+        // between two of its rounds, or more, in which nobody is answered: 25 ms with the 10 rounds a second that it begins with.
         ("hz", "100"),
         ("enable-debug-command", "no"),
         ("enable-module-command", "no"),
@@ -320,6 +320,7 @@ mod tests {
     fn nothing_acknowledged_is_lost_over_two_kills_and_a_torn_tail() {
         let dir = tempfile::tempdir().unwrap();
         let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        assert!(send(&redis, "CONFIG GET hz\r\n").contains("\r\n100\r\n"));
         let script = "redis.call('DECRBY','stock',3) redis.call('INCR','orders')";
         send(
             &redis,

@@ -106,6 +106,10 @@ async fn a_purchase_that_was_held_up_too_long_asks_for_nothing_any_more() {
     drop(frozen);
     let answer = asked.await.unwrap().expect("an answer");
     assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
+    // Had it sold all the same, this would be that order again.
+    let again = instance.client().buy(id, "ada", "k", 1).await.expect("an answer");
+    assert_eq!((again.status, again.replayed), (201, false), "{again:?}");
+    assert_eq!(world.settled(&sale).await.stock.held, 1);
     world.sells_out(&sale).await;
     assert!(instance.errors().is_empty(), "{:#?}", instance.errors());
 }

@@ -357,6 +357,8 @@ async fn payments_of_a_sale_that_cannot_be_waited_for_keep_no_other_from_being_s
     .await;
     let paid = world.app.ledger.order(on_its_way.id).await.unwrap().unwrap();
     assert_eq!(paid.state, OrderState::Paid);
+    let due = "select count(*) from payments where outcome = 'refund_due' and $1::uuid is not null";
+    assert_eq!(world.number(due, stuck.id).await, 19);
 }
 
 /// What the shards have free.

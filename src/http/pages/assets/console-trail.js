@@ -42,7 +42,7 @@ export function trailTable(sale) {
             return [
                 momentExact(entry.begun_at),
                 whoDid(entry),
-                element('span', { class: 'address' }, entry.address ?? ''),
+                entry.address ? element('span', { class: 'address' }, entry.address) : '',
                 actionName(entry.action),
                 ...(sale ? [] : [link]),
                 element('span', { class: 'small' }, askedTold(entry.detail)),
