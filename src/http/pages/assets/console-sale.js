@@ -227,14 +227,19 @@ export function saleView(view, id) {
         await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
     }
 
-    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile.
-    async function run(button, done, request) {
+    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile. Where it has led to
+    // another page, nothing of this one is looked up any more.
+    async function run(button, done, request, next = null) {
         result.busy();
         setPressable(button, false);
         setBusy(button, true);
         const answer = await request();
         setPressable(button, true);
         setBusy(button, false);
+        if (answer.isOk && next) {
+            location.assign(next);
+            return;
+        }
         if (answer.isOk) {
             result.good(done);
             if (live && answer.body.state) {
@@ -258,13 +263,7 @@ export function saleView(view, id) {
 
     onPress(remove, async () => {
         if (await sure(say('sure_delete', { name: sale.name }), say('about_delete'), say('doDelete'))) {
-            await run(remove, say('did_delete'), async () => {
-                const answer = await call('DELETE', path);
-                if (answer.isOk) {
-                    location.assign('/console');
-                }
-                return answer;
-            });
+            await run(remove, say('did_delete'), () => call('DELETE', path), '/console');
         }
     });
 
