@@ -87,15 +87,23 @@ impl Attending {
     }
 }
 
+/// That a shard did not answer as it should.
+#[derive(Debug, Clone, Copy)]
+struct Suspicion {
+    /// The life that is doubted: one that the ledger has given another since was repaired by somebody else.
+    epoch: i64,
+    /// Whoever began to look at the shard before does not know of it.
+    since: Instant,
+}
+
 #[derive(Default)]
 struct State {
     /// Servers that have been admitted, by the run ids of their processes.
     admitted: HashSet<String>,
     /// The shards that were reconciled, with what a permit for them says.
     held: HashMap<ShardKey, Held>,
-    /// Shards that were reconciled, and then did not answer as they should, with the life that is doubted: one that the
-    /// ledger has given another since was repaired by somebody else.
-    suspects: HashMap<ShardKey, i64>,
+    /// Shards that were reconciled, and then did not answer as they should.
+    suspects: HashMap<ShardKey, Suspicion>,
     /// Whether the ledger said nothing when it was asked last whether somebody else has the shards.
     is_ledger_silent: bool,
     /// The last event that each shard was seen to have written.
@@ -171,7 +179,8 @@ impl Permits {
     fn distrust(&self, shard: ShardKey, epoch: i64) {
         let mut state = self.state();
         state.held.remove(&shard);
-        state.suspects.insert(shard, epoch);
+        let since = Instant::now();
+        state.suspects.insert(shard, Suspicion { epoch, since });
     }
 
     /// How many shards sell, and how many do not.
@@ -191,14 +200,22 @@ impl Permits {
         }
     }
 
-    fn grant(&self, shard: ShardKey, held: Held, last: Position) {
+    /// Notes that a shard sells, by what was found when it was `looked` at; not if it has been suspected since.
+    fn grant(&self, shard: ShardKey, held: Held, last: Position, looked: Instant) -> bool {
         let mut state = self.state();
+        let is_newer = |it: &Suspicion| it.since >= looked && it.epoch >= held.epoch;
+        if state.suspects.get(&shard).is_some_and(is_newer) {
+            drop(state);
+            self.wanted.notify_one();
+            return false;
+        }
         state.held.insert(shard, held);
         state.seen.insert(shard, last);
         state.suspects.remove(&shard);
         state.superseded.remove(&shard);
         drop(state);
         self.granted.notify_waiters();
+        true
     }
 
     /// Waits for a turn at rebuilding a sale.
@@ -574,9 +591,10 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     // take long.
     let mut left = Vec::new();
     for (run_id, shards) in servers {
+        let looked = Instant::now();
         match look_at_server(app, sale, &run_id, &shards).await {
             Ok((known, unknown, standings)) => {
-                tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
+                tally.note(let_sell(app, sale, &run_id, &known, &standings, looked).await);
                 left.push((run_id, unknown));
             }
             Err(fault) => tally.note(Err(fault)),
@@ -587,9 +605,10 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
         // After those of another server it may be long since, and another process has made some of them sell: those are not to
         // be halted.
         if !std::mem::take(&mut is_fresh) {
+            let looked = Instant::now();
             match look_at_server(app, sale, &run_id, &unknown).await {
                 Ok((known, still_unknown, standings)) => {
-                    tally.note(let_sell(app, sale, &run_id, &known, &standings).await);
+                    tally.note(let_sell(app, sale, &run_id, &known, &standings, looked).await);
                     unknown = still_unknown;
                 }
                 Err(fault) => {
@@ -633,7 +652,7 @@ async fn look_at_server(
         // Another process, or this one before, has reconciled it on this very server.
         let standing = standings.get(&(key.sale, key.shard));
         standing.is_some_and(|it| {
-            it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > *doubted)
+            it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > doubted.epoch)
         })
     };
     let (known, unknown) = shards.iter().copied().partition(is_known);
@@ -645,6 +664,7 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
         return Ok(0);
     }
     let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
+    let looked = Instant::now();
     let reconciled = reconcile(app, sale, &numbers).await;
     if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
         // Other shards, which nobody has looked at, have lost something as well.
@@ -656,11 +676,11 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
     }
     reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let_sell(app, sale, run_id, unknown, &standings).await
+    let_sell(app, sale, run_id, unknown, &standings, looked).await
 }
 
-/// Tells shards that are whole on this server what was decided while they could not be told, and gives them permits; returns
-/// how many they were.
+/// Tells shards that were found whole on this server, when they were `looked` at, what was decided while they could not be
+/// told, and gives them permits; returns how many they were.
 ///
 /// # Errors
 /// A fault leaves some of them without.
@@ -670,11 +690,12 @@ async fn let_sell(
     run_id: &str,
     shards: &[ShardKey],
     standings: &Standings,
+    looked: Instant,
 ) -> Result<usize, Fault> {
     if shards.is_empty() {
         return Ok(0);
     }
-    let (now, mut halted, mut failed) = (app.ledger.sale(sale.id).await?, false, None);
+    let (now, mut again, mut failed) = (app.ledger.sale(sale.id).await?, None, None);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
     let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
     // They may have been silent for long, and must not sell before they know of these.
@@ -703,8 +724,16 @@ async fn let_sell(
             Err(fault) => Err(fault),
         };
         match permitted {
-            Ok(Permitted::Yes { last, .. }) => app.permits.grant(*key, held, last),
-            Ok(Permitted::Halted) => halted = true,
+            Ok(Permitted::Yes { last, .. }) => {
+                if !app.permits.grant(*key, held, last, looked) {
+                    again = Some("a shard was suspected while it was looked at");
+                    if let Err(fault) = app.stock.stop(*key).await {
+                        failed = Some(fault);
+                        break;
+                    }
+                }
+            }
+            Ok(Permitted::Halted) => again = Some("others look at these shards, or rebuild them"),
             Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
@@ -723,12 +752,7 @@ async fn let_sell(
     if let Some(fault) = failed {
         return Err(fault);
     }
-    if halted {
-        return Err(Fault::Unavailable(
-            "others look at these shards, or rebuild them".to_owned(),
-        ));
-    }
-    Ok(shards.len())
+    again.map_or(Ok(shards.len()), |why| Err(Fault::Unavailable(why.to_owned())))
 }
 
 #[cfg(test)]
@@ -772,13 +796,10 @@ mod tests {
             permitted: Instant::now().checked_sub(since).unwrap(),
         };
         let shard = |shard| ShardKey { sale: sale.id, shard };
-        permits.grant(shard(0), held(Duration::ZERO), Position { epoch: 1, seq: 0 });
-        permits.grant(
-            shard(1),
-            held(HOLDS + Duration::from_millis(1)),
-            Position { epoch: 1, seq: 0 },
-        );
-        permits.grant(shard(2), held(HOLDS * 20), Position { epoch: 1, seq: 0 });
+        let (looked, first) = (Instant::now(), Position { epoch: 1, seq: 0 });
+        permits.grant(shard(0), held(Duration::ZERO), first, looked);
+        permits.grant(shard(1), held(HOLDS + Duration::from_millis(1)), first, looked);
+        permits.grant(shard(2), held(HOLDS * 20), first, looked);
         let last = Position { epoch: 3, seq: 1 };
         permits.state().live = 4;
         let count = |selling, braked, stopped| ShardCounts {
@@ -797,5 +818,33 @@ mod tests {
         );
         permits.note(shard(2), Instant::now(), last, false, 0);
         assert_eq!(permits.count_shards(), count(2, 0, 2));
+    }
+    #[test]
+    fn whoever_looked_at_a_shard_before_it_was_suspected_does_not_let_it_sell() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let held = |epoch| Held {
+            sale: Arc::clone(&sale),
+            epoch,
+            run_id: "a".to_owned(),
+            permitted: Instant::now(),
+        };
+        let (shard, last) = (
+            ShardKey {
+                sale: sale.id,
+                shard: 0,
+            },
+            Position { epoch: 3, seq: 0 },
+        );
+        assert!(permits.grant(shard, held(3), last, Instant::now()));
+        let looked = Instant::now();
+        permits.suspect(shard);
+        assert!(!permits.grant(shard, held(3), last, looked));
+        assert!(!permits.holds(shard), "it is looked at once more");
+        // In another life it was written anew since, and by the next look it was found whole.
+        assert!(permits.grant(shard, held(4), last, looked));
+        permits.suspect(shard);
+        assert!(permits.grant(shard, held(4), last, Instant::now()));
+        assert!(permits.holds(shard));
     }
 }
