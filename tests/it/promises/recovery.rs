@@ -316,7 +316,11 @@ async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_proces
     );
     flow::permit::attend(&other, &new).await.unwrap();
     bought(&other, &new, "ada", "k", 1).await;
-    assert_eq!(world.settled(&new).await.stock.held, 2);
+    let orders = "select count(*) from orders where sale_id = $1";
+    within(PATIENCE, "both orders are in the ledger, and no other", async || {
+        drain_all(&other).await.is_ok() && world.number(orders, new.id).await == 2
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
