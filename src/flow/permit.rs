@@ -819,6 +819,7 @@ mod tests {
         permits.note(shard(2), Instant::now(), last, false, 0);
         assert_eq!(permits.count_shards(), count(2, 0, 2));
     }
+
     #[test]
     fn whoever_looked_at_a_shard_before_it_was_suspected_does_not_let_it_sell() {
         let permits = Permits::default();

@@ -174,6 +174,16 @@ async fn a_draft_is_deleted_after_a_question_and_leaves_the_list() {
     window.does("#do-delete").await;
     window.sees("#view h1", "Sales").await;
     window.sees("#view", "There are no sales yet").await;
+    // What is gone is looked up no more: the browser would tell of each answer that it is not there.
+    let events = window.network().await;
+    let sent = events.iter().filter(|it| it["method"] == "Network.requestWillBeSent");
+    let sent: Vec<(&str, &str)> = sent
+        .map(|it| &it["params"]["request"])
+        .map(|it| (it["method"].as_str().unwrap(), it["url"].as_str().unwrap()))
+        .collect();
+    let deleted = sent.iter().position(|(method, _)| *method == "DELETE").unwrap();
+    let later = sent[deleted + 1..].iter().filter(|(_, url)| url.contains(&draft));
+    assert_eq!(later.count(), 0);
     app.get(Who::Operator, &format!("/v1/admin/sales/{draft}"))
         .await
         .no(404, "not_found");

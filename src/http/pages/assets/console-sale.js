@@ -236,12 +236,12 @@ export function saleView(view, id) {
         const answer = await request();
         setPressable(button, true);
         setBusy(button, false);
-        if (answer.isOk && next) {
-            location.assign(next);
-            return;
-        }
         if (answer.isOk) {
             result.good(done);
+            if (next) {
+                location.assign(next);
+                return;
+            }
             if (live && answer.body.state) {
                 live.state = answer.body.state;
             }
