@@ -87,6 +87,9 @@ impl Attending {
     }
 }
 
+/// Why a shard that was looked at does not sell yet.
+const SUSPECTED: &str = "a shard was suspected while it was looked at";
+
 /// That a shard did not answer as it should.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
@@ -114,6 +117,23 @@ struct State {
     superseded: HashSet<ShardKey>,
     /// How many shards there are in all.
     live: usize,
+}
+
+impl State {
+    fn distrust(&mut self, shard: ShardKey, epoch: i64) {
+        self.held.remove(&shard);
+        let before = self.suspects.get(&shard).map_or(epoch, |it| it.epoch);
+        let suspicion = Suspicion {
+            epoch: epoch.max(before),
+            since: Instant::now(),
+        };
+        self.suspects.insert(shard, suspicion);
+    }
+
+    fn is_suspected_since(&self, looked: Instant, shard: ShardKey, epoch: i64) -> bool {
+        let is_newer = |it: &Suspicion| it.since >= looked && it.epoch >= epoch;
+        self.suspects.get(&shard).is_some_and(is_newer)
+    }
 }
 
 /// How many shards there are of each kind, as one process knows them.
@@ -163,24 +183,29 @@ impl Permits {
 
     /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
-        let epoch = {
-            let state = self.state();
-            // It may be in doubt already, which is less: then it is known in which life it was seen last.
-            let seen = || state.seen.get(&shard).map(|last| last.epoch);
-            state.held.get(&shard).map(|held| held.epoch).or_else(seen)
-        };
-        if let Some(epoch) = epoch {
-            self.distrust(shard, epoch);
-        }
+        let mut state = self.state();
+        // It may be in doubt already, which is less: then it is known in which life it was seen last. One that was never seen may
+        // be of any life.
+        let seen = state.seen.get(&shard).map_or(i64::MAX, |last| last.epoch);
+        let epoch = state.held.get(&shard).map_or(seen, |held| held.epoch);
+        state.distrust(shard, epoch);
+        drop(state);
         self.wanted.notify_one();
     }
 
     /// Has a shard looked at in this life, whatever the ledger says of it.
     fn distrust(&self, shard: ShardKey, epoch: i64) {
-        let mut state = self.state();
-        state.held.remove(&shard);
-        let since = Instant::now();
-        state.suspects.insert(shard, Suspicion { epoch, since });
+        self.state().distrust(shard, epoch);
+    }
+
+    /// Whether a shard of this life has been suspected since it was `looked` at.
+    fn is_suspected_since(&self, looked: Instant, shard: ShardKey, epoch: i64) -> bool {
+        self.state().is_suspected_since(looked, shard, epoch)
+    }
+
+    /// Notes that a shard begins another life: what is found of it from now on is found of that one.
+    pub(super) fn begin_life(&self, shard: ShardKey, epoch: i64) {
+        self.state().seen.insert(shard, Position { epoch, seq: 0 });
     }
 
     /// How many shards sell, and how many do not.
@@ -203,10 +228,7 @@ impl Permits {
     /// Notes that a shard sells, by what was found when it was `looked` at; not if it has been suspected since.
     fn grant(&self, shard: ShardKey, held: Held, last: Position, looked: Instant) -> bool {
         let mut state = self.state();
-        let is_newer = |it: &Suspicion| it.since >= looked && it.epoch >= held.epoch;
-        if state.suspects.get(&shard).is_some_and(is_newer) {
-            drop(state);
-            self.wanted.notify_one();
+        if state.is_suspected_since(looked, shard, held.epoch) {
             return false;
         }
         state.held.insert(shard, held);
@@ -664,7 +686,6 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
         return Ok(0);
     }
     let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
-    let looked = Instant::now();
     let reconciled = reconcile(app, sale, &numbers).await;
     if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
         // Other shards, which nobody has looked at, have lost something as well.
@@ -674,7 +695,7 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
             app.permits.distrust(ShardKey { sale, shard }, standing.epoch);
         }
     }
-    reconciled?;
+    let looked = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
     let_sell(app, sale, run_id, unknown, &standings, looked).await
 }
@@ -701,11 +722,11 @@ async fn let_sell(
     // They may have been silent for long, and must not sell before they know of these.
     let waiting = app.ledger.waiting_bans(sale.id, &numbers).await?;
     for key in shards {
-        let Some(standing) = standings.get(&(key.sale, key.shard)) else {
-            continue;
-        };
-        // On another server by now: the next round finds it there.
-        let Some(of) = standing.run_id.clone().filter(|of| of == run_id) else {
+        let standing = standings.get(&(key.sale, key.shard));
+        // On another server by now: the next look finds it there.
+        let Some((standing, of)) = standing.and_then(|it| Some((it, it.run_id.clone().filter(|of| of == run_id)?)))
+        else {
+            again = Some("a shard is on another server by now");
             continue;
         };
         let held = Held {
@@ -719,6 +740,10 @@ async fn let_sell(
         if told.is_ok() {
             told = app.stock.set_state(&now, key.shard).await;
         }
+        if app.permits.is_suspected_since(looked, *key, held.epoch) {
+            again = Some(SUSPECTED);
+            continue;
+        }
         let permitted = match told {
             Ok(()) => permit(&app.stock, *key, &held, false).await,
             Err(fault) => Err(fault),
@@ -726,7 +751,8 @@ async fn let_sell(
         match permitted {
             Ok(Permitted::Yes { last, .. }) => {
                 if !app.permits.grant(*key, held, last, looked) {
-                    again = Some("a shard was suspected while it was looked at");
+                    // In the moment of the permit.
+                    again = Some(SUSPECTED);
                     if let Err(fault) = app.stock.stop(*key).await {
                         failed = Some(fault);
                         break;
@@ -737,6 +763,7 @@ async fn let_sell(
             Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
+                again = Some("a shard was not what the ledger says it is");
             }
             Err(fault) => {
                 failed = Some(fault);

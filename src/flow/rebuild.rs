@@ -123,6 +123,13 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             let lost = lost(app, sale.id, &claim, &epochs, left_out);
             claim.finish(&epochs, &servers, &lost).await?;
             crash::point("rebuild.after_commit");
+            for (shard, epoch) in &epochs {
+                let key = ShardKey {
+                    sale: sale.id,
+                    shard: *shard,
+                };
+                app.permits.begin_life(key, *epoch);
+            }
             tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
             app.metrics
                 .reconciled_shards

@@ -21,18 +21,19 @@ use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use futures_util::future::{join_all, try_join_all};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
 /// Decisions on their way to a shard that are asked for one by one.
 const DECISIONS_MAX: usize = 200;
 
-/// Reconciles shards of a sale, and notes in the ledger on which server that was done.
+/// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when that began by which those
+/// that are whole were judged: what a shard was suspected of before is answered by it.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
-pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant, Fault> {
     let reconciled = reconcile_halted(app, sale, shards).await;
     resume(app, sale.id, shards).await;
     reconciled
@@ -44,7 +45,7 @@ pub(super) async fn resume(app: &App, sale: SaleId, shards: &[u16]) {
     let _ended = join_all(keys.map(|key| app.stock.resume(key))).await;
 }
 
-async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let mut servers = BTreeMap::new();
     for shard in shards {
@@ -79,13 +80,14 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
             noted(shard)
         }
     };
-    let damaged = damaged(app, sale, shards).await?;
+    let (damaged, looked) = damaged(app, sale, shards).await?;
     servers.retain(|shard, _| !damaged.contains(shard));
     if !servers.is_empty() {
         // A state that Redis was told and has lost shows in no counter.
         let Some(now) = app.ledger.sale(sale.id).await? else {
             return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
         };
+        let standings = app.ledger.standings(&[sale.id]).await?;
         let mut found = Vec::new();
         for (shard, run_id) in servers {
             app.stock.set_state(&now, shard).await?;
@@ -94,6 +96,13 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
             }
             let key = ShardKey { sale: sale.id, shard };
             let wrote = app.stock.last_event(key).await?;
+            // What was lost since it was looked at first shows in no counter where as much was taken as was given back.
+            if standings.get(&(sale.id, shard)).is_none_or(|it| wrote < it.position) {
+                return Err(Fault::Unavailable(format!(
+                    "shard {shard} of sale {} has lost events while it was looked at",
+                    sale.id
+                )));
+            }
             found.push(Found {
                 shard,
                 before: before(shard, &run_id),
@@ -113,13 +122,13 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
         let damaged: Vec<u16> = damaged.into_iter().collect();
         make_ready_and_rebuild(app, sale, &damaged).await?;
     }
-    Ok(())
+    Ok(looked)
 }
 
-/// Those of the shards that have lost something.
-async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+/// Those of the shards that have lost something, and when that began by which the others were judged.
+async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16>, Instant), Fault> {
     if bugs::has("every shard is found whole") {
-        return Ok(BTreeSet::new());
+        return Ok((BTreeSet::new(), Instant::now()));
     }
     let mut damaged = damaged_at_sight(app, sale, shards).await?;
     let whole: Vec<u16> = shards
@@ -128,10 +137,12 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
         .filter(|shard| !damaged.contains(shard))
         .collect();
     if whole.is_empty() {
-        return Ok(damaged);
+        return Ok((damaged, Instant::now()));
     }
     drain(app, sale, &whole).await?;
     release_of(app, sale.id).await?;
+    // Who was just told of a decision, and did not know its order, is suspected: that is answered by what comes now.
+    let looked = Instant::now();
     let mut open: BTreeSet<u16> = whole.iter().copied().collect();
     for look in 1..=LOOKS_MAX {
         let readings = read(app, sale, &whole, EVENTS_MAX).await?;
@@ -176,7 +187,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>
             damaged.extend(whole);
         }
     }
-    Ok(damaged)
+    Ok((damaged, looked))
 }
 
 fn others(sale: &Sale, shards: &[u16]) -> Vec<u16> {

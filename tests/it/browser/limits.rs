@@ -176,13 +176,17 @@ async fn a_draft_is_deleted_after_a_question_and_leaves_the_list() {
     window.sees("#view", "There are no sales yet").await;
     // What is gone is looked up no more: the browser would tell of each answer that it is not there.
     let events = window.network().await;
-    let sent = events.iter().filter(|it| it["method"] == "Network.requestWillBeSent");
-    let sent: Vec<(&str, &str)> = sent
-        .map(|it| &it["params"]["request"])
-        .map(|it| (it["method"].as_str().unwrap(), it["url"].as_str().unwrap()))
-        .collect();
-    let deleted = sent.iter().position(|(method, _)| *method == "DELETE").unwrap();
-    let later = sent[deleted + 1..].iter().filter(|(_, url)| url.contains(&draft));
+    let of = |it: &Value, what: &str| it["params"]["request"][what].as_str().unwrap_or_default().to_owned();
+    let sent = |it: &Value| it["method"] == "Network.requestWillBeSent";
+    let deletion = events
+        .iter()
+        .find(|it| sent(it) && of(it, "method") == "DELETE")
+        .unwrap();
+    let id = &deletion["params"]["requestId"];
+    let is_answer = |it: &Value| it["method"] == "Network.responseReceived" && it["params"]["requestId"] == *id;
+    let answered = events.iter().position(is_answer).unwrap();
+    let later = events[answered..].iter().filter(|it| sent(it));
+    let later = later.filter(|it| of(it, "url").contains(&format!("/v1/admin/sales/{draft}")));
     assert_eq!(later.count(), 0);
     app.get(Who::Operator, &format!("/v1/admin/sales/{draft}"))
         .await

@@ -240,13 +240,13 @@ async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_
         window.attempt().await.is_some_and(|attempt| attempt["isOpen"] == true)
     })
     .await;
-    window.block(&[]).await;
-    // As if it had been sent this moment, however long all this took.
+    // As if it had been sent when the page comes again, however long all this took: until then it hears nothing.
     let sent_now = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
         const attempt = JSON.parse(localStorage.getItem(name));
-        localStorage.setItem(name, JSON.stringify({ ...attempt, askedAt: Date.now() }));
-        location.reload()";
+        localStorage.setItem(name, JSON.stringify({ ...attempt, askedAt: Date.now() + 2000 }))";
     window.run(sent_now, &[]).await;
+    window.block(&[]).await;
+    window.run("location.reload()", &[]).await;
     // Asked for at once, and told that the sale is over: the first one may still be at work.
     window.sees(NOTE, "We do not know yet").await;
     assert_eq!(window.attempt().await.unwrap()["isOpen"], true);

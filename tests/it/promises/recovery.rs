@@ -748,12 +748,14 @@ async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_noth
     .await;
     let began = rebuilds(&world, &sale).await;
     for _ in 0..5 {
+        let before = world.app.metrics.reconciled_shards.of(["whole"]).get();
         world.app.permits.suspect(key(&sale, 0));
+        // After whoever looks at it now, and may have begun before.
         within(
             PATIENCE,
             "the shard is found whole",
-            async || match flow::permit::reconcile_all(&world.app).await {
-                Ok(missing) => missing == 0,
+            async || match flow::permit::attend(&world.app, &sale).await {
+                Ok(()) => world.app.metrics.reconciled_shards.of(["whole"]).get() > before,
                 Err(fault) => {
                     assert!(fault.is_passing(), "{fault}");
                     false
@@ -973,6 +975,79 @@ async fn a_shard_that_is_suspected_and_one_whose_permit_is_over_do_not_wait_for_
     for shard in [0, 1] {
         bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
     }
+}
+
+/// How many scripts a server has run.
+fn scripts_run(raw: &Raw) -> u64 {
+    let told: String = raw.call(redis::cmd("INFO").arg("commandstats"));
+    let calls = |name: &str| {
+        let line = told
+            .lines()
+            .find_map(|it| it.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        line.map_or(0, |it| it.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("evalsha") + calls("eval")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_before_it_was_looked_at_again() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(8, 1)).await;
+    let (raw, shard) = (Raw::connect(&world.redis), key(&sale, 0));
+    world.end_keeper().await;
+    world.app.stock.stop(shard).await.unwrap();
+    world.app.permits.doubt(shard);
+    let whole = || world.app.metrics.reconciled_shards.of(["whole"]).get();
+    let before = whole();
+    // Whoever lets a shard sell that was found to be known wants to know who is banned, and stands still there.
+    let mut lock = world.pool.begin().await.unwrap();
+    let bans = "lock table bans in access exclusive mode";
+    sqlx::query(bans).execute(&mut *lock).await.unwrap();
+    let app = Arc::clone(&world.app);
+    let looking = tokio::spawn(async move { flow::permit::reconcile_all(&app).await });
+    let waiting = "select count(*) from pg_stat_activity \
+         where datname = current_database() and wait_event_type = 'Lock' and $1 is not null";
+    within(PATIENCE, "it is about to sell", async || {
+        world.number(waiting, sale.id).await > 0
+    })
+    .await;
+    world.app.permits.suspect(shard);
+    let ran = scripts_run(&raw);
+    lock.rollback().await.unwrap();
+    let looked = looking.await.unwrap();
+    assert!(matches!(looked, Err(Fault::Unavailable(_))), "{looked:?}");
+    // It was told its sale's state, and nothing else.
+    assert_eq!(scripts_run(&raw), ran + 1);
+    let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
+    assert_eq!(reading.record.permit_until, 0);
+    assert_eq!(whole(), before);
+    flow::permit::attend(&world.app, &sale).await.unwrap();
+    assert_eq!(whole(), before + 1);
+    bought(&world.app, &sale, "ada", "k", 1).await;
+}
+
+/// A shard that does not know an order is suspected at each try to tell it what became of that, also while it is looked at
+/// for this very reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_suspected_before_it_is_judged_sells_once_it_is_found_whole() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 1)).await;
+    let order = bought(&world.app, &sale, "ada", "k", 2).await;
+    drain_all(&world.app).await.unwrap();
+    world.end_keeper().await;
+    let (raw, shard) = (Raw::connect(&world.redis), key(&sale, 0));
+    let _gone: i64 = raw.call(redis::cmd("DEL").arg(shard.buyer(&"ada".parse().unwrap())));
+    cancel(&world.app, order.id, "ada").await;
+    let due = "update outbox set not_before = now() where sale_id = $1";
+    assert_eq!(world.execute(due, sale.id).await.unwrap(), 1);
+    world.app.stock.stop(shard).await.unwrap();
+    world.app.permits.suspect(shard);
+    let tried = "select attempts::bigint from outbox where sale_id = $1";
+    let before = world.number(tried, sale.id).await;
+    flow::permit::reconcile_all(&world.app).await.unwrap();
+    assert_eq!(world.number(tried, sale.id).await, before + 1);
+    bought(&world.app, &sale, "bob", "k", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -227,21 +227,22 @@ export function saleView(view, id) {
         await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
     }
 
-    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile. Where it has led to
-    // another page, nothing of this one is looked up any more.
-    async function run(button, done, request, next = null) {
+    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile. Where the sale is
+    // `over` by it, that is told, and this page asks for it no more.
+    async function run(button, done, request, over = null) {
         result.busy();
         setPressable(button, false);
         setBusy(button, true);
         const answer = await request();
+        if (answer.isOk && over) {
+            result.good(done);
+            over();
+            return;
+        }
         setPressable(button, true);
         setBusy(button, false);
         if (answer.isOk) {
             result.good(done);
-            if (next) {
-                location.assign(next);
-                return;
-            }
             if (live && answer.body.state) {
                 live.state = answer.body.state;
             }
@@ -261,9 +262,17 @@ export function saleView(view, id) {
         }
     });
 
+    function leave() {
+        follower.end();
+        clearInterval(looking);
+        // Whoever comes back may be shown the page as it was left.
+        window.addEventListener('pageshow', (event) => event.persisted && refresh());
+        location.assign('/console');
+    }
+
     onPress(remove, async () => {
         if (await sure(say('sure_delete', { name: sale.name }), say('about_delete'), say('doDelete'))) {
-            await run(remove, say('did_delete'), () => call('DELETE', path), '/console');
+            await run(remove, say('did_delete'), () => call('DELETE', path), leave);
         }
     });
 
