@@ -184,10 +184,11 @@ impl Permits {
     /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
         let mut state = self.state();
-        // It may be in doubt already, which is less: then it is known in which life it was seen last. One that was never seen may
-        // be of any life.
-        let seen = state.seen.get(&shard).map_or(i64::MAX, |last| last.epoch);
-        let epoch = state.held.get(&shard).map_or(seen, |held| held.epoch);
+        // It may be in doubt already, which is less, or have begun another life since it was found whole: then it is known in which
+        // it was seen last. One that was never seen may be of any life.
+        let held = state.held.get(&shard).map(|held| held.epoch);
+        let seen = state.seen.get(&shard).map(|last| last.epoch);
+        let epoch = held.max(seen).unwrap_or(i64::MAX);
         state.distrust(shard, epoch);
         drop(state);
         self.wanted.notify_one();
@@ -874,5 +875,34 @@ mod tests {
         permits.suspect(shard);
         assert!(permits.grant(shard, held(4), last, Instant::now()));
         assert!(permits.holds(shard));
+        // What is found of it once it was written anew is found of its new life, whoever still holds it in the one before.
+        let looked = Instant::now();
+        permits.begin_life(shard, 5);
+        permits.suspect(shard);
+        assert!(!permits.grant(shard, held(5), last, looked));
+        assert!(permits.grant(shard, held(5), last, Instant::now()));
+    }
+
+    #[test]
+    fn a_shard_that_was_never_seen_is_suspected_in_whatever_life_it_is() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let shard = ShardKey {
+            sale: sale.id,
+            shard: 0,
+        };
+        let held = || Held {
+            sale: Arc::clone(&sale),
+            epoch: 7,
+            run_id: "a".to_owned(),
+            permitted: Instant::now(),
+        };
+        let (looked, last) = (Instant::now(), Position { epoch: 7, seq: 0 });
+        permits.suspect(shard);
+        assert!(!permits.grant(shard, held(), last, looked));
+        // That it is suspected in an earlier life as well takes nothing away.
+        permits.distrust(shard, 6);
+        assert!(!permits.grant(shard, held(), last, looked));
+        assert!(permits.grant(shard, held(), last, Instant::now()));
     }
 }
