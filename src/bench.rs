@@ -21,6 +21,7 @@ pub mod sql;
 pub mod wire;
 pub mod world;
 
+use crate::stderr;
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use load::Window;
@@ -175,7 +176,7 @@ impl Bench {
                 bar.inc(1);
                 bar.set_message(what.to_owned());
             }
-            None => eprintln!("{what} …"),
+            None => stderr::line(format_args!("{what} …")),
         }
         self.go_on()
     }
@@ -184,7 +185,7 @@ impl Bench {
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("  {text}"),
+            None => stderr::line(format_args!("  {text}")),
         }
     }
 
@@ -249,7 +250,7 @@ pub fn stop_by_signal() -> Result<CancellationToken> {
                     _ = terminate.recv() => {}
                 }
                 if is_first {
-                    eprintln!("ending the servers …");
+                    stderr::line("ending the servers …");
                     told.cancel();
                 }
             }

@@ -35,6 +35,7 @@ pub mod up;
 mod watch;
 
 use crate::config::{Config, ConfigError, Secret};
+use crate::stderr;
 use crate::telemetry::{self, Export, Telemetry};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ Examples:
   flashsale up                                  # everything on this machine, with a demo sale
   flashsale sale create sale.example.toml
   flashsale sale watch 3f2c…
-  flashsale completions bash > ~/.local/share/bash-completion/completions/flashsale
+  source <(flashsale completions bash)
 
 Exit codes: 0 done, 1 the answer is no, 2 bad usage or configuration."
 )]
@@ -170,7 +171,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("flashsale: {failure}");
+            stderr::line(format_args!("flashsale: {failure}"));
             match failure {
                 Failure::Usage(_) => ExitCode::from(2),
                 Failure::No(_) | Failure::Fault(_) => ExitCode::FAILURE,

@@ -23,4 +23,5 @@ pub mod config;
 pub mod crash;
 pub mod embedded;
 pub mod metrics;
+pub mod stderr;
 pub mod telemetry;

@@ -13,6 +13,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+/// Whether a line that could not be written is told of, on standard error again: that ends the thread where it is this that
+/// nobody can read any more, and with it the request that it was answering.
+const TELLS_OF_ITSELF: bool = false;
+
 /// Where traces go.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
@@ -49,7 +53,8 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     // Without a layer of its own for each, so that what the filter leaves out costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .log_internal_errors(TELLS_OF_ITSELF);
     let started = if json {
         builder.json().flatten_event(true).with_ansi(false).try_init()
     } else {
@@ -61,7 +66,9 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
 
 fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Result<Telemetry> {
     let traces = otlp::Traces::start(export)?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .log_internal_errors(TELLS_OF_ITSELF);
     let lines = if json {
         lines.json().flatten_event(true).with_ansi(false).boxed()
     } else {

@@ -44,7 +44,7 @@ export function summaryOf(scenario, settings, { latencies = [], figures = [] } =
     const view = viewOf(report, data.metrics, [...LATENCIES, ...latencies], figures);
     const file = `${__ENV.RESULTS_DIR || RESULTS}/${scenario}`;
     return {
-      stdout: pageOf(view),
+      stdout: pageOf(view, `${file}.html`),
       [`${file}.html`]: summaryPage(view),
       [`${file}.json`]: `${JSON.stringify(report, null, 2)}\n`,
     };
@@ -132,7 +132,7 @@ function number(value) {
   return Number.isInteger(value) ? String(value) : value.toFixed(Math.abs(value) < 10 ? 3 : 1);
 }
 
-function pageOf(view) {
+function pageOf(view, picture) {
   const failed = view.thresholds.filter(({ ok }) => !ok);
   const lines = ['', `${view.scenario}: ${view.passed ? 'PASSED' : 'FAILED'}`];
   for (const { metric, rule, found } of failed) {
@@ -146,7 +146,7 @@ function pageOf(view) {
   }
   lines.push('', 'After the run', ...view.after.map(row));
   const rules = view.thresholds.length;
-  lines.push('', `${rules - failed.length} of ${rules} thresholds hold`, '');
+  lines.push('', `${rules - failed.length} of ${rules} thresholds hold`, `the same with pictures: ${picture}`, '');
   return lines.join('\n');
 }
 

@@ -4,6 +4,7 @@ use super::client::{Client, Connection};
 use super::events::read_event;
 use super::output::{Reader, Table};
 use super::{Failure, answer, output, pages};
+use crate::stderr;
 use clap::Subcommand;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -95,7 +96,7 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
         let trouble = match client.stream(STREAM, last.as_deref()) {
             Ok(stream) => {
                 if is_lost {
-                    eprintln!("flashsale: the server answers again");
+                    stderr::line("flashsale: the server answers again");
                 }
                 (was_there, is_lost) = (true, false);
                 match print_events(&mut BufReader::new(stream), &mut last, json)? {
@@ -109,7 +110,7 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
         };
         // Once an outage: a log that repeats itself every two seconds helps nobody.
         if !is_lost {
-            eprintln!("flashsale: {trouble}; trying again");
+            stderr::line(format_args!("flashsale: {trouble}; trying again"));
         }
         is_lost = true;
         std::thread::sleep(retry);

@@ -7,6 +7,7 @@ use super::setting;
 use crate::config::ADMIN_KEY;
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
+use crate::stderr;
 use serde_json::Value;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -300,7 +301,7 @@ impl Client {
             match self.post(path, &[("idempotency-key", key)], body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
                     let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
-                    eprintln!("flashsale: {error}; asking again with the same key");
+                    stderr::line(format_args!("flashsale: {error}; asking again with the same key"));
                     std::thread::sleep(pause);
                 }
                 outcome => return outcome,

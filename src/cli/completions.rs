@@ -7,9 +7,9 @@ use clap_complete::Shell;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  flashsale completions bash > ~/.local/share/bash-completion/completions/flashsale
-  flashsale completions zsh > ~/.zfunc/_flashsale     # with fpath+=(~/.zfunc) before compinit in ~/.zshrc
-  flashsale completions fish > ~/.config/fish/completions/flashsale.fish")]
+  source <(flashsale completions bash)                # in ~/.bashrc, to have them in each shell
+  mkdir -p ~/.zfunc && flashsale completions zsh > ~/.zfunc/_flashsale     # with fpath+=(~/.zfunc) before compinit in ~/.zshrc
+  flashsale completions fish | source                 # in ~/.config/fish/config.fish, to have them in each shell")]
 pub struct Args {
     /// The shell.
     #[arg(value_enum)]

@@ -5,6 +5,7 @@
 //! request, as a count of all units, it does not tell of before it has done it, nor does Postgres of a migration: there a spinner
 //! turns, because a bar would claim to know how much of it is done.
 
+use crate::stderr;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -58,7 +59,7 @@ impl Progress {
 
     fn begin(what: &str, stage: Latest) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self::lines(what.to_owned(), stage, TELLS, |line| eprintln!("{line}"));
+            return Self::lines(what.to_owned(), stage, TELLS, stderr::line);
         }
         let bar = ProgressBar::new_spinner();
         set_style(&bar, SPINNER);

@@ -5,6 +5,7 @@ use super::client::{CallError, Client, Connection};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, pages, sale_file, watch};
+use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
@@ -320,7 +321,7 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json
     // Whoever has lost his patience by then must not add the units twice.
     thread::spawn(move || {
         if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("flashsale: no answer yet; {patience}");
+            stderr::line(format_args!("flashsale: no answer yet; {patience}"));
         }
     });
     let outcome = client.post(&path(id, "/restock"), &[("idempotency-key", key)], &request);

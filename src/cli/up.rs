@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
     let listeners = Listeners::bind(&config, Role::All)?;
     if !args.json {
-        println!("Starting Redis and Postgres in {} …", dir.display());
+        // Whoever does not read our output does not need this.
+        let _unread = writeln!(std::io::stdout(), "Starting Redis and Postgres in {} …", dir.display());
     }
     let (redis, postgres) = start_servers(&dir)?;
     let (redis_url, database_url) = (redis.url(), postgres.url());
@@ -112,9 +113,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| watch.run(&redis, &postgres, &stop));
-        let outcome = server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready);
-        watch.finish();
-        outcome
+        // Also after a panic: the scope waits for the watch.
+        let _finished = watch.finished.clone().drop_guard();
+        server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready)
     });
     remove(&run_file)?;
     redis.stop();
@@ -178,10 +179,6 @@ impl Watch {
             }
             thread::sleep(WATCH_EVERY);
         }
-    }
-
-    fn finish(&self) {
-        self.finished.cancel();
     }
 
     fn into_death(self) -> Option<String> {
@@ -306,7 +303,8 @@ impl Instance {
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
              -d '{{\"sku\":\"{sku}\",\"quantity\":1}}'); echo \"$ANSWER\"\n\
              # pay for it, if it was not refused\n\
-             {program} pay $(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
+             ORDER=$(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
+             if [ -n \"$ORDER\" ]; then {program} pay $ORDER; fi\n\
              # watch\n\
              {program} sale watch {id}\n\n",
             console = console(&format!("/sales/{id}")),

@@ -10,6 +10,7 @@ use super::client::{CallError, Client, Connection};
 use super::events::{Event, read_event};
 use super::output::Reader;
 use super::{Failure, output, sale};
+use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, TimeDelta, Utc};
 use console::{Term, measure_text_width};
@@ -292,7 +293,7 @@ impl View {
         let since = *self.lost_since.get_or_insert_with(|| {
             // Once an outage: a log that repeats itself every second helps nobody.
             if self.style != Style::Redraw {
-                eprintln!("flashsale: {trouble}; trying again");
+                stderr::line(format_args!("flashsale: {trouble}; trying again"));
             }
             began
         });
@@ -322,7 +323,7 @@ impl View {
 
     fn regained(&mut self) {
         if self.lost_since.take().is_some() && self.style != Style::Redraw {
-            eprintln!("flashsale: the server answers again");
+            stderr::line("flashsale: the server answers again");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::child::{self, EndStep, Identity, Server};
 use super::folder;
+use crate::stderr;
 use anyhow::{Context as _, bail};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -248,11 +249,11 @@ fn home(dir: &Path, options: &PostgresOptions) -> anyhow::Result<(PathBuf, Optio
     let away = Path::new(AWAY).join(format!("flashsale-{}", folder::instance_id(dir)?));
     folder::private_for(&away, Some(identity))?;
     if options.durable {
-        eprintln!(
+        stderr::line(format_args!(
             "Postgres may not enter {}, so its data is in {}",
             dir.display(),
             away.display()
-        );
+        ));
     } else {
         sweep();
         fs::write(away.join(DISPOSABLE), dir.as_os_str().as_encoded_bytes())

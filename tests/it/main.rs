@@ -1,6 +1,13 @@
 //! The integration tests: one binary, on Redis and Postgres servers that it starts itself.
 // A failed step is a failed test, and the compiler takes helpers outside of `#[test]` functions for production code.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    missing_docs
+)]
 
 mod bench;
 mod browser;

@@ -1,8 +1,13 @@
 //! The environment: what is missing or wrong is named in one line with exit code 2, and no secret is ever shown.
 
-use crate::support::app::{Instance, Ran, TestApp, Who, environment, program};
-use crate::support::servers;
+use crate::support::app::{Client, Instance, Ran, TestApp, Who, environment, program};
+use crate::support::{poll, servers};
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 /// A complete environment of servers that nobody asks.
 fn complete() -> BTreeMap<String, String> {
@@ -189,6 +194,55 @@ async fn logs_are_json_lines_and_the_filter_holds() {
         assert!(event["timestamp"].is_string() && event["level"].is_string(), "{line}");
         assert_ne!(event["level"], "DEBUG", "{line}");
     }
+}
+
+/// It ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+/// On a disk that is full, or because whoever read it has ended.
+#[tokio::test]
+async fn a_log_that_cannot_be_written_keeps_nobody_from_an_answer_nor_the_servers_from_ending() {
+    let folder = tempfile::tempdir().unwrap();
+    // The user of Postgres may enter it.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let data = folder.path().join("data");
+    let args = [
+        "up",
+        "--json",
+        "--data",
+        data.to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut up = program(&BTreeMap::new(), &args);
+    let mut up = Running(up.stdout(Stdio::piped()).stderr(full).spawn().unwrap());
+    let mut told = String::new();
+    BufReader::new(up.0.stdout.take().unwrap())
+        .read_line(&mut told)
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let client = Client::at(told["http"].as_str().unwrap());
+    // It is logged who has the wrong key.
+    for _ in 0..3 {
+        let answer = client.get(Who::Bearer("wrong"), "/v1/admin/sales").await;
+        answer.no(401, "unauthenticated");
+    }
+    servers::signal("TERM", &[up.0.id()]);
+    let mut ended = None;
+    poll::within(Duration::from_secs(60), "it has ended, and its servers", async || {
+        ended = up.0.try_wait().unwrap();
+        ended.is_some()
+    })
+    .await;
+    assert!(ended.unwrap().success(), "{ended:?}");
 }
 
 #[tokio::test]
