@@ -268,7 +268,10 @@ impl Permits {
     /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
     fn note(&self, shard: ShardKey, asked: Instant, last: Position, brake: bool, waiting: i64) {
         let mut state = self.state();
-        state.seen.insert(shard, last);
+        // A late answer may be of a life that is over.
+        if state.seen.get(&shard).is_none_or(|seen| seen.epoch <= last.epoch) {
+            state.seen.insert(shard, last);
+        }
         if let Some(held) = state.held.get_mut(&shard) {
             held.permitted = asked;
         }
@@ -532,7 +535,11 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
             shard: *shard,
         });
     }
-    attend(app, &sale).await?;
+    match attend(app, &sale).await {
+        // They are written anew: the workers see to it that they sell.
+        Err(fault) if fault.is_passing() => tracing::warn!(sale = %id, %fault, "a rebuilt sale does not sell yet"),
+        outcome => outcome?,
+    }
     Ok(Some(rebuilt))
 }
 
@@ -761,10 +768,13 @@ async fn let_sell(
                 }
             }
             Ok(Permitted::Halted) => again = Some("others look at these shards, or rebuild them"),
-            Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
+            not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
                 app.permits.distrust(*key, standing.epoch);
                 app.permits.wanted.notify_one();
                 again = Some("a shard was not what the ledger says it is");
+                if let Err(fault) = not {
+                    tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is not whole; it is reconciled");
+                }
             }
             Err(fault) => {
                 failed = Some(fault);

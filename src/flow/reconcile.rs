@@ -82,6 +82,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
     };
     let (damaged, looked) = damaged(app, sale, shards).await?;
     servers.retain(|shard, _| !damaged.contains(shard));
+    let mut forgetful = Vec::new();
     if !servers.is_empty() {
         // A state that Redis was told and has lost shows in no counter.
         let Some(now) = app.ledger.sale(sale.id).await? else {
@@ -91,17 +92,16 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         let mut found = Vec::new();
         for (shard, run_id) in servers {
             app.stock.set_state(&now, shard).await?;
-            if moved.iter().any(|it| it.shard == shard) {
+            // Also one that somebody else has claimed for it, who may not have come so far.
+            if before(shard, &run_id).as_deref() != Some(run_id.as_str()) {
                 Box::pin(bans::tell_recent(app, &now, &[shard])).await?;
             }
             let key = ShardKey { sale: sale.id, shard };
             let wrote = app.stock.last_event(key).await?;
             // What was lost since it was looked at first shows in no counter where as much was taken as was given back.
             if standings.get(&(sale.id, shard)).is_none_or(|it| wrote < it.position) {
-                return Err(Fault::Unavailable(format!(
-                    "shard {shard} of sale {} has lost events while it was looked at",
-                    sale.id
-                )));
+                forgetful.push(shard);
+                continue;
             }
             found.push(Found {
                 shard,
@@ -122,7 +122,14 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         let damaged: Vec<u16> = damaged.into_iter().collect();
         make_ready_and_rebuild(app, sale, &damaged).await?;
     }
-    Ok(looked)
+    if forgetful.is_empty() {
+        Ok(looked)
+    } else {
+        Err(Fault::Unavailable(format!(
+            "shards {forgetful:?} of sale {} have lost events while they were looked at",
+            sale.id
+        )))
+    }
 }
 
 /// Those of the shards that have lost something, and when that began by which the others were judged.

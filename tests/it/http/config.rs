@@ -209,6 +209,15 @@ impl Drop for Running {
 /// On a disk that is full, or because whoever read it has ended.
 #[tokio::test]
 async fn a_log_that_cannot_be_written_keeps_nobody_from_an_answer_nor_the_servers_from_ending() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    for log in [Stdio::from(full), Stdio::from(unread)] {
+        serves_and_ends(log).await;
+    }
+}
+
+async fn serves_and_ends(log: Stdio) {
     let folder = tempfile::tempdir().unwrap();
     // The user of Postgres may enter it.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -221,14 +230,13 @@ async fn a_log_that_cannot_be_written_keeps_nobody_from_an_answer_nor_the_server
         "--listen",
         "127.0.0.1:0",
     ];
-    let full = File::options().write(true).open("/dev/full").unwrap();
     let mut up = program(&BTreeMap::new(), &args);
-    let mut up = Running(up.stdout(Stdio::piped()).stderr(full).spawn().unwrap());
-    let mut told = String::new();
-    BufReader::new(up.0.stdout.take().unwrap())
-        .read_line(&mut told)
-        .unwrap();
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let mut up = Running(up.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
+    let printed = BufReader::new(up.0.stdout.take().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(printed.lines().next()));
+    let told = told.recv_timeout(Duration::from_secs(60)).expect("it never serves");
+    let told: serde_json::Value = serde_json::from_str(&told.unwrap().unwrap()).unwrap();
     let client = Client::at(told["http"].as_str().unwrap());
     // It is logged who has the wrong key.
     for _ in 0..3 {

@@ -8,6 +8,7 @@ use crate::support::crowd::{
 use crate::support::poll::{Patience, pass, within};
 use crate::support::raw::{Dump, Raw};
 use crate::support::servers::{DurableRedis, FreshPostgres, Frozen, fresh_redis};
+use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{Sku, UserId};
 use flashsale::domain::order::{Order, OrderState};
@@ -1048,6 +1049,34 @@ async fn a_shard_that_is_suspected_before_it_is_judged_sells_once_it_is_found_wh
     flow::permit::reconcile_all(&world.app).await.unwrap();
     assert_eq!(world.number(tried, sale.id).await, before + 1);
     bought(&world.app, &sale, "bob", "k", 1).await;
+}
+
+/// A ban that a server has forgotten which took over shows in no counter, and nothing waits to tell it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_recent_bans() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 1)).await;
+    world.settled(&sale).await;
+    world.end_keeper().await;
+    let before = dump(&world, key(&sale, 0));
+    let ban = NewBan {
+        user: "bot".parse().unwrap(),
+        reason: "a test".to_owned(),
+        banned_by: BannedBy::Operator,
+        until: None,
+        end_sessions: false,
+    };
+    flow::bans::ban(&world.app, &ban).await.unwrap().unwrap();
+    world.settled(&sale).await;
+    restore(&world, key(&sale, 0), &before);
+    world.app.stock.stop(key(&sale, 0)).await.unwrap();
+    world.app.permits.doubt(key(&sale, 0));
+    // Whoever claimed it for the server that took over came no further.
+    let claimed = "update shards set run_id = '?' || run_id where sale_id = $1";
+    assert_eq!(world.execute(claimed, sale.id).await.unwrap(), 1);
+    flow::permit::attend(&world.app, &sale).await.unwrap();
+    let bought = buy(&world.app, &sale, "bot", "k", 1).await;
+    assert_eq!(bought, PurchaseOutcome::Banned);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
