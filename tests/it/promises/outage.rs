@@ -1,10 +1,9 @@
 //! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment, shopper_at, try_buy};
+use crate::support::crowd::{PATIENCE, Terms, World, ban, bought, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::{pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, redis};
-use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::PaymentOutcome;
@@ -481,14 +480,7 @@ async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told
         let now = chrono::Utc::now().timestamp_millis();
         let paused = world.app.ledger.transition(sale.id, Transition::Pause, now).await;
         assert!(matches!(paused, Ok(TransitionOutcome::Done(_))), "{paused:?}");
-        let ban = NewBan {
-            user: "bot".parse().unwrap(),
-            reason: "a test".to_owned(),
-            banned_by: BannedBy::Operator,
-            until: None,
-            end_sessions: false,
-        };
-        world.app.ledger.ban(&ban).await.unwrap().unwrap();
+        world.app.ledger.ban(&ban("bot")).await.unwrap().unwrap();
         world
             .app
             .ledger

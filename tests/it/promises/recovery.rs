@@ -3,12 +3,11 @@
 
 use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{
-    PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy,
+    PATIENCE, SKU, Terms, World, ban, bought, buy, cancel, drain_all, payment, shopper_at, try_buy,
 };
 use crate::support::poll::{Patience, pass, within};
 use crate::support::raw::{Dump, Raw};
 use crate::support::servers::{DurableRedis, FreshPostgres, Frozen, fresh_redis};
-use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{Sku, UserId};
 use flashsale::domain::order::{Order, OrderState};
@@ -1051,6 +1050,21 @@ async fn a_shard_that_is_suspected_before_it_is_judged_sells_once_it_is_found_wh
     bought(&world.app, &sale, "bob", "k", 1).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_was_written_anew_is_suspected_in_its_new_life() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 1)).await;
+    world.end_keeper().await;
+    let seen = flow::rebuild::make_ready(&world.app, &sale, &[0]).await.unwrap();
+    flow::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
+    let whole = || world.app.metrics.reconciled_shards.of(["whole"]).get();
+    let before = whole();
+    world.app.permits.suspect(key(&sale, 0));
+    flow::permit::attend(&world.app, &sale).await.unwrap();
+    assert_eq!(whole(), before + 1);
+    bought(&world.app, &sale, "ada", "k", 1).await;
+}
+
 /// A ban that a server has forgotten which took over shows in no counter, and nothing waits to tell it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_recent_bans() {
@@ -1059,14 +1073,7 @@ async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_rece
     world.settled(&sale).await;
     world.end_keeper().await;
     let before = dump(&world, key(&sale, 0));
-    let ban = NewBan {
-        user: "bot".parse().unwrap(),
-        reason: "a test".to_owned(),
-        banned_by: BannedBy::Operator,
-        until: None,
-        end_sessions: false,
-    };
-    flow::bans::ban(&world.app, &ban).await.unwrap().unwrap();
+    flow::bans::ban(&world.app, &ban("bot")).await.unwrap().unwrap();
     world.settled(&sale).await;
     restore(&world, key(&sale, 0), &before);
     world.app.stock.stop(key(&sale, 0)).await.unwrap();

@@ -4,6 +4,7 @@
 use super::poll::{Patience, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
+use flashsale::domain::ban::{BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
 use flashsale::domain::order::{CancelOutcome, Order};
@@ -586,6 +587,17 @@ pub async fn bought(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32
     match buy(app, sale, user, key, quantity).await {
         PurchaseOutcome::Reserved(order) => order,
         other => panic!("{user} did not get {quantity}: {other:?}"),
+    }
+}
+
+/// A ban without an end, by an operator.
+pub fn ban(user: &str) -> NewBan {
+    NewBan {
+        user: user.parse().unwrap(),
+        reason: "a test".to_owned(),
+        banned_by: BannedBy::Operator,
+        until: None,
+        end_sessions: false,
     }
 }
 
