@@ -33,7 +33,7 @@ while [ "$round" -lt "$rounds" ]; do
     redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
     # As src/stock/permit.rs names a server.
     server=$(field server run_id)-$(field replication master_replid)-$(field replication master_replid2)
-    redis EVAL "$(cat "$lua/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000000000 60000 "$server" |
+    redis EVAL "$(cat "$lua/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000 60000 "$server" |
         grep -q PERMITTED || {
         echo 'the shard got no permit to sell' >&2
         exit 1

@@ -14,8 +14,7 @@ import { summaryOf } from './lib/summary.js';
 const SCENARIO = 'hot_item';
 const RATE = whole('RATE', 600, 20, 1000000);
 const DURATION = seconds('DURATION', '20s');
-// No more have room in the body of a request, which has 16 KiB.
-const ITEMS = whole('ITEMS', 50, 2, 130);
+const ITEMS = whole('ITEMS', 50, 2, 1000);
 const HOT_SHARE = whole('HOT_SHARE', 95, 1, 99);
 const OTHER_RATE = Math.max(1, Math.round((RATE * (100 - HOT_SHARE)) / 100));
 const HOT_RATE = RATE - OTHER_RATE;

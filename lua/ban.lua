@@ -22,18 +22,24 @@ if not (until_s and revision and epoch) or not (until_s >= 0 and until_s <= 4294
   return redis.error_reply('BADARG ban')
 end
 local shard = redis.call('GET', shard_key)
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 if unpack('>B', shard) == 0 and unpack('>I6', shard, 37) ~= epoch then
   return { 'LOADING' }
 end
 local buyer = redis.call('GET', buyer_key)
-if not buyer and until_s == 0 then
+if not buyer and until_s == 0 and revision == 1 then
+  -- The first decision: no earlier one can come late.
   return { 'NOTED' }
 end
 local row = buyer or pack('>I4I2BI2I3', 0, 0, 0, 0, 0)
 local _, its_revision, elsewhere, items, entries = unpack('>I4I2BI2I3', row)
+if items >= 4096 then
+  return redis.error_reply('NEWER shopper')
+end
 local newer = (revision - its_revision) % 32767
 if its_revision ~= 0 and newer == 0 then
   return { 'NOTED' }
@@ -44,6 +50,9 @@ end
 row = pack('>I4I2', until_s, revision) .. row:sub(7)
 if elsewhere ~= 0 or #row > 12 + items * 6 + entries * 12 then
   redis.call('SET', buyer_key, row)
+elseif not buyer and until_s == 0 then
+  -- The ban that was lifted may be on its way still.
+  redis.call('SET', buyer_key, row, 'PX', 600000)
 else
   -- A shopper without orders is forgotten with his window, but not before his ban, or the sale, has ended.
   local ends_at = unpack('>I6', shard, 15)

@@ -6,7 +6,7 @@
 -- ARGV[1] kept_ms  1..86400000 milliseconds until it does
 -- Returns {'SET'}  every earlier write of this node precedes this one on the way to its replicas
 -- Retry:  each run is a barrier of its own.
--- Caller: src/stock/replicate.rs
+-- Caller: src/stock/replicate.rs (and src/stock/permit.rs)
 
 local barrier_key = KEYS[1]
 local kept_ms = tonumber(ARGV[1])

@@ -30,6 +30,9 @@ end
 local its_epoch = 0
 if redis.call('TYPE', shard_key).ok == 'string' then
   local shard = redis.call('GET', shard_key)
+  if shard:find('^[\4-\31]') then
+    return redis.error_reply('NEWER shard')
+  end
   -- As src/stock/record.rs reads it: what begins with no state is no record.
   if #shard > 42 and struct.unpack('>B', shard) <= 3 then
     its_epoch = struct.unpack('>I6', shard, 37)

@@ -25,7 +25,9 @@ for at = 3, #KEYS do
 end
 local shard = redis.call('GET', shard_key)
 redis.call('SISMEMBER', applied_key, '')
-if not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
   return { 'CHANGED' }
 end
 for at = 3, #KEYS do

@@ -6,12 +6,14 @@
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
 -- KEYS[2]   {sale:shard}:events      stream  trimmed by the drain after its commit; never expires
--- KEYS[3]    {sale:shard}:halt        string  while it is there, nothing is given; expires by itself
+-- KEYS[3]   {sale:shard}:halt        string  while it is there, nothing is given; expires by itself
 -- KEYS[4..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
 -- ARGV[1] epoch       the generation that was reconciled
 -- ARGV[2] for_ms      1..60000 milliseconds
--- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
--- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
+-- ARGV[3] memory_max  0..1000 thousandths of the memory that this Redis may use: its maxmemory, or without one half of
+--                     the machine's. While it uses so much, events may wait for a 300th of age_max_ms, and one that
+--                     cannot be read not at all
+-- ARGV[4] age_max_ms  for so long events may wait for the ledger; the brake holds while one waits for longer
 -- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
 --                     replica, with hyphens in between
 -- ARGV[6] renewal     1: only what holds goes on; anything else: it may be given anew
@@ -27,22 +29,24 @@
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key, halt_key = KEYS[1], KEYS[2], KEYS[3]
-local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local epoch, for_ms, memory_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[7])
-if not (epoch and for_ms and events_max and age_max)
+if not (epoch and for_ms and memory_max and age_max) or not (memory_max >= 0 and memory_max <= 1000)
   or #KEYS > 1003 or not (for_ms >= 1 and for_ms <= 60000) or for_ms % 1 ~= 0 then
   return redis.error_reply('BADARG permit')
 end
 local shard = redis.call('GET', shard_key)
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 local its_epoch = unpack('>I6', shard, 37)
 if its_epoch ~= epoch then
   return { 'STALE', its_epoch }
 end
-local info = redis.call('INFO', 'replication')
-if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
+local info = redis.call('INFO', 'server', 'replication')
+if info:match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
   .. info:match('master_replid2:(%x+)') ~= run_id then
   return { 'MOVED' }
 elseif redis.call('EXISTS', events_key) == 0 then
@@ -63,10 +67,23 @@ local its_brake, permit_until = unpack('>BI6', shard, 2)
 if ARGV[6] == '1' and now >= permit_until then
   return { 'LAPSED' }
 end
-local waiting = redis.call('XLEN', events_key)
-local brake = waiting >= events_max and 1 or 0
+local waiting, brake = redis.call('XLEN', events_key), 0
+local memory = redis.call('INFO', 'memory')
+local used, most = tonumber(memory:match('used_memory:(%d+)')), tonumber(memory:match('maxmemory:(%d+)'))
+if most == 0 then
+  most = tonumber(memory:match('total_system_memory:(%d+)')) / 2
+end
+local is_full = used * 1000 >= most * memory_max
+if is_full then
+  age_max = age_max / 300
+end
 local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
-if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and now - unpack('>I6', oldest[2][2], 8) > age_max then
+if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and oldest[2][2]:byte() == 0 then
+  if now - unpack('>I6', oldest[2][2], 8) > age_max then
+    brake = 1
+  end
+elseif oldest and is_full then
+  -- How long it has waited cannot be read.
   brake = 1
 end
 local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil

@@ -12,7 +12,7 @@
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
 -- ARGV[4] looked    the number of a LOOK, since when the ledger was asked and does not have the order; or empty
 -- ARGV[5] now_ms    absent or empty: ask TIME; stands in for it in tests
--- ARGV[6] holds     absent or 0: any number; else how many unpaid orders the shopper may have at a time
+-- ARGV[6] holds     absent or 0: as many as the row takes; else how many unpaid orders the shopper may have at a time
 -- ARGV[7] cooldown  absent or 0: none; else milliseconds without buying after an order that was not paid, doubled for
 --                   each further one in a row, a day at most. The first that is cancelled within a minute is none
 -- ARGV[8] origin    absent: nobody traces the request; else 24 bytes: carried to the drain, opaque here
@@ -32,6 +32,9 @@
 -- Retry:  the same key finds its order and returns it; a refused request counts once in its window.
 -- Caller: src/stock/purchase.rs (the packed layouts are written down in src/stock/record.rs)
 
+-- A shopper's undecided orders stay in the row. With more bytes of them than this, nothing is added: about 400 orders.
+local ORDERS_MAX = 16384
+
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local shard_key, item_key, buyer_key, events_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local order, quantity, now, origin = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5]), ARGV[8]
@@ -47,7 +50,11 @@ end
 -- One command reads all that is decided on, and one writes it: each costs as much as all the packing below.
 local found = call('MGET', shard_key, item_key, buyer_key)
 local shard, units, buyer = found[1], found[2], found[3]
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
@@ -60,6 +67,9 @@ local banned, elsewhere, limits, window, orders = 0, 0, '', '', ''
 if buyer then
   local items, entries
   banned, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
+  if items >= 4096 then
+    return redis.error_reply('NEWER shopper')
+  end
   local window_at = 13 + items * 6
   local orders_at = window_at + entries * 12
   limits, window, orders = buyer:sub(13, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
@@ -154,7 +164,7 @@ elseif now < cooling_until then
   refusal = { 'COOLING_DOWN', cooling_until - now }
 elseif mine + quantity > unit_limit then
   refusal = { 'LIMIT_REACHED' }
-elseif holds > 0 and holds >= tonumber(ARGV[6]) and ARGV[6] ~= '0' then
+elseif #orders > ORDERS_MAX or holds > 0 and holds >= tonumber(ARGV[6]) and ARGV[6] ~= '0' then
   refusal = { 'TOO_MANY_HOLDS' }
 elseif available < quantity then
   refusal = { 'SHORT', available }

@@ -25,12 +25,17 @@ if #order ~= 16 or not (target and decided_at) or not (target >= 1 and target <=
   return redis.error_reply('BADARG resolve')
 end
 local units, buyer = redis.call('GET', item_key), redis.call('GET', buyer_key)
-if not units or #units ~= 60 then
+if units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
+elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 elseif not buyer then
   return { 'UNKNOWN' }
 end
 local banned, elsewhere, items, entries = unpack('>I6BI2I3', buyer)
+if items >= 4096 then
+  return redis.error_reply('NEWER shopper')
+end
 local first, at = buyer:find(order, 13 + items * 6 + entries * 12, true)
 if not at then
   return { elsewhere ~= 0 and 'ALREADY' or 'UNKNOWN' }

@@ -24,6 +24,10 @@ end
 local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'ALREADY' }
+elseif units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
+elseif shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 elseif not shard or #shard < 45 then

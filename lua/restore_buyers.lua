@@ -17,7 +17,9 @@ if not epoch or #KEYS ~= #ARGV or #KEYS < 2 or #KEYS > 1001 then
   return redis.error_reply('BADARG restore_buyers')
 end
 local shard = redis.call('GET', shard_key)
-if not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
   return { 'CHANGED' }
 end
 for at = 2, #KEYS do

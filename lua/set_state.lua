@@ -22,7 +22,9 @@ if not (version and state and starts_at and ends_at) or not (state >= 1 and stat
   return redis.error_reply('BADARG set_state')
 end
 local shard = redis.call('GET', shard_key)
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 local its_state, its_version = unpack('>B', shard), unpack('>I6', shard, 31)

@@ -14,10 +14,13 @@ local shard_key, halt_key, halt_ms = KEYS[1], KEYS[2], tonumber(ARGV[1])
 if not halt_ms or not (halt_ms >= 0 and halt_ms <= 60000) or halt_ms % 1 ~= 0 then
   return redis.error_reply('BADARG stop')
 end
+local shard = redis.call('GET', shard_key)
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+end
 if halt_ms > 0 then
   redis.call('SET', halt_key, '', 'PX', halt_ms)
 end
-local shard = redis.call('GET', shard_key)
 if not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end

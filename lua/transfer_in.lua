@@ -43,6 +43,10 @@ local units, shard = redis.call('GET', item_key), redis.call('GET', shard_key)
 local fence = redis.call('HGET', fences_key, lender)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'ALREADY' }
+elseif shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
 elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 elseif not units or #units ~= 60 then
@@ -55,8 +59,8 @@ elseif transfers_key and redis.call('HEXISTS', transfers_key, id) == 0 then
   return { 'FENCED' }
 end
 if server ~= '' then
-  local info = redis.call('INFO', 'replication')
-  if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
+  local info = redis.call('INFO', 'server', 'replication')
+  if info:match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
     .. info:match('master_replid2:(%x+)') ~= server then
     return { 'MOVED' }
   end

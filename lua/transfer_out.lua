@@ -31,14 +31,20 @@ local units = redis.call('GET', item_key)
 local known = redis.call('HGET', transfers_key, id)
 if redis.call('SISMEMBER', applied_key, id) == 1 then
   return { 'DONE' }
+elseif known and known:find('^[\1-\31]') then
+  return redis.error_reply('NEWER transfer')
 elseif known then
   local sent, epoch = known:match('^%S+ (%d+) %d+ (%d+) ')
   return { 'OUT', tonumber(sent), tonumber(epoch) }
+elseif units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 end
 local shard, now = redis.call('GET', shard_key), tonumber(ARGV[6])
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 if not now then

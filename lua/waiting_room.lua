@@ -40,7 +40,9 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local shard = call('GET', shard_key)
-if not shard or #shard < 45 then
+if shard and shard:find('^[\4-\31]') then
+  return redis.error_reply('NEWER shard')
+elseif not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 local state, _, _, starts_at, ends_at = read('>BBI6I6I6', shard)
@@ -50,8 +52,14 @@ elseif state == 3 or now >= ends_at then
   return { 'NOT_OPEN', 'closed' }
 end
 
-local banned = call('GETRANGE', buyer_key, 0, 3)
-if #banned == 4 and now < read('>I4', banned) * 1000 then
+local row = call('GETRANGE', buyer_key, 0, 8)
+local banned, _, _, items = 0, 0, 0, 0
+if #row == 9 then
+  banned, _, _, items = read('>I4I2BI2', row)
+end
+if items >= 4096 then
+  return redis.error_reply('NEWER shopper')
+elseif now < banned * 1000 then
   return { 'BANNED' }
 end
 

@@ -19,10 +19,14 @@ end
 local known = redis.call('HGET', transfers_key, id)
 if redis.call('SISMEMBER', applied_key, id) == 1 or not known then
   return { 'DONE' }
+elseif known:find('^[\1-\31]') then
+  return redis.error_reply('NEWER transfer')
 end
 local sent, its_sku = known:match('^ledger (%d+) %d+ %d+ (.+)$')
 local units = redis.call('GET', item_key)
-if not units or #units ~= 60 then
+if units and units:find('^[\1-\31]') then
+  return redis.error_reply('NEWER item')
+elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 end
 -- What is withdrawn stays in `out`: the shard may have borrowed it, so it cannot be taken off what it was granted.

@@ -9,6 +9,7 @@ pub mod ban;
 pub mod bench;
 mod client;
 pub mod completions;
+pub mod config;
 pub mod dead_letters;
 mod duration;
 mod events;
@@ -66,6 +67,8 @@ enum Command {
     Up(up::Args),
     /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
     Serve(serve::Args),
+    /// Show what an instance would run with, and check it.
+    Config(config::Args),
     /// Bring the schema of the database up to this binary.
     Migrate(migrate::Args),
     /// Create, open, restock and follow sales.
@@ -132,10 +135,20 @@ fn start_logging(config: &Config, json: bool) -> Result<Telemetry, Failure> {
         url: &traces.url,
         ratio: traces.ratio,
     });
-    telemetry::init(&config.log, json, export).map_err(|error| match export {
+    let telemetry = telemetry::init(&config.log, json, export).map_err(|error| match export {
         Some(_) => Failure::Usage(format!("{error:#}")),
         None => Failure::Fault(error),
-    })
+    })?;
+    for file in &config.exposed_files {
+        tracing::warn!(
+            file,
+            "every user of this machine can read a file with secrets; run chmod o= on it"
+        );
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(telemetry)
 }
 
 /// Every command, with its arguments and help.
@@ -149,6 +162,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),

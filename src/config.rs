@@ -1,14 +1,20 @@
 //! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
 
+mod exposed;
+mod strength;
 pub mod tls;
+mod transport;
+mod variables;
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::guard::{GuardSettings, RATE_MAX};
+use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::token_keys::TokenKeys;
 use crate::domain::webhook;
 use ipnet::IpNet;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -18,59 +24,11 @@ use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use ureq::http::Uri;
+use variables::{Kind, VARIABLES, Variable, unknown};
 
 /// Where the optional file is looked for: the current directory.
 const FILE: &str = "flashsale.toml";
 
-/// Every variable there is. In the file a key is the variable's name, or its lower case without the prefix.
-const VARIABLES: [&str; 31] = [
-    LISTEN,
-    METRICS_LISTEN,
-    REDIS_URL,
-    DATABASE_URL,
-    ADMIN_LISTEN,
-    ADMIN_KEY,
-    JWT_SECRET,
-    WEBHOOK_SECRET,
-    ALERT_WEBHOOK_URL,
-    ALERT_WEBHOOK_SECRET,
-    GATEWAY_RATE,
-    ADDRESS_RATE,
-    SHARED_RATE,
-    ADAPTIVE_MIN_RATE,
-    ADAPTIVE_MAX_RATE,
-    ADAPTIVE_LATENCY_MS,
-    ADAPTIVE_IN_FLIGHT,
-    BROWSING_ALERT_ABOVE,
-    BROWSING_BAN_ABOVE,
-    BROWSING_BAN_SECONDS,
-    TRUSTED_PROXIES,
-    TOKEN_KEYS,
-    SALE_GUARDS,
-    TLS_CERT,
-    TLS_KEY,
-    SIGN_IN_URL,
-    PAY_URL,
-    DEVELOPMENT,
-    LOG,
-    OTLP_URL,
-    OTLP_RATIO,
-];
-/// Those that are numbers, which a file may also write without quotes.
-const NUMBERS: [&str; 10] = [
-    GATEWAY_RATE,
-    ADDRESS_RATE,
-    SHARED_RATE,
-    ADAPTIVE_MIN_RATE,
-    ADAPTIVE_MAX_RATE,
-    ADAPTIVE_LATENCY_MS,
-    ADAPTIVE_IN_FLIGHT,
-    BROWSING_ALERT_ABOVE,
-    BROWSING_BAN_ABOVE,
-    BROWSING_BAN_SECONDS,
-];
-/// Those that are yes or no, which a file may also write without quotes.
-const SWITCHES: [&str; 1] = [DEVELOPMENT];
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
 /// Where metrics and health are served by themselves.
@@ -79,10 +37,20 @@ const METRICS_LISTEN: &str = "FLASHSALE_METRICS_LISTEN";
 const ADMIN_LISTEN: &str = "FLASHSALE_ADMIN_LISTEN";
 /// Where Redis is.
 pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
+/// The authorities that are trusted for Redis.
+pub const REDIS_CACERT: &str = "FLASHSALE_REDIS_CACERT";
+/// The client certificate for Redis.
+pub const REDIS_CERT: &str = "FLASHSALE_REDIS_CERT";
+/// The private key of the client certificate.
+pub const REDIS_KEY: &str = "FLASHSALE_REDIS_KEY";
 /// Where Postgres is.
 pub const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
 const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";
 const ADDRESS_RATE: &str = "FLASHSALE_ADDRESS_RATE";
+const ACCOUNT_RATE: &str = "FLASHSALE_ACCOUNT_RATE";
+/// How many connections of clients may be open, of all and of one.
+const CONNECTIONS: &str = "FLASHSALE_CONNECTIONS";
+const ADDRESS_CONNECTIONS: &str = "FLASHSALE_ADDRESS_CONNECTIONS";
 const SHARED_RATE: &str = "FLASHSALE_SHARED_RATE";
 const ADAPTIVE_MIN_RATE: &str = "FLASHSALE_ADAPTIVE_MIN_RATE";
 const ADAPTIVE_MAX_RATE: &str = "FLASHSALE_ADAPTIVE_MAX_RATE";
@@ -150,6 +118,8 @@ pub struct Config {
     pub admin_listen: Option<SocketAddr>,
     /// The stock. Hidden because a URL may carry a password.
     pub redis_url: Secret<String>,
+    /// The certificates of connections to it.
+    pub redis_certificates: Secret<RedisCertificates>,
     /// The ledger. Hidden because a URL may carry a password.
     pub database_url: Secret<String>,
     /// The operators' bearer key, at least 16 bytes.
@@ -168,6 +138,8 @@ pub struct Config {
     pub token_keys: Secret<TokenKeys>,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
+    /// How many connections of clients may be open.
+    pub connections: ConnectionLimits,
     /// What HTTPS is served with; plain HTTP without it.
     pub tls: Option<Tls>,
     /// Where shoppers are sent to sign in and to pay.
@@ -178,6 +150,19 @@ pub struct Config {
     pub log: String,
     /// Where traces go, if anywhere. Hidden because an address may carry a token.
     pub traces: Option<Secret<Traces>>,
+    /// Files with secrets that every user of this machine can read.
+    pub exposed_files: Vec<String>,
+    /// What an operator should know of these settings, although they work.
+    pub warnings: Vec<String>,
+}
+
+/// How many connections may be open at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Of all clients.
+    pub total: usize,
+    /// Of one client; any number if 0.
+    pub per_client: usize,
 }
 
 /// A collector of traces.
@@ -193,9 +178,15 @@ pub struct Traces {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Required variables that nothing sets.
-    #[error("not set: {}; set {} in the environment or in {FILE} (`flashsale up` needs none of them)",
-        .0.join(", "), if .0.len() == 1 { "it" } else { "them" })]
-    Missing(Vec<&'static str>),
+    #[error("not set: {}; set {} in the environment or in {FILE} (`flashsale up` needs none of them){}",
+        .names.join(", "), if .names.len() == 1 { "it" } else { "them" },
+        .unknown.iter().map(|unknown| format!("; {unknown}")).collect::<String>())]
+    Missing {
+        /// Those that are missing.
+        names: Vec<&'static str>,
+        /// Names that may be misspelt.
+        unknown: Vec<Unknown>,
+    },
     /// A value that cannot be used. The value itself is not shown: it may be a secret.
     #[error("{origin} {problem}")]
     Invalid {
@@ -226,7 +217,40 @@ struct Found {
 
 /// The settings as found, before they are checked. `up` fills in what it makes itself.
 #[derive(Clone, Default)]
-pub struct Settings(BTreeMap<&'static str, Found>);
+pub struct Settings {
+    found: BTreeMap<&'static str, Found>,
+    unknown: Vec<Unknown>,
+}
+
+/// A name of the environment that begins like those of variables and is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unknown {
+    /// The name.
+    pub name: String,
+    /// The variable that was probably meant.
+    pub meant: Option<&'static str>,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is no variable of Flashsale; ", self.name)?;
+        match self.meant {
+            Some(meant) => write!(f, "did you mean {meant}?"),
+            None => f.write_str("remove it, or see `flashsale config show` for those that there are"),
+        }
+    }
+}
+
+/// A variable as an instance has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value without secrets, if there is one.
+    pub value: Option<String>,
+    /// `environment`, the file and line, `default`, or nothing when it is not set.
+    pub from: Option<String>,
+}
 
 impl Settings {
     /// Reads the environment and, in the current directory, `flashsale.toml`.
@@ -239,7 +263,10 @@ impl Settings {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(ConfigError::Unreadable(error)),
         };
-        Self::from_sources(|name| std::env::var_os(name), text.as_deref())
+        let mut settings = Self::from_sources(|name| std::env::var_os(name), text.as_deref())?;
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        settings.unknown = unknown(names);
+        Ok(settings)
     }
 
     /// The same, from any environment and any text.
@@ -251,22 +278,16 @@ impl Settings {
         file: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let mut settings = file.map_or_else(|| Ok(Self::default()), read_file)?;
-        for name in VARIABLES {
+        for Variable { name, .. } in &VARIABLES {
             // An empty variable is how compose files and shells say "not set".
             let Some(value) = environment(name).filter(|value| !value.is_empty()) else {
                 continue;
             };
             let value = value.into_string().map_err(|_raw| ConfigError::Invalid {
-                origin: name.to_owned(),
+                origin: (*name).to_owned(),
                 problem: "is not UTF-8; set it again in plain text".to_owned(),
             })?;
-            settings.0.insert(
-                name,
-                Found {
-                    value,
-                    origin: name.to_owned(),
-                },
-            );
+            settings.set(name, value, (*name).to_owned());
         }
         Ok(settings)
     }
@@ -274,12 +295,56 @@ impl Settings {
     /// The value of a variable, wherever it came from.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|found| found.value.as_str())
+        self.found.get(name).map(|found| found.value.as_str())
     }
 
     /// Sets a variable, over whatever was found; `origin` says where it came from if it turns out to be wrong.
     pub fn set(&mut self, name: &'static str, value: String, origin: String) {
-        self.0.insert(name, Found { value, origin });
+        self.found.insert(name, Found { value, origin });
+    }
+
+    /// Names of the environment that nothing reads although they begin like ours.
+    #[must_use]
+    pub fn unknown(&self) -> &[Unknown] {
+        &self.unknown
+    }
+
+    /// A variable's default here. Where nobody but this machine can ask, all ask from one address: a limit for it would be
+    /// one for everybody.
+    fn default_of(&self, variable: &Variable) -> &'static str {
+        let is_of_address = [ADDRESS_RATE, ADDRESS_CONNECTIONS].contains(&variable.name);
+        if is_of_address && self.is_here_alone() {
+            return "0";
+        }
+        variable.default
+    }
+
+    /// Whether nobody but this machine can ask.
+    fn is_here_alone(&self) -> bool {
+        let listen = self.get(LISTEN).map(str::parse::<SocketAddr>);
+        listen.is_none_or(|listen| listen.is_ok_and(|listen| listen.ip().is_loopback()))
+            && self.get(TRUSTED_PROXIES).is_none()
+    }
+
+    /// Every variable, its value without secrets, and where it comes from.
+    #[must_use]
+    pub fn shown(&self) -> Vec<Shown> {
+        let shown = |variable: &Variable| {
+            let found = self.found.get(variable.name);
+            let default = Some(self.default_of(variable)).filter(|default| !default.is_empty());
+            let from = match found {
+                Some(found) if found.origin == variable.name => Some("environment".to_owned()),
+                Some(found) => found.origin.split(": ").next().map(str::to_owned),
+                None => default.map(|_| "default".to_owned()),
+            };
+            let value = found.map(|found| found.value.as_str()).or(default);
+            Shown {
+                name: variable.name,
+                value: value.map(|value| variable.shown(value)),
+                from,
+            }
+        };
+        VARIABLES.iter().map(shown).collect()
     }
 
     /// Sets where HTTP is served, as `--listen` does.
@@ -287,8 +352,19 @@ impl Settings {
         self.set(LISTEN, address, "--listen".to_owned());
     }
 
-    /// Sets the two servers' URLs.
+    /// The certificates of connections to Redis.
+    ///
+    /// # Errors
+    /// With the variable whose file cannot be used, or which wants another that is not set.
+    pub fn redis_certificates(&self) -> Result<RedisCertificates, ConfigError> {
+        transport::redis_certificates(self)
+    }
+
+    /// Sets the two servers' URLs. The certificates of another Redis are left out.
     pub fn set_servers(&mut self, redis_url: String, database_url: String) {
+        for name in [REDIS_CACERT, REDIS_CERT, REDIS_KEY] {
+            self.found.remove(name);
+        }
         self.set(REDIS_URL, redis_url, REDIS_URL.to_owned());
         self.set(DATABASE_URL, database_url, DATABASE_URL.to_owned());
     }
@@ -314,44 +390,53 @@ impl Config {
             .filter(|name| settings.get(name).is_none())
             .collect();
         if !missing.is_empty() {
-            return Err(ConfigError::Missing(missing));
+            return Err(ConfigError::Missing {
+                names: missing,
+                unknown: settings.unknown.clone(),
+            });
         }
-        let checked =
-            |name, default: &str, check: fn(&str) -> Result<(), String>| check_one(settings, name, default, check);
-        let listen = parsed(settings, LISTEN, "127.0.0.1:8080", address)?;
+        let checked = |name, check: fn(&str) -> Result<(), String>| check_one(settings, name, check);
+        let listen = parsed(settings, LISTEN, address)?;
         Ok(Self {
             listen,
             metrics_listen: match settings.get(METRICS_LISTEN) {
-                Some(_) => Some(parsed(settings, METRICS_LISTEN, "", address)?),
+                Some(_) => Some(parsed(settings, METRICS_LISTEN, address)?),
                 None => None,
             },
-            admin_listen: parsed(settings, ADMIN_LISTEN, "", |value| admin_listen(value, listen))?,
-            redis_url: Secret(checked(REDIS_URL, "", check_redis_url)?),
-            database_url: Secret(checked(DATABASE_URL, "", check_database_url)?),
-            admin_key: Secret(checked(ADMIN_KEY, "", |value| at_least(value, 16))?),
-            jwt_secret: Secret(checked(JWT_SECRET, "", |value| at_least(value, 32))?),
-            webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, "", webhook_key)?),
+            admin_listen: parsed(settings, ADMIN_LISTEN, |value| admin_listen(value, listen))?,
+            redis_url: Secret(checked(REDIS_URL, check_redis_url)?),
+            redis_certificates: Secret(settings.redis_certificates()?),
+            database_url: Secret(checked(DATABASE_URL, check_database_url)?),
+            admin_key: Secret(checked(ADMIN_KEY, |value| hard_to_guess(value, 16))?),
+            jwt_secret: Secret(checked(JWT_SECRET, |value| hard_to_guess(value, 32))?),
+            webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, webhook_key)?),
             alert_webhook: alert_webhook(settings)?.map(Secret),
             guards: guards(settings)?,
-            sale_guards: parsed(settings, SALE_GUARDS, "{}", sale_guards)?,
+            sale_guards: parsed(settings, SALE_GUARDS, sale_guards)?,
             token_keys: Secret(match settings.get(TOKEN_KEYS) {
-                Some(_) => parsed(settings, TOKEN_KEYS, "", TokenKeys::parse)?,
+                Some(_) => parsed(settings, TOKEN_KEYS, TokenKeys::parse)?,
                 None => TokenKeys::derived(settings.get(JWT_SECRET).unwrap_or_default().as_bytes()),
             }),
-            trusted_proxies: parsed(settings, TRUSTED_PROXIES, "", networks)?,
+            trusted_proxies: parsed(settings, TRUSTED_PROXIES, networks)?,
+            connections: connections(settings)?,
             tls: tls(settings)?,
             shop: ShopLinks {
                 sign_in: shop_link(settings, SIGN_IN_URL, ShopLink::sign_in)?,
                 pay: shop_link(settings, PAY_URL, ShopLink::pay)?,
             },
-            development: parsed(settings, DEVELOPMENT, "false", |value| {
+            development: parsed(settings, DEVELOPMENT, |value| {
                 development(value, listen, settings.get(TRUSTED_PROXIES).is_some())
             })?,
-            log: checked(LOG, "info", |value| {
+            log: checked(LOG, |value| {
                 check_filter(value)
                     .map_err(|error| format!("is not a tracing filter such as `info,flashsale=debug` ({error})"))
             })?,
             traces: traces(settings)?.map(Secret),
+            exposed_files: exposed::files(settings),
+            warnings: {
+                let unknown = settings.unknown.iter().map(ToString::to_string);
+                unknown.chain(transport::warnings(settings)).collect()
+            },
         })
     }
 }
@@ -361,12 +446,12 @@ fn traces(settings: &Settings) -> Result<Option<Traces>, ConfigError> {
     if settings.get(OTLP_URL).is_none() {
         return Ok(None);
     }
-    let ratio = parsed(settings, OTLP_RATIO, "0.01", |value| {
+    let ratio = parsed(settings, OTLP_RATIO, |value| {
         let ratio = value.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         ratio.ok_or_else(|| "is not a share from 0 to 1, such as 0.01 for one request in a hundred".to_owned())
     })?;
     Ok(Some(Traces {
-        url: check_one(settings, OTLP_URL, "", check_webhook_url)?,
+        url: check_one(settings, OTLP_URL, check_webhook_url)?,
         ratio,
     }))
 }
@@ -396,8 +481,8 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
     if settings.get(ALERT_WEBHOOK_URL).is_none() {
         return Ok(None);
     }
-    let url = check_one(settings, ALERT_WEBHOOK_URL, "", check_webhook_url)?;
-    let key = parsed(settings, ALERT_WEBHOOK_SECRET, "", |secret| {
+    let url = check_one(settings, ALERT_WEBHOOK_URL, check_webhook_url)?;
+    let key = parsed(settings, ALERT_WEBHOOK_SECRET, |secret| {
         if secret.is_empty() {
             return Err(format!(
                 "is not set, and {ALERT_WEBHOOK_URL} is: alerts are signed with it; \
@@ -415,7 +500,7 @@ fn shop_link(
     name: &str,
     parse: fn(&str) -> Result<ShopLink, String>,
 ) -> Result<Option<ShopLink>, ConfigError> {
-    let link = settings.get(name).map(|_| parsed(settings, name, "", parse));
+    let link = settings.get(name).map(|_| parsed(settings, name, parse));
     link.transpose()
 }
 
@@ -441,7 +526,7 @@ fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<boo
 /// Certificate and key, read from their files.
 fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
     let alone = |name: &'static str, other: &str| {
-        parsed(settings, name, "", |_path| {
+        parsed(settings, name, |_path| {
             Err(format!(
                 "is set and {other} is not; set both to serve HTTPS, or neither to serve HTTP"
             ))
@@ -452,10 +537,10 @@ fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
         (Some(_), None) => alone(TLS_CERT, TLS_KEY),
         (None, Some(_)) => alone(TLS_KEY, TLS_CERT),
         (Some(_), Some(_)) => {
-            let certificates = parsed(settings, TLS_CERT, "", tls::certificates)?;
-            let key = parsed(settings, TLS_KEY, "", tls::key)?;
+            let certificates = parsed(settings, TLS_CERT, tls::certificates)?;
+            let key = parsed(settings, TLS_KEY, tls::key)?;
             // That they do not fit is told of the key: it is the one that nobody can look at.
-            parsed(settings, TLS_KEY, "", |_path| Tls::new(certificates, key)).map(Some)
+            parsed(settings, TLS_KEY, |_path| Tls::new(certificates, key)).map(Some)
         }
     }
 }
@@ -463,27 +548,28 @@ fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
 /// The gateway's settings.
 fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
     let rate = |name| {
-        parsed(settings, name, "0", |value| {
+        parsed(settings, name, |value| {
             let rate = value.parse().ok().filter(|rate| *rate <= RATE_MAX);
             rate.ok_or_else(|| format!("is not a whole number of requests a second from 0 to {RATE_MAX} (0 is off)"))
         })
     };
-    let number = |name, default| {
-        parsed(settings, name, default, |value| {
+    let number = |name| {
+        parsed(settings, name, |value| {
             value.parse().map_err(|_error| "is not a whole number".to_owned())
         })
     };
     let guards = GuardSettings {
         address_rate: rate(ADDRESS_RATE)?,
+        account_rate: rate(ACCOUNT_RATE)?,
         instance_rate: rate(GATEWAY_RATE)?,
         shared_rate: rate(SHARED_RATE)?,
-        adaptive_min_rate: number(ADAPTIVE_MIN_RATE, "10")?,
+        adaptive_min_rate: number(ADAPTIVE_MIN_RATE)?,
         adaptive_max_rate: rate(ADAPTIVE_MAX_RATE)?,
-        adaptive_latency_ms: number(ADAPTIVE_LATENCY_MS, "200")?,
-        adaptive_in_flight: number(ADAPTIVE_IN_FLIGHT, "512")?,
-        browsing_alert_above: number(BROWSING_ALERT_ABOVE, "0")?,
-        browsing_ban_above: number(BROWSING_BAN_ABOVE, "0")?,
-        browsing_ban_seconds: number(BROWSING_BAN_SECONDS, "86400")?,
+        adaptive_latency_ms: number(ADAPTIVE_LATENCY_MS)?,
+        adaptive_in_flight: number(ADAPTIVE_IN_FLIGHT)?,
+        browsing_alert_above: number(BROWSING_ALERT_ABOVE)?,
+        browsing_ban_above: number(BROWSING_BAN_ABOVE)?,
+        browsing_ban_seconds: number(BROWSING_BAN_SECONDS)?,
     };
     guards.check().map_err(|wrong| {
         let text = wrong.to_string();
@@ -496,6 +582,20 @@ fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
     Ok(guards)
 }
 
+/// How many connections there may be.
+fn connections(settings: &Settings) -> Result<ConnectionLimits, ConfigError> {
+    let number = |name, least| {
+        parsed(settings, name, |value| {
+            let number = value.parse().ok().filter(|number| *number >= least);
+            number.ok_or_else(|| format!("is not a whole number of connections, {least} or more"))
+        })
+    };
+    Ok(ConnectionLimits {
+        total: number(CONNECTIONS, 1)?,
+        per_client: number(ADDRESS_CONNECTIONS, 0)?,
+    })
+}
+
 /// The guards of sales that do not say.
 fn sale_guards(value: &str) -> Result<SaleGuards, String> {
     let said = serde_json::from_str(value).map_err(|error| {
@@ -506,50 +606,53 @@ fn sale_guards(value: &str) -> Result<SaleGuards, String> {
         .map_err(|wrong| format!("says what cannot be: {wrong}"))
 }
 
+/// The widest network of proxies that is believed: `fc00::/7`, the private addresses of IPv6.
+const PROXIES_BITS: u8 = 7;
+
 /// A list of networks or addresses, with commas in between.
 fn networks(value: &str) -> Result<Vec<IpNet>, String> {
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     let network = |part: &str| {
         let address = part.parse::<IpAddr>().map(IpNet::from);
-        address.or_else(|_| part.parse::<IpNet>()).map_err(|_error| {
+        let network = address.or_else(|_| part.parse::<IpNet>()).map_err(|_error| {
             "is not a list of networks; write them as 10.0.0.0/8,fd00::/8 with commas in between".to_owned()
-        })
+        })?;
+        // Half of all addresses are nobody's proxies.
+        if network.prefix_len() < PROXIES_BITS {
+            return Err(format!(
+                "trusts everybody in {network}; name the networks of your proxies alone"
+            ));
+        }
+        Ok(network)
     };
     parts.map(network).collect()
 }
 
 /// The value of one setting, turned into what it stands for.
-fn parsed<T>(
-    settings: &Settings,
-    name: &str,
-    default: &str,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<T, ConfigError> {
-    let found = settings.0.get(name);
-    parse(found.map_or(default, |found| &found.value)).map_err(|problem| ConfigError::Invalid {
+fn parsed<T>(settings: &Settings, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, ConfigError> {
+    let found = settings.found.get(name);
+    let variable = || VARIABLES.iter().find(|variable| variable.name == name);
+    let value = found.map(|found| found.value.as_str());
+    let value = value
+        .or_else(|| Some(settings.default_of(variable()?)))
+        .unwrap_or_default();
+    parse(value).map_err(|problem| ConfigError::Invalid {
         origin: found.map_or_else(|| name.to_owned(), |found| found.origin.clone()),
         problem,
     })
 }
 
 /// The value of one setting that stays text.
-fn check_one(
-    settings: &Settings,
-    name: &str,
-    default: &str,
-    check: fn(&str) -> Result<(), String>,
-) -> Result<String, ConfigError> {
-    parsed(settings, name, default, |value| check(value).map(|()| value.to_owned()))
+fn check_one(settings: &Settings, name: &str, check: fn(&str) -> Result<(), String>) -> Result<String, ConfigError> {
+    parsed(settings, name, |value| check(value).map(|()| value.to_owned()))
 }
 
-fn at_least(value: &str, bytes: usize) -> Result<(), String> {
-    if value.len() < bytes {
-        return Err(format!(
-            "has {} bytes and needs at least {bytes}; make one with `openssl rand -hex 32`",
-            value.len()
-        ));
-    }
-    Ok(())
+fn hard_to_guess(value: &str, bytes: usize) -> Result<(), String> {
+    let checked = match value.len() {
+        length if length < bytes => Err(format!("has {length} bytes and needs at least {bytes}")),
+        _ => strength::check(value),
+    };
+    checked.map_err(|problem| format!("{problem}; make one with `openssl rand -hex 32`"))
 }
 
 /// A filter of whose parts each is a level, or a module with its level. Whatever is no level, tracing takes for the name of a
@@ -580,11 +683,19 @@ fn check_filter(value: &str) -> Result<(), String> {
 }
 
 fn check_redis_url(url: &str) -> Result<(), String> {
+    let schemes = [
+        "redis",
+        "rediss",
+        "unix",
+        "redis+unix",
+        "redis+cluster",
+        "rediss+cluster",
+    ];
     match url.split_once("://") {
-        Some(("redis" | "rediss" | "unix" | "redis+unix" | "redis+cluster", rest)) if !rest.is_empty() => Ok(()),
+        Some((scheme, rest)) if schemes.contains(&scheme) && !rest.is_empty() => Ok(()),
         _ => Err(
-            "is not a Redis URL; write redis://HOST:PORT, rediss://HOST:PORT, unix:///PATH or \
-             redis+cluster://HOST:PORT,HOST:PORT"
+            "is not a Redis URL; write redis://HOST:PORT, unix:///PATH or redis+cluster://HOST:PORT,HOST:PORT, or with \
+             TLS rediss://HOST:PORT or rediss+cluster://HOST:PORT,HOST:PORT"
                 .to_owned(),
         ),
     }
@@ -609,8 +720,12 @@ fn check_webhook_url(url: &str) -> Result<(), String> {
 
 /// The key in a Standard Webhooks secret.
 fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
-    webhook::decode_secret(secret)
-        .map_err(|wrong| format!("is wrong: {wrong}; make one with `echo whsec_$(openssl rand -base64 32)`"))
+    let key = webhook::decode_secret(secret).map_err(|wrong| format!("is wrong: {wrong}"));
+    let checked = key.and_then(|key| {
+        let text: String = key.iter().copied().map(char::from).collect();
+        strength::check(&text).map(|()| key)
+    });
+    checked.map_err(|problem| format!("{problem}; make one with `echo whsec_$(openssl rand -base64 32)`"))
 }
 
 /// The settings of a file.
@@ -629,14 +744,14 @@ fn read_file(text: &str) -> Result<Settings, ConfigError> {
         let line = line_of(key.span().start);
         let wrong = |problem: String| ConfigError::File { line, problem };
         let key: &str = key.get_ref();
-        let name = VARIABLES
-            .into_iter()
-            .find(|name| *name == key || *name == format!("{PREFIX}{}", key.to_ascii_uppercase()) && is_lower(key))
+        let Variable { name, kind, .. } = VARIABLES
+            .iter()
+            .find(|variable| variable.name == key || variable.key() == key)
             .ok_or_else(|| wrong(format!("unknown key `{}`; the keys are {}", key.escape_debug(), keys())))?;
         let value = match value.get_ref() {
             DeValue::String(value) => value.to_string(),
-            DeValue::Integer(value) if NUMBERS.contains(&name) && value.radix() == 10 => value.as_str().to_owned(),
-            DeValue::Boolean(value) if SWITCHES.contains(&name) => value.to_string(),
+            DeValue::Integer(value) if *kind == Kind::Number && value.radix() == 10 => value.as_str().to_owned(),
+            DeValue::Boolean(value) if *kind == Kind::Switch => value.to_string(),
             other => {
                 return Err(wrong(format!(
                     "`{key}` is {}; write it as a string",
@@ -645,7 +760,7 @@ fn read_file(text: &str) -> Result<Settings, ConfigError> {
             }
         };
         let origin = format!("{FILE}:{line}: `{key}`");
-        if settings.0.insert(name, Found { value, origin }).is_some() {
+        if settings.found.insert(name, Found { value, origin }).is_some() {
             return Err(wrong(format!(
                 "`{key}` is {name}, which the file also sets under its other name; keep one"
             )));
@@ -654,14 +769,8 @@ fn read_file(text: &str) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-fn is_lower(key: &str) -> bool {
-    !key.bytes().any(|byte| byte.is_ascii_uppercase())
-}
-
 fn keys() -> String {
-    VARIABLES
-        .map(|name| name.trim_start_matches(PREFIX).to_ascii_lowercase())
-        .join(", ")
+    VARIABLES.each_ref().map(Variable::key).join(", ")
 }
 
 fn with_article(kind: &str) -> String {
@@ -672,12 +781,14 @@ fn with_article(kind: &str) -> String {
 mod tests {
     use super::*;
 
-    const WEBHOOK: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    const KEY: &str = "3f9a1c77be204d58";
+    /// The bytes of a text, which can be seen where it gets out.
+    const WEBHOOK: &str = "whsec_OWI3NGM5ODk3YmFjNzcwZmZjMDI5MTAyYTIwMGM1ZGU=";
     const COMPLETE: [(&str, &str); 5] = [
         (REDIS_URL, "redis://127.0.0.1:6379"),
         (DATABASE_URL, "postgres://flashsale@127.0.0.1/flashsale"),
-        (ADMIN_KEY, "0123456789abcdef"),
-        (JWT_SECRET, "0123456789abcdef0123456789abcdef"),
+        (ADMIN_KEY, KEY),
+        (JWT_SECRET, "9b74c9897bac770ffc029102a200c5de"),
         (WEBHOOK_SECRET, WEBHOOK),
     ];
 
@@ -705,12 +816,19 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
         assert_eq!(config.admin_listen, None);
         assert_eq!((config.guards.instance_rate, config.log.as_str()), (0, "info"));
-        assert_eq!((config.guards.address_rate, config.guards.shared_rate), (0, 0));
+        assert_eq!((config.guards.address_rate, config.guards.account_rate), (0, 20));
+        assert_eq!((config.connections.total, config.connections.per_client), (30_000, 0));
+        // Others can ask.
+        for open in [(LISTEN, "0.0.0.0:1"), (TRUSTED_PROXIES, "127.0.0.1")] {
+            let config = load(&[open], None).unwrap();
+            assert_eq!((config.guards.address_rate, config.connections.per_client), (50, 500));
+        }
+        assert_eq!(config.guards.shared_rate, 0);
         assert_eq!(config.guards.adaptive_max_rate, 0);
         assert!(config.trusted_proxies.is_empty());
         assert_eq!(
             config.webhook_secret.expose().as_slice(),
-            b"0123456789abcdef0123456789abcdef"
+            b"9b74c9897bac770ffc029102a200c5de"
         );
     }
 
@@ -721,6 +839,37 @@ mod tests {
             text.contains("FLASHSALE_REDIS_URL, FLASHSALE_JWT_SECRET; set them"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn each_value_is_shown_with_where_it_comes_from() {
+        let environment = |name: &str| {
+            let pairs = [
+                (LISTEN, "[::1]:2"),
+                (REDIS_URL, "redis://:hunter2@h"),
+                (JWT_SECRET, "hunter2"),
+            ];
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
+        };
+        let file = "listen = \"127.0.0.1:1\"\nadmin_key = \"hunter2\"\ngateway_rate = 7\n";
+        let shown = Settings::from_sources(environment, Some(file)).unwrap().shown();
+        assert_eq!(shown.len(), VARIABLES.len());
+        for (name, value, from) in [
+            (LISTEN, Some("[::1]:2"), Some("environment")),
+            (REDIS_URL, Some("redis://[hidden]@h"), Some("environment")),
+            (JWT_SECRET, Some("[hidden]"), Some("environment")),
+            (ADMIN_KEY, Some("[hidden]"), Some("flashsale.toml:2")),
+            (GATEWAY_RATE, Some("7"), Some("flashsale.toml:3")),
+            (ADDRESS_RATE, Some("0"), Some("default")),
+            (ACCOUNT_RATE, Some("20"), Some("default")),
+            (DATABASE_URL, None, None),
+        ] {
+            let found = shown.iter().find(|shown| shown.name == name).unwrap();
+            assert_eq!((found.value.as_deref(), found.from.as_deref()), (value, from), "{name}");
+        }
     }
 
     #[test]
@@ -738,17 +887,30 @@ mod tests {
             (ADMIN_LISTEN, "localhost"),
             (ADMIN_LISTEN, "127.0.0.1:8080"),
             (REDIS_URL, "http://x"),
+            (REDIS_CACERT, "ca.pem"),
+            (REDIS_CERT, "cert.pem"),
+            (REDIS_KEY, "key.pem"),
             (DATABASE_URL, "mysql://x"),
             (ADMIN_KEY, "short"),
-            (JWT_SECRET, "0123456789abcdef"),
+            (ADMIN_KEY, "changeme-changeme"),
+            (JWT_SECRET, "0123456789abcdef0123456789abcdef"),
+            (WEBHOOK_SECRET, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+            (JWT_SECRET, "9b74c9897bac770f"),
             (WEBHOOK_SECRET, "whsec_c2hvcnQ="),
             (WEBHOOK_SECRET, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
             (GATEWAY_RATE, "-1"),
             (GATEWAY_RATE, "1000001"),
             (ADDRESS_RATE, "many"),
+            (ACCOUNT_RATE, "-1"),
+            (CONNECTIONS, "0"),
+            (CONNECTIONS, "some"),
+            (ADDRESS_CONNECTIONS, "-1"),
             (SHARED_RATE, "1.5"),
             (ADAPTIVE_LATENCY_MS, "soon"),
             (TRUSTED_PROXIES, "10.0.0.0/33"),
+            (TRUSTED_PROXIES, "0.0.0.0/0"),
+            (TRUSTED_PROXIES, "10.0.0.0/8,::/0"),
+            (TRUSTED_PROXIES, "128.0.0.0/1"),
             (TRUSTED_PROXIES, "proxy.example"),
             (TOKEN_KEYS, "k1:c2hvcnQ="),
             (ALERT_WEBHOOK_URL, "example.org/alerts"),
@@ -809,7 +971,7 @@ mod tests {
         assert!(!format!("{config:?}").contains("hunter2"));
         let hook = config.alert_webhook.unwrap();
         assert_eq!(hook.expose().url, url.1);
-        assert_eq!(hook.expose().key, b"0123456789abcdef0123456789abcdef");
+        assert_eq!(hook.expose().key, b"9b74c9897bac770ffc029102a200c5de");
     }
 
     #[test]
@@ -877,7 +1039,7 @@ mod tests {
     fn secrets_are_never_shown() {
         let shown = format!("{:?}", load(&[(REDIS_URL, "redis://:hunter2hunter2@h")], None).unwrap());
         assert!(
-            !shown.contains("0123456789abcdef") && !shown.contains("hunter2"),
+            !shown.contains(KEY) && !shown.contains("9b74c98") && !shown.contains("hunter2"),
             "{shown}"
         );
         let text = complaint(&[(ADMIN_KEY, "")], Some("admin_key = \"hunter2\nx"));

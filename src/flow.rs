@@ -9,12 +9,15 @@ pub mod bans;
 pub mod borrow;
 pub mod browse;
 pub mod cancel;
+pub mod conservation;
 pub mod console;
 pub mod drain;
 pub mod durable;
 pub mod expire;
+mod gap;
 pub mod inspect;
 pub mod letters;
+pub mod locked_sales;
 pub mod looks;
 pub mod measure;
 pub mod order;
@@ -103,10 +106,14 @@ pub struct App {
     pub stopped: Arc<stopped::Stopped>,
     /// How this process answers purchases of sales that somebody watches.
     pub pulse: Arc<pulse::Pulse>,
+    /// Sales that another transaction has locked for long.
+    pub locked_sales: Arc<locked_sales::LockedSales>,
     /// How often accounts had Redis asked without bringing what a sale asks for.
     pub looks: Arc<looks::Looks>,
     /// Alerts as they come, for those who follow them.
     pub alert_feed: Arc<alert_feed::AlertFeed>,
+    /// Whether this process can work, as of a moment ago.
+    pub readiness: Arc<ready::Readiness>,
     /// What this process counts.
     pub metrics: Arc<Metrics>,
 }
@@ -129,9 +136,20 @@ impl App {
             bans: Arc::default(),
             stopped: Arc::default(),
             pulse: Arc::default(),
+            locked_sales: Arc::default(),
             looks: Arc::default(),
             alert_feed: Arc::default(),
+            readiness: Arc::default(),
             ledger,
+        }
+    }
+
+    /// The same application on the operators' connections to the ledger.
+    #[must_use]
+    pub fn for_operators(&self) -> Self {
+        Self {
+            ledger: self.ledger.for_operators(),
+            ..self.clone()
         }
     }
 

@@ -1,5 +1,7 @@
 //! Guards in front of everything that shoppers ask: what they refuse reaches neither Redis nor Postgres.
 
+pub mod accounts;
+pub mod actions;
 pub mod adaptive;
 pub mod address;
 pub mod challenge;

@@ -33,6 +33,8 @@ use crate::domain::guard::GuardSettings;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
+use crate::guard::actions::{KnownReads, RefusedActions};
+use crate::guard::address::is_proxy;
 use crate::guard::challenge::Easel;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
@@ -40,12 +42,13 @@ use crate::metrics::Metrics;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpResponse, HttpResponseBuilder, Route};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, Route};
 use extract::Tokens;
 use ipnet::IpNet;
 use problem::Problem;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
@@ -54,6 +57,8 @@ use tracing::{Instrument as _, Span};
 pub struct Api {
     /// The flows' world, over this worker's own connection to the stock.
     pub app: Arc<App>,
+    /// The same on the operators' connections to the ledger.
+    pub operators: Arc<App>,
     /// What all workers share.
     pub shared: Arc<Shared>,
 }
@@ -87,14 +92,22 @@ pub struct Shared {
     pub sale_guards: SaleGuards,
     /// Proxies that are believed when they say for whom they ask.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether the log has named a proxy that is not trusted.
+    pub is_proxy_mentioned: AtomicBool,
     /// Seats for shoppers who are told how they stand in a waiting room.
     pub followers: Arc<waiting_room::Followers>,
     /// How often who may still try to sign in at the console.
     pub sign_ins: SignIns,
+    /// Actions of operators that were refused a moment ago.
+    pub refused_actions: RefusedActions,
+    /// Reads of shoppers' data that are in the audit log.
+    pub known_reads: KnownReads,
     /// Sales that operators watch.
     pub live: live::Live,
     /// Counts of all units that operators wait for.
     pub audits: audits::Audits,
+    /// Whether this instance itself serves HTTPS.
+    pub is_https: bool,
     /// What operators call this instance by.
     pub instance: String,
     /// Ends with the server; whatever would go on for long looks at it.
@@ -108,7 +121,7 @@ pub struct Shared {
 }
 
 /// The longest that a shopper waits for an answer, whatever happens behind it.
-const SHOPPER_WAIT: Duration = Duration::from_millis(1900);
+const SHOPPER_WAIT: Duration = Duration::from_millis(1800);
 /// The longest that an operator or the payment provider waits.
 const OTHERS_WAIT: Duration = Duration::from_secs(15);
 
@@ -129,7 +142,29 @@ fn event_stream() -> HttpResponseBuilder {
 /// How much longer a flow may go on when nobody waits for it any more.
 const FLOW_EXTRA: Duration = Duration::from_secs(5);
 
+impl Shared {
+    /// Whether the client speaks HTTPS, with us or with a trusted proxy that says so.
+    fn speaks_https(&self, request: &HttpRequest) -> bool {
+        let said = request.headers().get_all("X-Forwarded-Proto").last();
+        let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
+        let is_proxy = |peer: SocketAddr| is_proxy(peer.ip(), &self.trusted_proxies);
+        self.is_https
+            || said.is_some_and(|it| it.trim().eq_ignore_ascii_case("https"))
+                && request.peer_addr().is_some_and(is_proxy)
+    }
+}
+
 impl Api {
+    /// What the handlers of one worker use.
+    #[must_use]
+    pub fn new(app: App, shared: Arc<Shared>) -> Self {
+        Self {
+            operators: Arc::new(app.for_operators()),
+            app: Arc::new(app),
+            shared,
+        }
+    }
+
     /// Runs a flow for a shopper. The flow is a task of its own, so neither a client that hangs up nor the limit on
     /// the wait stops it half way; what it comes to, the same request finds.
     ///
@@ -144,7 +179,20 @@ impl Api {
         self.run(SHOPPER_WAIT, flow(Arc::clone(&self.app))).await
     }
 
-    /// Runs a flow for an operator or the payment provider, as [`Api::for_shopper`] does.
+    /// Runs a flow for the payment provider, as [`Api::for_shopper`] does.
+    ///
+    /// # Errors
+    /// The fault as a problem, also when there is no answer in time.
+    pub async fn for_provider<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    where
+        F: FnOnce(Arc<App>) -> R,
+        R: Future<Output = Result<T, Fault>> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
+    }
+
+    /// Runs a flow for an operator, as [`Api::for_shopper`] does, on the operators' connections to the ledger.
     ///
     /// # Errors
     /// The fault as a problem, also when there is no answer in time.
@@ -154,7 +202,7 @@ impl Api {
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
-        self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
+        self.run(OTHERS_WAIT, flow(Arc::clone(&self.operators))).await
     }
 
     /// Runs a flow that an operator has asked for and that takes as long as there is much to do, as [`Api::for_shopper`]
@@ -168,7 +216,7 @@ impl Api {
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
-        self.run(longest, flow(Arc::clone(&self.app))).await
+        self.run(longest, flow(Arc::clone(&self.operators))).await
     }
 
     async fn run<T: Send + 'static>(
@@ -332,6 +380,7 @@ routes! {
     for_machines "" documented {
         "/healthz": get health::healthz;
         "/readyz": get health::readyz;
+        "/problems/{code}": get docs::problem;
     }
     for_prometheus "" documented {
         "/metrics": get health::metrics;
@@ -406,9 +455,10 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             operators(config);
         }
         if part == Part::Operators {
+            config.app_data(health::Trusted);
             // Whoever types no more than the address means the console.
             config
-                .service(web::redirect("/", "/console"))
+                .service(resource!("/", get pages::to_console))
                 .default_service(nowhere());
             return;
         }
@@ -423,6 +473,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
 /// The routes for machines.
 pub fn machine_routes(config: &mut ServiceConfig) {
     config
+        .app_data(health::Trusted)
         .configure(for_machines)
         .configure(for_prometheus)
         .default_service(nowhere());
@@ -430,7 +481,7 @@ pub fn machine_routes(config: &mut ServiceConfig) {
 
 fn operators(config: &mut ServiceConfig) {
     let scope = web::scope("/v1/admin")
-        .wrap(from_fn(operator::trail))
+        .wrap(from_fn(operator::only_operators))
         // What operators are told, nobody keeps.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_operators);

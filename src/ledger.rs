@@ -4,6 +4,7 @@
 pub mod alert;
 pub mod audit;
 pub mod ban;
+pub mod conservation;
 pub mod console;
 pub mod drain;
 pub mod guard;
@@ -18,30 +19,43 @@ pub mod rebuild;
 pub mod restock;
 pub mod sale;
 pub mod trail;
+pub mod turn;
 pub mod watch;
 
 use crate::domain::fault::Fault;
+use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Transaction};
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
+/// Without the lock of sqlx: [`apply_missing`] takes one of its own.
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!();
+    migrations.set_locking(false);
+    migrations
+});
 
 /// How long the end waits for what runs on a connection.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// How long the first connection may take.
 const REACH_MAX: Duration = Duration::from_secs(5);
+/// How long a statement waits for a lock.
+const LOCK_MAX: &str = "5s";
+/// How often a process asks whether another one has finished the migrations.
+const MIGRATED_EVERY: Duration = Duration::from_millis(250);
 /// How long anybody waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
-/// A handle on the ledger; clones share its pools. Payments, the API, the jobs, reports and news have a pool
+/// A handle on the ledger; clones share its pools. Shoppers, operators, payments, the jobs, reports and news have a pool
 /// each, so none can starve another.
 #[derive(Clone)]
 pub struct Ledger {
     api: PgPool,
+    operators: PgPool,
     payments: PgPool,
     jobs: PgPool,
     reports: PgPool,
@@ -58,6 +72,7 @@ impl Ledger {
         reach(url).await?;
         Ok(Self {
             api: pool(url, 12, "1500ms", "5s").await?,
+            operators: pool(url, 6, "1500ms", "5s").await?,
             payments: pool(url, 6, "1500ms", "5s").await?,
             jobs: pool(url, 12, "20s", "10s").await?,
             reports: pool(url, 4, "10s", "10s").await?,
@@ -65,9 +80,27 @@ impl Ledger {
         })
     }
 
+    /// The same ledger for what operators ask: it uses their connections where others use those of shoppers, so no crowd
+    /// of shoppers keeps an operator from pausing a sale.
+    #[must_use]
+    pub fn for_operators(&self) -> Self {
+        Self {
+            api: self.operators.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Ends all connections; what runs on them has a moment to finish.
     pub async fn close(&self) {
-        let all = [&self.api, &self.payments, &self.jobs, &self.reports, &self.news].map(PgPool::close);
+        let all = [
+            &self.api,
+            &self.operators,
+            &self.payments,
+            &self.jobs,
+            &self.reports,
+            &self.news,
+        ]
+        .map(PgPool::close);
         if tokio::time::timeout(CLOSE_MAX, futures_util::future::join_all(all))
             .await
             .is_err()
@@ -97,19 +130,71 @@ impl Ledger {
     }
 }
 
-/// Applies the migrations that are missing.
+/// Applies the migrations that are missing, while others use the ledger. One that another transaction keeps waiting for too long
+/// fails and may be repeated.
 ///
 /// # Errors
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), Fault> {
     reach(url).await?;
     let pool = pool(url, 1, "0", "0").await?;
-    let outcome = MIGRATIONS
-        .run(&pool)
-        .await
-        .map_err(|error| Fault::Bug(format!("a migration failed: {error}")));
+    let outcome = apply_missing(&pool).await;
     pool.close().await;
     outcome
+}
+
+async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
+    let mut connection = acquire(pool).await?;
+    // The lock is tried, not waited for: a concurrent index build waits for every statement that runs, also for one that waits
+    // for the build's process.
+    let lock = async |connection: &mut PgConnection| {
+        sqlx::query_scalar!("select pg_try_advisory_lock(hashtextextended('flashsale migrations', 0)) as \"it!\"")
+            .fetch_one(connection)
+            .await
+            .map_err(|error| fault(&error))
+    };
+    let mut is_announced = false;
+    while !lock(&mut connection).await? {
+        if !is_announced {
+            tracing::info!("another process applies migrations; waiting for it");
+            is_announced = true;
+        }
+        tokio::time::sleep(MIGRATED_EVERY).await;
+    }
+    drop_unfinished_indexes(&mut connection).await?;
+    for migration in MIGRATIONS.iter() {
+        // An index build waits for older transactions and keeps nobody waiting. Other changes keep everybody waiting.
+        let lock_max = if migration.no_tx { "0" } else { LOCK_MAX };
+        sqlx::query_scalar!("select set_config('lock_timeout', $1, false)", lock_max)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(|error| fault(&error))?;
+        MIGRATIONS
+            .run_to(migration.version, &mut *connection)
+            .await
+            .map_err(|error| Fault::Bug(format!("a migration failed: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Drops indexes whose concurrent build broke off: they are never used, and have the name of the index that is missing.
+async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fault> {
+    let unfinished = sqlx::query_scalar!(
+        "select format('%I', c.relname) as \"index!\" from pg_index i join pg_class c on c.oid = i.indexrelid \
+         where not i.indisvalid and c.relnamespace = current_schema()::regnamespace \
+             and not exists (select from pg_stat_progress_create_index p where p.index_relid = i.indexrelid)"
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(|error| fault(&error))?;
+    for index in unfinished {
+        // The name is from the catalogue, and quoted.
+        sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {index}")))
+            .execute(&mut *connection)
+            .await
+            .map_err(|error| fault(&error))?;
+    }
+    Ok(())
 }
 
 /// Connects once, outside of any pool: a pool tries again until its time is over, and forgets why.
@@ -121,7 +206,7 @@ async fn reach(url: &str) -> Result<(), Fault> {
             "Postgres at {place} cannot be used: {why}; check FLASHSALE_DATABASE_URL"
         ))
     };
-    match tokio::time::timeout(REACH_MAX, sqlx::PgConnection::connect_with(&options)).await {
+    match tokio::time::timeout(REACH_MAX, PgConnection::connect_with(&options)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| fault(&error)),
         Ok(Err(sqlx::Error::Database(error))) => Err(unreachable(error.message().to_owned())),
         Ok(Err(error)) => Err(unreachable(error.to_string())),
@@ -136,7 +221,7 @@ async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &s
         .map_err(|error| fault(&error))?
         .options([
             ("statement_timeout", statement_max),
-            ("lock_timeout", "5s"),
+            ("lock_timeout", LOCK_MAX),
             ("idle_in_transaction_session_timeout", idle_max),
             ("application_name", "flashsale"),
         ]);
@@ -182,6 +267,12 @@ fn is_about_data(error: &sqlx::Error) -> bool {
 
 type Tx = Transaction<'static, Postgres>;
 
+/// Whether the statement gave up because another transaction held a lock for too long.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code == "55P03")
+}
+
 /// Has a transaction wait only for a moment for what somebody has locked: a shard that is being rebuilt is locked for long, and
 /// others have their turn meanwhile.
 async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {
@@ -197,12 +288,21 @@ async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
     begun.map_err(|error| fault(&error))
 }
 
+/// Begins a transaction that is brief from its first statement on, as [`be_brief`] has it.
+async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
+    let begun = pool
+        .begin_with("begin; set local lock_timeout = '200ms'")
+        .instrument(step("begin"))
+        .await;
+    begun.map_err(|error| fault(&error))
+}
+
 /// Begins what takes the first rows of a queue. A queue that was empty when its statistics were made looks small however
 /// long it has become since; then Postgres would read and sort all of it for each batch, instead of following the index
-/// that has it in its order.
+/// that has it in its order. A plan that was made while the queue was empty is not kept, either.
 async fn begin_in_order(pool: &PgPool) -> Result<Tx, Fault> {
     let begun = pool
-        .begin_with("begin; set local enable_sort = off")
+        .begin_with("begin; set local enable_sort = off; set local plan_cache_mode = force_custom_plan")
         .instrument(step("begin"))
         .await;
     begun.map_err(|error| fault(&error))

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod server;
 
 pub mod http;
+pub mod listener;
 pub mod scheduler;
 
 pub mod guard;

@@ -1,22 +1,23 @@
-//! What is counted, for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts, pools, never users, orders or
-//! sales. What a purchase touches is counted without a lock and without memory.
+//! What is counted, for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts, pools, never users or orders;
+//! two gauges have a series for each live sale, up to a bound. What a purchase touches is counted without a lock and without memory.
 //!
 //! `docs/alerts.md` says what operators make of it; `observe/` has the rules and the dashboard.
 
 mod by;
+mod by_sale;
 mod process;
 mod text;
 mod timing;
 
 pub use by::By;
-pub use text::{CLASSIC, OPEN_METRICS};
-pub use timing::Timing;
-
+pub use by_sale::BySale;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+pub use text::{CLASSIC, OPEN_METRICS};
+pub use timing::Timing;
 use timing::{ANSWERS, CALLS, WORK};
 
 /// A gauge of seconds or of shares.
@@ -78,13 +79,14 @@ const SCRIPTS: &[&str] = &[
     "withdraw_done",
     "preload",
     "stop",
+    "barrier",
     "fence",
     "begin_restore",
     "forget_buyers",
     "restore_buyers",
     "end_restore",
 ];
-const FAULTS: &[&str] = &["unavailable", "incomplete", "overloaded", "bug"];
+const FAULTS: &[&str] = &["unavailable", "incomplete", "overloaded", "newer", "bug"];
 const JOBS: &[&str] = &[
     "beat",
     "expire",
@@ -94,11 +96,15 @@ const JOBS: &[&str] = &[
     "settle",
     "load",
     "retire",
+    "conservation",
     "alerts",
 ];
 const JOB_RESULTS: &[&str] = &["done", "failed", "timed_out", "skipped"];
+/// Why the listener refuses or closes a connection.
+const LISTENER_REASONS: &[&str] = &["client_full", "instance_full", "handshake", "idle", "slow"];
 const LAYERS: &[&str] = &[
     "address",
+    "account",
     "instance",
     "shared",
     "window",
@@ -110,7 +116,7 @@ const LAYERS: &[&str] = &[
     "holds",
 ];
 const SERVERS: &[&str] = &["redis", "postgres"];
-const POOLS: &[&str] = &["api", "payments", "jobs", "reports", "news"];
+const POOLS: &[&str] = &["api", "operators", "payments", "jobs", "reports", "news"];
 
 /// Everything that this process counts.
 #[derive(Debug)]
@@ -124,6 +130,8 @@ pub struct Metrics {
     pub purchases_in_flight: Gauge,
     /// Connections of clients that are open.
     pub http_connections: Gauge,
+    /// Connections that the listener has ended, by `reason`.
+    pub http_connections_ended: By<Counter>,
     /// Requests by `client` and `status`.
     pub requests: By<Counter, 2>,
     /// How long requests took, by `client`.
@@ -168,10 +176,18 @@ pub struct Metrics {
     pub permit_round_duration: Timing,
     /// Reconciled shards by `result`.
     pub reconciled_shards: By<Counter>,
+    /// Shards that became unverified by what their streams show, by `finding`.
+    pub unverified_shards: By<Counter>,
+    /// Orders that came back into the ledger from the shoppers' rows.
+    pub recovered_orders: Counter,
     /// How long rebuildings took.
     pub rebuild_duration: Timing,
     /// Messages to the stock by `result`.
     pub releases: By<Counter>,
+    /// Units of each sale that no place accounts for, or that two do.
+    pub conservation_difference: BySale,
+    /// Held and sold units of each sale in which Redis and Postgres differ.
+    pub ledger_drift: BySale,
     /// Messages that wait in the outbox.
     pub outbox_messages: Gauge,
     /// For how long the oldest of them has waited.
@@ -239,6 +255,7 @@ impl Default for Metrics {
             purchase_duration: Timing::new(ANSWERS),
             purchases_in_flight: Gauge::default(),
             http_connections: Gauge::default(),
+            http_connections_ended: counter("reason", LISTENER_REASONS),
             requests: By::new([("client", CLIENTS), ("status", STATUSES)], Counter::default),
             request_duration: By::new([("client", CLIENTS)], || Timing::new(ANSWERS)),
             stock: StockMetrics::default(),
@@ -264,8 +281,12 @@ impl Default for Metrics {
             permit_renewals: counter("result", &["renewed", "halted", "refused", "damaged", "failed"]),
             permit_round_duration: Timing::new(ANSWERS),
             reconciled_shards: counter("result", &["whole", "rebuilt"]),
+            unverified_shards: counter("finding", &["lost_commits", "foreign_entry"]),
+            recovered_orders: Counter::default(),
             rebuild_duration: Timing::new(WORK),
             releases: counter("result", &["applied", "postponed", "refused"]),
+            conservation_difference: BySale::default(),
+            ledger_drift: BySale::default(),
             outbox_messages: Gauge::default(),
             outbox_age: Gauge::default(),
             expiry_lag: Gauge::default(),
@@ -317,10 +338,14 @@ impl Metrics {
 
     /// What shoppers, operators and the provider ask.
     fn register_sales(&self, to: &mut Registry) {
-        to.register("purchases", "Purchases by outcome", self.purchases.clone());
+        to.register(
+            "purchases",
+            "Purchases by outcome; those that the gateway refuses are in guard_refusals alone",
+            self.purchases.clone(),
+        );
         to.register_with_unit(
             "purchase_duration",
-            "Time from a purchase's arrival to its answer",
+            "Time from a purchase's arrival to its answer, of every purchase that is counted by outcome",
             Unit::Seconds,
             self.purchase_duration.clone(),
         );
@@ -333,6 +358,12 @@ impl Metrics {
             "http_connections",
             "Connections of clients that are open, at all addresses but that of the metrics",
             self.http_connections.clone(),
+        );
+        to.register(
+            "http_connections_ended",
+            "Connections that the listener has refused or closed: too many of a client or in all, a slow handshake, \
+             an idle client, or one that was slow to send or to read",
+            self.http_connections_ended.clone(),
         );
         to.register(
             "http_requests",
@@ -463,6 +494,16 @@ impl Metrics {
             "Shards that this process has reconciled with the ledger, by result",
             self.reconciled_shards.clone(),
         );
+        to.register(
+            "unverified_shards",
+            "Shards that this process has found unverified, by finding: Postgres lost commits, or a foreign entry is in the stream",
+            self.unverified_shards.clone(),
+        );
+        to.register(
+            "recovered_orders",
+            "Orders that Postgres had lost and that this process has brought back from the shoppers' rows",
+            self.recovered_orders.clone(),
+        );
         to.register_with_unit(
             "rebuild_duration",
             "Time to write shards of a sale anew",
@@ -473,6 +514,16 @@ impl Metrics {
             "releases",
             "Messages of the ledger that the stock was told, by result",
             self.releases.clone(),
+        );
+        to.register(
+            "conservation_difference_units",
+            "Units of a live sale that no place accounts for, or that two do; told by processes that run the jobs",
+            self.conservation_difference.clone(),
+        );
+        to.register(
+            "ledger_drift_units",
+            "Held and sold units of a live sale in which Redis and Postgres differ; told by processes that run the jobs",
+            self.ledger_drift.clone(),
         );
         to.register(
             "outbox_messages",

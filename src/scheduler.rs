@@ -66,7 +66,7 @@ const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
 /// Every job: its name, when it runs, how long one run may take, what it does.
-const JOBS: [(&str, &str, u64, Run); 8] = [
+const JOBS: [(&str, &str, u64, Run); 9] = [
     ("beat", "* * * * * *", 5, |app| {
         Box::pin(async move { flow::expire::beat(&app).await.map(|()| 0) })
     }),
@@ -84,6 +84,9 @@ const JOBS: [(&str, &str, u64, Run); 8] = [
     }),
     ("settle", "* * * * * *", 55, |app| {
         Box::pin(async move { flow::sweep::settle(&app).await })
+    }),
+    ("conservation", "*/5 * * * * *", 55, |app| {
+        Box::pin(async move { flow::conservation::check_sales(&app).await })
     }),
     ("load", "*/10 * * * * *", 55, |app| {
         Box::pin(async move { flow::sweep::finish_loading(&app).await })

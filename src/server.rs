@@ -1,10 +1,13 @@
 //! One running process: its connections, HTTP, jobs, and their end.
 
-use crate::config::Config;
+use crate::config::tls::Tls;
+use crate::config::{Config, ConnectionLimits};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
+use crate::domain::redis_certificates::RedisCertificates;
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
+use crate::guard::actions::{KnownReads, RefusedActions};
 use crate::guard::challenge::Easel;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
@@ -14,34 +17,39 @@ use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::live::Live;
 use crate::http::pages::Pages;
-use crate::http::request_id::request_id;
+use crate::http::request_id::{plain_path, request_id};
 use crate::http::survive::survive;
 use crate::http::{Api, Part, Shared, Weather, machine_routes, routes};
 use crate::ledger::Ledger;
+use crate::listener::{Terms, answering};
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
-use crate::{flow, ledger};
-use actix_web::dev::{Extensions, ServerHandle};
+use crate::{flow, ledger, listener};
+use actix_web::App as HttpApp;
+use actix_web::dev::ServerHandle;
 use actix_web::middleware::from_fn;
 use actix_web::web::Data;
-use actix_web::{App as HttpApp, HttpServer};
 use anyhow::{Context as _, anyhow};
 use futures_util::future::{join_all, try_join_all};
 use prometheus_client::metrics::gauge::Gauge;
-use std::any::Any;
+use rustix::net::sockopt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The longest that a client may take to send the head of a request.
-const HEAD_TIME: Duration = Duration::from_secs(5);
-/// The longest that a client may take to agree on TLS.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
-/// How long an idle connection is kept.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the start waits for the stock to be reconciled.
 const RECONCILE_MAX: Duration = Duration::from_secs(2);
+/// How many connections there may be where only operators or machines ask.
+const FEW_CONNECTIONS: usize = 1000;
+/// Files that an instance opens besides its clients' connections.
+const OTHER_FILES: usize = 512;
+/// How many connections wait to be accepted, at the most.
+const BACKLOG: i32 = 4096;
+/// What the kernel keeps of an answer for a client that does not read it, in bytes.
+const SEND_BUFFER: usize = 64 * 1024;
 /// How long requests in flight may take at the end, in seconds.
 const END_SECONDS: u64 = 10;
 
@@ -128,6 +136,7 @@ pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
 /// When a server cannot be reached or a shard is not all there.
 pub fn inspect(
     redis_url: &str,
+    redis_certificates: &RedisCertificates,
     database_url: &str,
     sale: SaleId,
     user: Option<&UserId>,
@@ -135,7 +144,7 @@ pub fn inspect(
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let ledger = Ledger::connect(database_url).await?;
-        let stock = Stock::connect(redis_url).await?;
+        let stock = Stock::connect_with(redis_url, redis_certificates).await?;
         Ok(flow::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
     })
 }
@@ -187,7 +196,7 @@ async fn run(
     if missing > 0 {
         return Err(ServeError::SchemaBehind(flow::ready::behind(missing)));
     }
-    let stock = Stock::connect(config.redis_url.expose())
+    let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
         .await
         .map_err(anyhow::Error::from)?;
     let app = Arc::new(App::new(stock, ledger.clone()));
@@ -249,49 +258,82 @@ async fn run(
 }
 
 fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .with_context(|| format!("cannot listen on {address}; choose another address with {setting}"))
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("cannot listen on {address}; choose another address with {setting}"))?;
+    // Accepted connections have the buffer of the socket that they came to.
+    sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// How many connections of shoppers there may be: as configured, or as many as this process may open files.
+fn connections_of(config: &Config) -> ConnectionLimits {
+    let files = raise_file_limit();
+    let total = config
+        .connections
+        .total
+        .min(files.saturating_sub(OTHER_FILES).max(files / 2));
+    if total < config.connections.total {
+        tracing::info!(
+            connections = total,
+            files,
+            "this process may open fewer files than it is configured to have connections; raise `ulimit -Hn`"
+        );
+    }
+    ConnectionLimits {
+        total,
+        ..config.connections
+    }
+}
+
+/// Raises the limit on open files as far as this process may, and returns it.
+fn raise_file_limit() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit = raised;
+        }
+    }
+    limit
+        .current
+        .and_then(|files| usize::try_from(files).ok())
+        .unwrap_or(usize::MAX)
 }
 
 /// Serves metrics and health at an address of their own.
 fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<ServerHandle> {
     let address = listener.local_addr()?;
     let app = Arc::clone(app);
-    let server = HttpServer::new(move || {
+    let terms = Terms {
+        workers: Some(1),
+        end_seconds: END_SECONDS,
+        tls: None,
+        proxies: Vec::new(),
+        limits: ConnectionLimits {
+            total: FEW_CONNECTIONS,
+            per_client: 0,
+        },
+        open: Gauge::default(),
+        ended: app.metrics.http_connections_ended.clone(),
+    };
+    let server = listener::serve(listener, terms, move || {
         HttpApp::new()
             .app_data(Data::from(Arc::clone(&app)))
             .configure(machine_routes)
             .wrap(from_fn(survive))
+            .wrap(from_fn(plain_path))
             .wrap(from_fn(request_id))
-    })
-    .workers(1)
-    .client_request_timeout(HEAD_TIME)
-    .keep_alive(KEEP_ALIVE)
-    .disable_signals()
-    .listen(listener)
-    .map_err(|error| anyhow!("cannot serve metrics on {address}: {error}"))?
-    .run();
+            .wrap(from_fn(answering))
+    });
+    let server = server.map_err(|error| anyhow!("cannot serve metrics on {address}: {error}"))?;
     let handle = server.handle();
     tokio::spawn(server);
     tracing::info!(%address, "serving metrics");
     Ok(handle)
-}
-
-/// A connection of a client: it is counted until this is dropped, with what belongs to it.
-struct Connected(Gauge);
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-fn count_connection(open: &Gauge) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync + 'static {
-    let open = open.clone();
-    move |_, belongings| {
-        open.inc();
-        belongings.insert(Connected(open.clone()));
-    }
 }
 
 async fn serve_http(
@@ -321,7 +363,8 @@ async fn serve_http(
     };
     let ending = Arc::clone(&app);
     let following = {
-        let (app, gate, configured) = (Arc::clone(&app), Arc::clone(&gate), config.guards);
+        // What operators change has to reach this process however many shoppers ask.
+        let (app, gate, configured) = (app.for_operators(), Arc::clone(&gate), config.guards);
         tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
     };
     let shared = Arc::new(Shared {
@@ -335,10 +378,14 @@ async fn serve_http(
         guards: config.guards,
         sale_guards: config.sale_guards,
         trusted_proxies: config.trusted_proxies.clone(),
+        is_proxy_mentioned: AtomicBool::default(),
         followers: Arc::default(),
         sign_ins: SignIns::default(),
+        refused_actions: RefusedActions::default(),
+        known_reads: KnownReads::default(),
         live: Live::default(),
         audits: Audits::default(),
+        is_https: config.tls.is_some(),
         instance,
         ending: stop.clone(),
         pages: Pages::new(config.development, &config.shop),
@@ -351,48 +398,50 @@ async fn serve_http(
             "development mode: whoever has the link that was printed signs in as anybody and pays with nothing"
         );
     }
-    let redis_url = config.redis_url.clone();
+    let redis = (config.redis_url.clone(), config.redis_certificates.clone());
     let serve = |listener: TcpListener, part: Part| {
-        let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+        let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
         let address = listener.local_addr()?;
-        let count = count_connection(&app.metrics.http_connections);
-        let server = HttpServer::new(move || {
-            let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+        // Few operate. One of them must not take a processor from shoppers, nor shoppers their connections.
+        let (workers, limits) = match part {
+            Part::Operators => (
+                Some(1),
+                ConnectionLimits {
+                    total: FEW_CONNECTIONS,
+                    ..config.connections
+                },
+            ),
+            Part::All | Part::Shop => (None, connections_of(config)),
+        };
+        let terms = Terms {
+            workers,
+            end_seconds: END_SECONDS,
+            tls: config.tls.as_ref().map(Tls::server),
+            proxies: config.trusted_proxies.clone(),
+            limits,
+            open: app.metrics.http_connections.clone(),
+            ended: app.metrics.http_connections_ended.clone(),
+        };
+        let server = listener::serve(listener, terms, move || {
+            let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
             HttpApp::new()
                 .app_data(Data::from(Arc::clone(&app)))
                 // Runs on the worker's own runtime: its purchases never wake another thread.
                 .data_factory(move || {
-                    let (app, shared, redis_url) = (Arc::clone(&app), Arc::clone(&shared), redis_url.clone());
+                    let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
                     async move {
-                        let stock = Stock::connect(redis_url.expose()).await?;
-                        Ok::<_, Fault>(Api {
-                            app: Arc::new(app.over(stock)),
-                            shared,
-                        })
+                        let (url, certificates) = &redis;
+                        let stock = Stock::connect_with(url.expose(), certificates.expose()).await?;
+                        Ok::<_, Fault>(Api::new(app.over(stock), shared))
                     }
                 })
                 .configure(routes(is_development, part))
                 .wrap(from_fn(survive))
+                .wrap(from_fn(plain_path))
                 .wrap(from_fn(request_id))
-        })
-        .on_connect(count)
-        .client_request_timeout(HEAD_TIME)
-        .tls_handshake_timeout(HANDSHAKE_TIME)
-        .keep_alive(KEEP_ALIVE)
-        .shutdown_timeout(END_SECONDS)
-        .disable_signals();
-        // Few operate, and one of them must not take a processor from those who buy.
-        let server = if part == Part::Operators {
-            server.workers(1)
-        } else {
-            server
-        };
-        let listening = match &config.tls {
-            Some(tls) => server.listen_rustls_0_23(listener, tls.server()),
-            None => server.listen(listener),
-        };
-        let listening = listening.map_err(|error| anyhow!("cannot serve on {address}: {error}"))?;
-        Ok::<_, anyhow::Error>(listening.run())
+                .wrap(from_fn(answering))
+        });
+        server.map_err(|error| anyhow!("cannot serve on {address}: {error}"))
     };
     let servers = match listeners.admin {
         None => vec![serve(listeners.shop, Part::All)?],

@@ -28,6 +28,7 @@ pub mod survey;
 pub mod transfer;
 
 use crate::domain::fault::Fault;
+use crate::domain::redis_certificates::RedisCertificates;
 use crate::metrics::StockMetrics;
 use link::Link;
 use replicate::Replicas;
@@ -49,12 +50,20 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Connects, and fails if nobody answers.
+    /// Connects, and fails if nobody answers. TLS trusts the public authorities.
     ///
     /// # Errors
     /// `Unavailable` when the server cannot be reached in time, or the URL is none.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
-        let (link, way) = Link::connect(url).await?;
+        Self::connect_with(url, &RedisCertificates::default()).await
+    }
+
+    /// The same; TLS has these certificates.
+    ///
+    /// # Errors
+    /// As `connect`, and when Redis and we do not accept each other's certificates.
+    pub async fn connect_with(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
+        let (link, way) = Link::connect(url, certificates).await?;
         Ok(Self {
             link,
             replicas: Replicas::by(way),
@@ -101,15 +110,27 @@ async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resu
     }
 }
 
+/// What Redis says of an event that would need an id above the highest, or not above the last one.
+const NO_NEXT_ID: [&str; 3] = ["specified in XADD", "last possible ID", "Elements are too large"];
+
 /// What an error of the client or the server means.
 fn fault(error: &redis::RedisError) -> Fault {
     use redis::ErrorKind;
     match error.code() {
         Some("NOSCRIPT") => return Fault::Incomplete("Redis is another one than before, or was restarted".to_owned()),
         Some("MISSING") => return Fault::Incomplete(error.detail().unwrap_or("a key is missing").to_owned()),
+        Some("NEWER") => return record::newer(error.detail().unwrap_or("record")),
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
         Some("MISCONF" | "BUSY") => return Fault::Unavailable(format!("Redis refuses writes: {error}")),
         Some("BADARG" | "INVARIANT" | "WRONGTYPE") => return Fault::Bug(format!("{error}")),
+        // A stream has an entry that no script wrote, with a higher id: its shard is rebuilt.
+        Some("ERR")
+            if error
+                .detail()
+                .is_some_and(|detail| NO_NEXT_ID.iter().any(|it| detail.contains(it))) =>
+        {
+            return Fault::Incomplete("the stream has a foreign entry".to_owned());
+        }
         // A script has stopped at something that it cannot work with.
         Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script")) => {
             return Fault::Bug(format!("{error}"));

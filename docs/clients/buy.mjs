@@ -13,19 +13,6 @@ const ANSWER_MS = 5000;
 const WORK_MS = 3000;
 const BACKOFF_MS = 200;
 const BACKOFF_MAX_MS = 5000;
-// Whoever is told one of these knows that his key has no order. All others do not look at the key.
-const KNOWN = new Set([
-  'admission_required',
-  'banned',
-  'cooling_down',
-  'idempotency_key_reused',
-  'purchase_limit_reached',
-  'purchase_token_required',
-  'sale_not_open',
-  'sold_out',
-  'too_many_holds',
-]);
-
 /** The server said no, and this wish has no order: forget its key. `retryAfter` are seconds, or 0. */
 export class Refused extends Error {
   constructor(problem, retryAfter) {
@@ -71,15 +58,20 @@ export async function buy({
     if (order) return order;
     // What is no problem of the API's was said by somebody in between, who knows nothing.
     const isNo = Boolean(problem) && status >= 400 && status < 500;
-    const isKnown = isNo && KNOWN.has(problem.code);
-    if (isKnown && sentAt >= overAt) throw new Refused(problem, after);
+    const isLimited = isNo && problem.code === 'rate_limited';
+    // While an earlier request may still be under way, the key may get its order after this answer.
+    const isKnown = isNo && problem.key_has_order === false;
+    if (isKnown && sentAt >= overAt) {
+      if (!isLimited) throw new Refused(problem, after);
+      mayExist = false;
+    }
     if (!isNo) {
       mayExist = true;
       overAt = sentAt + WORK_MS;
     }
     // What the server asks for, and a little by chance, so that not all come back at once.
     const wait = after * 1000 + Math.random() * backoff;
-    if ((isNo && !isKnown && status !== 429) || Date.now() + wait >= giveUp) {
+    if ((isNo && !isKnown && !isLimited) || Date.now() + wait >= giveUp) {
       if (mayExist) throw new NotKnown(`not known (last answer: ${last}); ask again with the key ${key}`);
       throw new NotBought(`nothing was bought (${last})`);
     }

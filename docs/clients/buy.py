@@ -25,19 +25,6 @@ ANSWER_SECONDS = 5
 # Until then the server may still be at work on a request whose connection broke off.
 WORK_SECONDS = 3
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.2, 5
-# Whoever is told one of these knows that his key has no order. All others do not look at the key.
-KNOWN = {
-    "admission_required",
-    "banned",
-    "cooling_down",
-    "idempotency_key_reused",
-    "purchase_limit_reached",
-    "purchase_token_required",
-    "sale_not_open",
-    "sold_out",
-    "too_many_holds",
-}
-
 
 class Refused(Exception):
     """The server said no, and this wish has no order: forget its key. `retry_after` are seconds, or 0."""
@@ -79,14 +66,18 @@ def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, pu
             return order
         # What is no problem of the API's was said by somebody in between, who knows nothing.
         is_no = bool(problem) and 400 <= status < 500
-        is_known = is_no and problem["code"] in KNOWN
+        is_limited = is_no and problem["code"] == "rate_limited"
+        # While an earlier request may still be under way, the key may get its order after this answer.
+        is_known = is_no and problem.get("key_has_order") is False
         if is_known and sent_at >= over_at:
-            raise Refused(problem, after)
+            if not is_limited:
+                raise Refused(problem, after)
+            may_exist = False
         if not is_no:
             may_exist, over_at = True, sent_at + WORK_SECONDS
         # What the server asks for, and a little by chance, so that not all come back at once.
         wait = after + random.uniform(0, backoff)
-        if (is_no and not is_known and status != 429) or time.monotonic() + wait >= give_up:
+        if (is_no and not is_known and not is_limited) or time.monotonic() + wait >= give_up:
             if may_exist:
                 raise NotKnown(f"not known (last answer: {last}); ask again with the key {key}")
             raise NotBought(f"nothing was bought ({last})")

@@ -61,27 +61,31 @@ while :; do
     answer=$(curl -sS --max-time 5 -K "$folder/shown" -D "$folder/head" -o "$folder/answer" \
         -w '%{http_code} %{content_type}' -H "Idempotency-Key: $key" -H 'Content-Type: application/json' \
         -d "{\"sku\":\"$sku\",\"quantity\":$quantity}" "$url/v1/sales/$sale/orders") || answer=lost
-    status=${answer%% *} code=
+    status=${answer%% *} code= known=
     case $answer in
     '200 application/json'* | '201 application/json'*)
         cat "$folder/answer"
         echo
         exit 0
         ;;
-    *' application/problem+json'*) code=$(sed -n 's/.*"code" *: *"\([a-z_]*\)".*/\1/p' "$folder/answer") ;;
+    *' application/problem+json'*)
+        code=$(sed -n 's/.*"code" *: *"\([a-z_]*\)".*/\1/p' "$folder/answer")
+        ! grep -q '"key_has_order" *: *false' "$folder/answer" || known=yes
+        ;;
     esac
+    # While an earlier request may still be under way, the key may get its order after this answer.
+    is_free=
+    [ -z "$known" ] || [ "$sent_at" -lt "$over_at" ] || is_free=yes
     case $status:$code in
-    # Whoever is told one of these knows that his key has no order. All others do not look at the key.
-    4??:admission_required | 4??:banned | 4??:cooling_down | 4??:idempotency_key_reused | 4??:purchase_limit_reached | \
-        4??:purchase_token_required | 4??:sale_not_open | 4??:sold_out | 4??:too_many_holds)
-        if [ "$sent_at" -ge "$over_at" ]; then
+    4??:rate_limited) [ -z "$is_free" ] || may_exist= ;;
+    4??:?*)
+        if [ -n "$is_free" ]; then
             cat "$folder/answer" >&2
             echo >&2
             exit 1
         fi
+        [ -n "$known" ] || end
         ;;
-    429:?*) ;;
-    4??:?*) end ;;
     # No answer, none that tells, or one of somebody in between, who knows nothing.
     *) may_exist=yes over_at=$((sent_at + 4)) ;;
     esac

@@ -3,10 +3,9 @@
 use crate::plan::{Round, Size};
 use anyhow::Result;
 use chrono::Utc;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use flashsale::domain::shopper_token;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::json;
 use std::time::Duration;
 
 /// Of a hundred people, so many share an address with others.
@@ -49,12 +48,8 @@ pub const EARLY: Duration = Duration::from_secs(10);
 impl Crowd {
     pub fn of(seed: u64, size: &Size, secret: &str) -> Result<Self> {
         let mut random = StdRng::seed_from_u64(seed);
-        let key = EncodingKey::from_secret(secret.as_bytes());
-        let expires = Utc::now().timestamp() + 7200;
-        let sign = |name: String| {
-            let claims = json!({"sub": name, "exp": expires, "iat": Utc::now().timestamp()});
-            jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key)
-        };
+        let now = Utc::now().timestamp();
+        let sign = |name: String| shopper_token::issue(secret, &name, now, now + 7200);
         let mut people = Vec::with_capacity(size.people);
         let (mut shared, mut left) = (0, 0_usize);
         for number in 0..size.people {

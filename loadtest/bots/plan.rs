@@ -66,6 +66,8 @@ pub struct Round {
     pub purchase_token: bool,
     pub proof_of_work: bool,
     pub waiting_room: bool,
+    /// How many the waiting room lets in a second, where that is not as many as in the other rounds.
+    pub admissions_per_second: Option<u32>,
     pub per_user_limit: u32,
 }
 
@@ -73,11 +75,12 @@ const OPEN: Round = Round {
     name: "a",
     title: "people alone, no guards",
     has_bots: false,
-    window: 100_000,
+    window: 1000,
     address_rate: 0,
     purchase_token: false,
     proof_of_work: false,
     waiting_room: false,
+    admissions_per_second: None,
     per_user_limit: 1,
 };
 
@@ -137,7 +140,20 @@ pub fn rounds() -> Vec<Round> {
         has_bots: false,
         ..f.clone()
     };
-    vec![OPEN, b, b2, c, d, e, e2, f, f2, g]
+    // The most that a sale can ask for: then only the machine sets the pace.
+    let h = Round {
+        name: "h",
+        title: "with bots, all guards, everybody admitted at once",
+        admissions_per_second: Some(1_000_000),
+        ..f.clone()
+    };
+    let i = Round {
+        name: "i",
+        title: "people alone, the same",
+        has_bots: false,
+        ..h.clone()
+    };
+    vec![OPEN, b, b2, c, d, e, e2, f, f2, g, h, i]
 }
 
 impl Round {
@@ -154,7 +170,7 @@ impl Round {
                 "challenge": if self.proof_of_work { "proof_of_work" } else { "none" },
                 "proof_cost": 1,
                 "waiting_room": self.waiting_room,
-                "admissions_per_second": size.admissions_per_second,
+                "admissions_per_second": self.admissions_per_second.unwrap_or(size.admissions_per_second),
                 "admission_seconds": 60,
             },
             "items": [{

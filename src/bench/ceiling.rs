@@ -323,7 +323,7 @@ impl Stage<'_> {
                 epoch: 1,
                 run_id: &stock.run_id(shard).await?,
                 holds: PERMIT,
-                events_max: i64::from(u32::MAX),
+                memory_max: 1000,
                 age_max: PERMIT * 10,
                 renewal: false,
             };
@@ -580,6 +580,7 @@ fn sale() -> Sale {
         secret: SaleSecret([7; 32]),
         created_at: now,
         retired: false,
+        leaving: false,
     }
 }
 

@@ -4,11 +4,10 @@ use super::resp::Commands;
 use crate::domain::ids::{IdempotencyKey, OrderId, UserId};
 use crate::domain::sale::Sale;
 use crate::domain::shard::home_shard;
+use crate::domain::shopper_token;
 use crate::stock::keys::ShardKey;
 use anyhow::{Context as _, Result};
 use chrono::Utc;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use serde::Serialize;
 use std::net::SocketAddr;
 use uuid::Uuid;
 
@@ -53,22 +52,14 @@ pub struct Shoppers {
     tokens: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Claims {
-    sub: String,
-    exp: i64,
-}
-
 impl Shoppers {
     /// So many, for a server with this secret.
     ///
     /// # Errors
     /// When tokens cannot be signed.
     pub fn of(count: usize, secret: &str) -> Result<Self> {
-        let signing = EncodingKey::from_secret(secret.as_bytes());
-        let header = Header::new(Algorithm::HS256);
-        let exp = Utc::now().timestamp() + TOKEN_LASTS;
-        let sign = |n| jsonwebtoken::encode(&header, &Claims { sub: name(n), exp }, &signing);
+        let now = Utc::now().timestamp();
+        let sign = |n| shopper_token::issue(secret, &name(n), now, now + TOKEN_LASTS);
         let tokens = (0..count).map(sign).collect::<Result<_, _>>();
         Ok(Self {
             tokens: tokens.context("tokens cannot be signed")?,

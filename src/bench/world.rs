@@ -206,6 +206,7 @@ impl World {
         let postgres = PostgresOptions {
             durable: true,
             settings: vec![("max_connections".to_owned(), "300".to_owned())],
+            ..PostgresOptions::default()
         };
         Ok(Self {
             redis: own_redis(&dir, "sold-from", true, &[])?,
@@ -284,6 +285,10 @@ impl World {
             ("FLASHSALE_ADMIN_KEY", self.secrets.admin.clone()),
             ("FLASHSALE_JWT_SECRET", self.secrets.jwt.clone()),
             ("FLASHSALE_WEBHOOK_SECRET", self.secrets.webhook.clone()),
+            // The crowd comes from one address.
+            ("FLASHSALE_ADDRESS_RATE", "0".to_owned()),
+            ("FLASHSALE_ACCOUNT_RATE", "0".to_owned()),
+            ("FLASHSALE_ADDRESS_CONNECTIONS", "0".to_owned()),
             // As much as in production.
             ("FLASHSALE_LOG", "info".to_owned()),
         ];

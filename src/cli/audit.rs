@@ -1,7 +1,7 @@
 //! `flashsale audit`: where every unit of a sale is, in Redis and in Postgres, and what does not agree.
 
 use super::answer::{scalar, sentence};
-use super::client::Connection;
+use super::client::{Client, Connection};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, sale};
@@ -29,6 +29,9 @@ const COLUMNS: [&str; 13] = [
 /// The longest that one waits for the count: a little longer than the server may take.
 const AUDIT_LIMIT: Duration = Duration::from_secs(130);
 
+/// Pages of differences that are read.
+const PAGES_MAX: usize = 10_000;
+
 /// Arguments of `audit`.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -55,15 +58,43 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(AUDIT_LIMIT)?;
     let progress = Progress::of("counting every unit");
-    let answer = operator.get(&sale::path(&args.sale_id, "/audit"));
+    let body = all_differences(&operator, &sale::path(&args.sale_id, "/audit"));
     drop(progress);
-    let body = answer?.body;
+    let body = body?;
     if args.json {
         output::print_json(&body)?
     } else {
         output::print(&report(&body))?
     }
     verdict(&body)
+}
+
+/// The first answer, with the differences of all pages.
+fn all_differences(client: &Client, path: &str) -> Result<Value, Failure> {
+    let mut audit = client.get(path)?.body;
+    for _ in 0..PAGES_MAX {
+        if audit.get("has_more") != Some(&Value::Bool(true)) {
+            return Ok(audit);
+        }
+        let Some(known) = audit.get_mut("differences").and_then(Value::as_array_mut) else {
+            break;
+        };
+        let Some(last) = known.last().and_then(Value::as_str) else {
+            break;
+        };
+        let next = format!("{path}?starting_after={}", output::encoded(last));
+        let mut page = client.get(&next)?.body;
+        if let Some(more) = page.get_mut("differences").and_then(Value::as_array_mut) {
+            known.append(more);
+        }
+        let has_more = page.get_mut("has_more").map(Value::take).unwrap_or_default();
+        if let Some(fields) = audit.as_object_mut() {
+            fields.insert("has_more".to_owned(), has_more);
+        }
+    }
+    Err(Failure::Fault(anyhow::anyhow!(
+        "the server's list of differences does not end: is it of the same version?"
+    )))
 }
 
 /// Fails closed: an answer that does not say that it balances does not.
@@ -151,6 +182,7 @@ fn sides(item: &Map<String, Value>) -> Vec<(String, String, Map<String, Value>)>
 
 #[cfg(test)]
 mod tests {
+    use super::super::mock_server::MockServer;
     use super::*;
     use serde_json::json;
 
@@ -196,5 +228,19 @@ mod tests {
         assert!(report(&body).contains("difference: one unit short (sku a)\n"));
         assert!(matches!(verdict(&body), Err(Failure::No(line)) if line.ends_with("differences: 1")));
         assert!(verdict(&json!({})).is_err());
+    }
+
+    #[test]
+    fn the_differences_of_all_pages_are_printed() {
+        let page = |differences: &str, has_more: bool| {
+            format!(r#"{{"balanced":false,"items":[],"differences":[{differences}],"has_more":{has_more}}}"#)
+        };
+        let (first, second) = (page(r#""a","b c""#, true), page(r#""d""#, false));
+        let server = MockServer::answering(&[(200, &first), (200, &second)]);
+        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
+        let audit = all_differences(&client, "/audit").unwrap();
+        assert_eq!(audit["differences"], json!(["a", "b c", "d"]));
+        assert_eq!(audit["has_more"], false);
+        assert!(server.requests()[1].starts_with("GET /audit?starting_after=%62%20%63 "));
     }
 }

@@ -3,6 +3,7 @@
 use super::{Failure, output, sale};
 use crate::config::{DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
+use crate::domain::redis_certificates::RedisCertificates;
 use crate::server;
 use anyhow::Context as _;
 use std::path::PathBuf;
@@ -40,11 +41,11 @@ pub struct Args {
 /// `Usage` when the configuration or an id is wrong, `No` when there is no such sale, `Fault` when a server does not
 /// answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let (redis_url, database_url) = servers(args)?;
+    let (redis_url, redis_certificates, database_url) = servers(args)?;
     let id = SaleId(args.id);
     let user = args.user.as_ref().map(|user| user.parse()).transpose();
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
-    match server::inspect(&redis_url, &database_url, id, user.as_ref())? {
+    match server::inspect(&redis_url, &redis_certificates, &database_url, id, user.as_ref())? {
         Some(found) => {
             let found = serde_json::to_value(&found).map_err(anyhow::Error::from)?;
             if args.json {
@@ -56,8 +57,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The URLs of Redis and Postgres.
-fn servers(args: &Args) -> Result<(String, String), Failure> {
+/// The URL of Redis, the certificates of connections to it, and the URL of Postgres.
+fn servers(args: &Args) -> Result<(String, RedisCertificates, String), Failure> {
     if let Some(dir) = &args.data {
         let path = dir.join("run.json");
         let text = std::fs::read_to_string(&path)
@@ -65,7 +66,7 @@ fn servers(args: &Args) -> Result<(String, String), Failure> {
         let run: serde_json::Value =
             serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
         let url = |name: &str| run[name].as_str().unwrap_or_default().to_owned();
-        return Ok((url("redis_url"), url("database_url")));
+        return Ok((url("redis_url"), RedisCertificates::default(), url("database_url")));
     }
     let settings = Settings::load()?;
     let required = |name: &str| {
@@ -75,5 +76,9 @@ fn servers(args: &Args) -> Result<(String, String), Failure> {
             ))
         })
     };
-    Ok((required(REDIS_URL)?, required(DATABASE_URL)?))
+    Ok((
+        required(REDIS_URL)?,
+        settings.redis_certificates()?,
+        required(DATABASE_URL)?,
+    ))
 }

@@ -1,11 +1,12 @@
 //! What a command prints on standard output: text, aligned tables, JSON.
 
 use super::Failure;
-use crate::domain::plain::breaks_or_turns;
+use crate::domain::plain::{breaks_or_turns, is_unseen};
 use anyhow::Context as _;
 use console::measure_text_width;
 use serde::Serialize;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 
 /// Whether anybody reads what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,17 @@ pub fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
+/// What is said in the place of a link that is as good as a key.
+pub const LINK_NOT_KEPT: &str = "its link is not written to the journal; start this on a terminal once to be shown it";
+
+/// Whether standard output is the journal of systemd, which keeps what is printed and shows it to others.
+#[must_use]
+pub fn goes_to_journal() -> bool {
+    let output = std::fs::metadata("/proc/self/fd/1");
+    let output = output.map(|output| format!("{}:{}", output.dev(), output.ino()));
+    std::env::var("JOURNAL_STREAM").is_ok_and(|journal| output.is_ok_and(|output| journal == output))
+}
+
 /// Takes out what could move a terminal's cursor, forge a line or turn what stands behind it: names come from outside. What
 /// cannot be seen otherwise is shown by its number, so that two names do not look like one.
 #[must_use]
@@ -56,7 +68,7 @@ pub fn one_line(text: &str) -> String {
     for c in text.chars() {
         match c {
             c if c.is_control() => line.push(' '),
-            c if breaks_or_turns(c) => line.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            c if breaks_or_turns(c) || is_unseen(c) => line.push_str(&format!("<U+{:04X}>", u32::from(c))),
             c => line.push(c),
         }
     }
@@ -131,6 +143,10 @@ mod tests {
         assert_eq!(one_line("a\nb\u{1b}[2J"), "a b [2J");
         assert_eq!(one_line("ada\u{202e}nimda\u{2066}"), "ada<U+202E>nimda<U+2066>");
         assert_eq!(one_line("王伟 אדה"), "王伟 אדה");
+        for unseen in ['\u{61c}', '\u{200b}', '\u{200d}', '\u{200f}', '\u{2060}', '\u{feff}'] {
+            let shown = format!("bob<U+{:04X}>", u32::from(unseen));
+            assert_eq!(one_line(&format!("bob{unseen}")), shown);
+        }
     }
 
     #[test]

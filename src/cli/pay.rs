@@ -4,11 +4,14 @@ use super::client::{Client, Connection};
 use super::{Failure, answer, output, setting, token};
 use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
 use crate::domain::webhook;
+use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
+/// A shopper's token.
+const TOKEN: &str = "FLASHSALE_TOKEN";
 /// A token that is made only to look one order up.
 const LOOK_UP_TTL: Duration = Duration::from_secs(60);
 
@@ -41,9 +44,10 @@ pub struct Args {
     /// Look the order up as this shopper.
     #[arg(long, value_name = "ID", value_parser = token::user_id, conflicts_with = "token")]
     user: Option<String>,
-    /// Look the order up with this shopper's token.
-    #[arg(long, value_name = "JWT")]
-    token: Option<String>,
+    /// Look the order up with the shopper's token that is in FLASHSALE_TOKEN, else in the first line of standard input:
+    /// everybody on this machine can read arguments.
+    #[arg(long)]
+    token: bool,
     /// The payment's id; the same again is the same payment. Default: a new one.
     #[arg(long, value_name = "ID")]
     payment_id: Option<String>,
@@ -100,7 +104,10 @@ fn price(args: &Args) -> Result<(u64, String), Failure> {
     if let (Some(amount), Some(currency)) = (args.amount, &args.currency) {
         return Ok((amount, currency.clone()));
     }
-    let order = look_up(args)?;
+    price_of(args, &look_up(args)?)
+}
+
+fn price_of(args: &Args, order: &Value) -> Result<(u64, String), Failure> {
     let unreadable = || {
         Failure::Fault(anyhow::anyhow!(
             "the order has no price: name it with --amount and --currency"
@@ -126,15 +133,38 @@ fn price(args: &Args) -> Result<(u64, String), Failure> {
 
 fn look_up(args: &Args) -> Result<Value, Failure> {
     let id = args.order_id;
-    let shopper = match (&args.token, &args.user) {
-        (Some(token), _) => args.connection.client(Some(token.clone()))?,
-        (None, Some(user)) => {
+    let shopper = match (args.token, &args.user) {
+        (true, _) => args.connection.client(Some(given_token()?))?,
+        (false, Some(user)) => {
             let token = token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?;
             args.connection.client(Some(token))?.proven_by(JWT_SECRET)
         }
-        (None, None) => return Ok(args.connection.operator()?.get(&format!("/v1/admin/orders/{id}"))?.body),
+        (false, None) => return Ok(args.connection.operator()?.get(&format!("/v1/admin/orders/{id}"))?.body),
     };
+    found(&shopper, id)
+}
+
+fn found(shopper: &Client, id: Uuid) -> Result<Value, Failure> {
     Ok(shopper.get(&format!("/v1/orders/{id}"))?.body)
+}
+
+/// A shopper's token from outside.
+fn given_token() -> Result<String, Failure> {
+    let token = match std::env::var(TOKEN) {
+        Ok(token) if !token.is_empty() => token,
+        _ => {
+            let mut line = String::new();
+            let read = std::io::stdin().read_line(&mut line);
+            read.context("standard input cannot be read")?;
+            line
+        }
+    };
+    match token.trim() {
+        "" => Err(Failure::Usage(format!(
+            "there is no token: set {TOKEN}, or write it to standard input"
+        ))),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// Why an order cannot take money, as far as it shows.
@@ -283,21 +313,18 @@ mod tests {
     fn the_price_is_the_orders_unless_told() {
         let order = r#"{"amount_minor":500,"currency":"EUR"}"#;
         let server = MockServer::answering(&[(200, order)]);
-        assert_eq!(
-            price(&args(&server, &["--token", "t"])).unwrap(),
-            (500, "EUR".to_owned())
-        );
-        assert_eq!(
-            price(&args(&server, &["--token", "t", "--amount", "1"])).unwrap(),
-            (1, "EUR".to_owned())
-        );
+        let shopper = args(&server, &[]).connection.client(Some("t".to_owned())).unwrap();
+        let order = found(&shopper, ORDER).unwrap();
+        assert_eq!(price_of(&args(&server, &[]), &order).unwrap(), (500, "EUR".to_owned()));
+        let args_with_amount = args(&server, &["--amount", "1"]);
+        assert_eq!(price_of(&args_with_amount, &order).unwrap(), (1, "EUR".to_owned()));
         assert!(server.requests()[0].starts_with(&format!("GET /v1/orders/{ORDER} ")));
         assert_eq!(
             price(&args(&server, &["--amount", "1", "--currency", "USD"])).unwrap(),
             (1, "USD".to_owned()),
             "nothing to look up"
         );
-        assert_eq!(server.requests().len(), 2);
+        assert_eq!(server.requests().len(), 1);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `flashsale rebuild`: write a sale's stock in Redis anew from Postgres.
 
 use super::client::Connection;
+use super::output::{self, Table};
 use super::progress::{Progress, Stage};
-use super::{Failure, output, sale};
+use super::{Failure, answer, sale};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +19,8 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(1800);
 A shard that has lost something is rebuilt by itself; this does it on demand, also while the sale sells. Until it is done
 its purchases are answered 503. Needs FLASHSALE_ADMIN_KEY.
 
-Example:
+Examples:
+  flashsale rebuild 3f2c… --dry-run
   flashsale rebuild 3f2c… && flashsale audit 3f2c…")]
 pub struct Args {
     #[command(flatten)]
@@ -25,6 +28,9 @@ pub struct Args {
     /// Print the server's answer as JSON.
     #[arg(long)]
     json: bool,
+    /// Change nothing, and print what a rebuild would change.
+    #[arg(long)]
+    dry_run: bool,
     /// The sale's id.
     #[arg(value_parser = sale::sale_id)]
     sale_id: Uuid,
@@ -36,6 +42,17 @@ pub struct Args {
 /// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
+    if args.dry_run {
+        let path = sale::path(&args.sale_id, "/rebuild?dry_run=true");
+        let progress = Progress::of("comparing both sides");
+        let answer = operator.post(&path, &[], "");
+        drop(progress);
+        let body = answer?.body;
+        return match args.json {
+            true => output::print_json(&body),
+            false => output::print(&changes(&body)?),
+        };
+    }
     let looking = args.connection.operator()?;
     let stats = sale::path(&args.sale_id, "/stats");
     // Whatever keeps the numbers keeps nobody from rebuilding: then it is not told how far that is.
@@ -56,6 +73,71 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         number("orders"),
         number("lost_orders")
     ))
+}
+
+/// The shards and items that a rebuild would change, with what they have and what they would have.
+fn changes(body: &Value) -> Result<String, Failure> {
+    let preview: Preview = answer::read(body)?;
+    let mut table = Table::new(["SHARD", "SKU", "AVAILABLE", "HELD", "SOLD"]);
+    let mut rows = 0;
+    for shard in &preview.shards {
+        for item in shard
+            .items
+            .iter()
+            .filter(|item| item.before.as_ref() != Some(&item.after))
+        {
+            let cell = |of: fn(&Units) -> i64| {
+                let before = item
+                    .before
+                    .as_ref()
+                    .map_or_else(|| "lost".to_owned(), |it| of(it).to_string());
+                format!("{before} -> {}", of(&item.after))
+            };
+            table.row([
+                shard.shard.to_string(),
+                item.sku.clone(),
+                cell(|it| it.available),
+                cell(|it| it.held),
+                cell(|it| it.sold),
+            ]);
+            rows += 1;
+        }
+    }
+    let events: i64 = preview.shards.iter().map(|shard| shard.undrained_events).sum();
+    let first = match rows {
+        0 => "a rebuild would change no units\n".to_owned(),
+        _ => table.render(),
+    };
+    Ok(format!(
+        "{first}nothing was changed; a rebuild would first take {events} events into Postgres\n"
+    ))
+}
+
+/// What the server says a rebuild would change.
+#[derive(Deserialize)]
+struct Preview {
+    shards: Vec<ShardPreview>,
+}
+
+#[derive(Deserialize)]
+struct ShardPreview {
+    shard: u16,
+    undrained_events: i64,
+    items: Vec<ItemPreview>,
+}
+
+#[derive(Deserialize)]
+struct ItemPreview {
+    sku: String,
+    before: Option<Units>,
+    after: Units,
+}
+
+#[derive(Deserialize, PartialEq, Eq)]
+struct Units {
+    available: i64,
+    held: i64,
+    sold: i64,
 }
 
 /// The generation of each shard.

@@ -304,7 +304,7 @@ per_user_limit = 1
             ("items[7].sku: there is no such item", Some(6)),
             ("guards: holds_max: invalid value: integer `-1`", Some(18)),
             ("guards: challenge needs purchase_token = true", Some(17)),
-            ("purchase_rate.limit must be 1 to 100000, not 0", Some(21)),
+            ("purchase_rate.limit must be 1 to 1000, not 0", Some(21)),
             ("the body: shards: too many", Some(1)),
             ("payment_window_seconds must be 1 to 86400", None),
             ("", None),

@@ -1,7 +1,7 @@
 //! `flashsale serve`: the API, the jobs or both, against servers that somebody else runs.
 
-use super::Failure;
 use super::client::own_url;
+use super::{Failure, output};
 use crate::config::Config;
 use crate::domain::development;
 use crate::server::{self, Listeners, Role, ServeError};
@@ -45,7 +45,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             if config.development {
                 let page = format!("{}/", own_url(served.shop, config.tls.is_some()));
                 let link = development::link(&page, config.jwt_secret.expose());
-                // Not in the log, which others read. Whoever does not read our output does not need this line.
+                // Not in a log, which is kept and which others read.
+                let link = if output::goes_to_journal() {
+                    output::LINK_NOT_KEPT
+                } else {
+                    &link
+                };
+                // Whoever does not read our output does not need this line.
                 let _unread = writeln!(std::io::stdout(), "Development mode: {link}");
             }
         },

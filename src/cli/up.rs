@@ -2,12 +2,12 @@
 
 mod demo;
 
-use super::Failure;
 use super::client::own_url;
+use super::{Failure, output};
 use crate::config::tls::Tls;
 use crate::config::{self, Config, Settings};
 use crate::domain::development;
-use crate::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
+use crate::embedded::{self, Identity, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
 use crate::server::{self, Listeners, Role, Served};
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
@@ -25,6 +25,9 @@ use ureq::http::Uri;
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// How long the process may take to end once a server is gone; its jobs may hang on that server.
 const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// Where a running instance says where it is reached and which processes are its.
+const RUN_FILE: &str = "run.json";
 
 /// The secrets that an instance needs, and how to make one.
 const SECRETS: [(&str, secrets::Make); 3] = [
@@ -63,11 +66,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let dir = embedded::open_folder(&args.data)?;
     let _lock = embedded::lock(&dir.join("lock"))?;
-    let run_file = dir.join("run.json");
+    let identity = Identity::of(&dir)?;
+    if let Some(identity) = identity {
+        identity.own(&dir)?;
+    }
     // The last run may have been killed: what it wrote is no longer true.
-    remove(&run_file)?;
+    remove(&dir.join(RUN_FILE))?;
     let given = fill_in_secrets(&dir, &mut settings)?;
-    let ignored = [config::REDIS_URL, config::DATABASE_URL].map(|name| settings.get(name).map(|_| name));
+    let of_other_servers = [
+        config::REDIS_URL,
+        config::REDIS_CACERT,
+        config::REDIS_CERT,
+        config::REDIS_KEY,
+        config::DATABASE_URL,
+    ];
+    let ignored = of_other_servers.map(|name| settings.get(name).map(|_| name));
     let ignored = ignored.into_iter().flatten();
     // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
@@ -80,16 +93,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let listeners = Listeners::bind(&config, Role::All)?;
+    if let Some(user) = identity.and_then(Identity::shared) {
+        tracing::warn!(
+            "Redis, Postgres and this process run as user {user}, as other programs may; make one for them alone before \
+             the first start: useradd --system flashsale"
+        );
+    }
     if !args.json {
         // Whoever does not read our output does not need this.
         let _unread = writeln!(std::io::stdout(), "Starting Redis and Postgres in {} …", dir.display());
     }
     let (redis, postgres) = start_servers(&dir)?;
-    let (redis_url, database_url) = (redis.url(), postgres.url());
+    let (redis_url, database_url) = (redis.url(), postgres.owner_url()?);
     settings.set_servers(redis_url.clone(), database_url.clone());
     config = Config::from_settings(&settings)?;
+    // From here on the folder is where we are: another user may not enter those above it.
+    std::env::set_current_dir(&dir).with_context(|| format!("cannot enter {}", dir.display()))?;
+    if let Some(identity) = identity {
+        identity.assume()?;
+    }
+    let run_file = Path::new(RUN_FILE);
     let instance = Instance {
-        dir: dir.clone(),
+        dir,
         admin_key: config.admin_key.clone(),
         given,
         tls: config
@@ -117,7 +142,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let _finished = watch.finished.clone().drop_guard();
         server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready)
     });
-    remove(&run_file)?;
+    remove(run_file)?;
     redis.stop();
     postgres.stop();
     match watch.into_death() {
@@ -206,12 +231,12 @@ impl Instance {
         let (url, admin_url) = (self.reached_at(served.shop), self.reached_at(served.admin));
         run["http"] = url.clone().into();
         run["admin"] = admin_url.clone().into();
-        if let Err(error) = secrets::write_private(&self.dir.join("run.json"), &format!("{run}\n")) {
+        if let Err(error) = secrets::write_private(Path::new(RUN_FILE), &format!("{run}\n")) {
             tracing::error!("{error:#}");
         }
         // HTTP answers only after we return, and these requests go to it.
         thread::spawn(move || {
-            let sale = demo::ensure(&self.dir, &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
+            let sale = demo::ensure(Path::new("."), &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
                 tracing::warn!("there is no demo sale: {error:#}");
                 None
             });
@@ -285,6 +310,7 @@ impl Instance {
         };
         let page = format!("{url}/sales/{id}");
         let shop = match &self.development {
+            Some(_) if output::goes_to_journal() => format!("{page} ({})", output::LINK_NOT_KEPT),
             Some(secret) => format!(
                 "{}\n         DEVELOPMENT MODE: whoever has this link signs in as anybody and pays with nothing",
                 development::link(&page, secret.expose())

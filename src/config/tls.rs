@@ -5,8 +5,11 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, ServerConfig};
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, fs};
+
+/// What is spoken over TLS. Not HTTP/2: its implementation bounds neither the streams nor the heads of a connection.
+const PROTOCOL: &[u8] = b"http/1.1";
 
 /// What HTTPS is served with: TLS 1.2 and 1.3.
 #[derive(Clone)]
@@ -26,7 +29,23 @@ impl fmt::Debug for Tls {
 /// # Errors
 /// What is wrong with the file and what to do.
 pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    certificates_in(path, &read(path)?)
+}
+
+/// What is in a file, certificates or a key.
+///
+/// # Errors
+/// That it cannot be read and what to do.
+pub fn read(path: &str) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| wrong(path, "", &PemError::Io(error)))
+}
+
+/// The certificates in what has been read of a file.
+///
+/// # Errors
+/// As `certificates`.
+pub fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(wrong(path, "a certificate", &PemError::NoItemsFound)),
@@ -39,7 +58,15 @@ pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> 
 /// # Errors
 /// What is wrong with the file and what to do.
 pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, "a private key without a password", &error))
+    key_in(path, &read(path)?)
+}
+
+/// The private key in what has been read of a file.
+///
+/// # Errors
+/// As `key`.
+pub fn key_in(path: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong(path, "a private key without a password", &error))
 }
 
 impl Tls {
@@ -53,10 +80,13 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, key));
         match config {
-            Ok(config) => Ok(Self {
-                config: Arc::new(config),
-                own,
-            }),
+            Ok(mut config) => {
+                config.alpn_protocols = vec![PROTOCOL.to_vec()];
+                Ok(Self {
+                    config: Arc::new(config),
+                    own,
+                })
+            }
             Err(error) => Err(format!(
                 "is not the key of the first certificate in FLASHSALE_TLS_CERT, or of a kind that cannot be used \
                  ({error}); name the key that this certificate was made for"
@@ -66,8 +96,8 @@ impl Tls {
 
     /// What the server is given.
     #[must_use]
-    pub fn server(&self) -> ServerConfig {
-        ServerConfig::clone(&self.config)
+    pub fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
     }
 
     /// Whether the certificate is for this host, which is a name or an address.
@@ -95,7 +125,6 @@ fn wrong(path: &str, what: &str, error: &PemError) -> String {
 mod tests {
     use super::*;
     use rcgen::{CertifiedKey, generate_simple_self_signed};
-    use std::fs;
 
     #[test]
     fn a_certificate_and_its_key_make_a_server_and_another_key_does_not() {

@@ -87,16 +87,38 @@ impl Ban {
         self.lifted_at.is_none() && self.banned_until.is_none_or(|until| until > now)
     }
 
+    /// What the decision says of the account's tokens, if it ended sessions.
+    #[must_use]
+    pub fn ended_sessions(&self) -> Option<EndedSessions> {
+        let from = self.sessions_from?;
+        Some(EndedSessions {
+            from: from.timestamp() + i64::from(from.timestamp_subsec_nanos() > 0),
+            until: match (self.lifted_at, self.banned_until) {
+                (Some(_), _) => i64::MIN,
+                (None, None) => i64::MAX,
+                (None, Some(until)) => until.timestamp_micros(),
+            },
+        })
+    }
+}
+
+/// Which tokens of an account are no longer taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedSessions {
+    /// Those that were issued before, in seconds since the epoch.
+    from: i64,
+    /// Those that do not say when, until then, in microseconds since the epoch.
+    until: i64,
+}
+
+impl EndedSessions {
     /// Whether a token that was issued then is no longer taken. One that does not say when is not taken while the account is
     /// banned.
     #[must_use]
-    pub fn has_ended(&self, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
-        let Some(from) = self.sessions_from else {
-            return false;
-        };
+    pub fn has_ended(self, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
         match issued_at {
-            Some(issued_at) => issued_at < from.timestamp() + i64::from(from.timestamp_subsec_nanos() > 0),
-            None => self.holds(now),
+            Some(issued_at) => issued_at < self.from,
+            None => self.until > now.timestamp_micros(),
         }
     }
 }
@@ -122,6 +144,10 @@ pub const REASON_MAX: usize = 500;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn has_ended(ban: &Ban, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
+        ban.ended_sessions().is_some_and(|it| it.has_ended(issued_at, now))
+    }
     use chrono::TimeDelta;
 
     fn ban(until: Option<DateTime<Utc>>, lifted: bool) -> Ban {
@@ -155,16 +181,16 @@ mod tests {
     fn tokens_from_before_the_end_of_the_sessions_are_over() {
         let mut ban = ban(None, false);
         let now = ban.banned_at;
-        assert!(!ban.has_ended(None, now) && !ban.has_ended(Some(0), now));
+        assert!(!has_ended(&ban, None, now) && !has_ended(&ban, Some(0), now));
         let from = now + TimeDelta::milliseconds(1);
         ban.sessions_from = Some(from);
-        assert!(ban.has_ended(Some(from.timestamp()), now));
-        assert!(!ban.has_ended(Some(from.timestamp() + 1), now));
+        assert!(has_ended(&ban, Some(from.timestamp()), now));
+        assert!(!has_ended(&ban, Some(from.timestamp() + 1), now));
         // Whoever does not say since when: as long as the ban holds.
-        assert!(ban.has_ended(None, now));
+        assert!(has_ended(&ban, None, now));
         ban.banned_until = Some(now);
-        assert!(!ban.has_ended(None, now) && ban.has_ended(None, now - TimeDelta::milliseconds(1)));
+        assert!(!has_ended(&ban, None, now) && has_ended(&ban, None, now - TimeDelta::milliseconds(1)));
         (ban.banned_until, ban.lifted_at) = (None, Some(now));
-        assert!(!ban.has_ended(None, now) && ban.has_ended(Some(0), now));
+        assert!(!has_ended(&ban, None, now) && has_ended(&ban, Some(0), now));
     }
 }

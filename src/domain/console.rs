@@ -127,12 +127,14 @@ pub struct Session {
 }
 
 /// Who did something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// Somebody who is signed in at the console.
     Console(Uuid),
     /// Whoever has the operators' key: the command line, or a program.
     ApiKey,
+    /// Somebody who was refused because they could not show that they are an operator.
+    Nobody,
 }
 
 impl Actor {
@@ -142,6 +144,7 @@ impl Actor {
         match self {
             Self::Console(_) => "console",
             Self::ApiKey => "api_key",
+            Self::Nobody => "nobody",
         }
     }
 
@@ -150,7 +153,7 @@ impl Actor {
     pub const fn session(self) -> Option<Uuid> {
         match self {
             Self::Console(id) => Some(id),
-            Self::ApiKey => None,
+            Self::ApiKey | Self::Nobody => None,
         }
     }
 }
@@ -172,7 +175,7 @@ pub struct NewAction {
     pub detail: Map<String, Value>,
 }
 
-/// An action as the trail has it.
+/// An action as the audit log has it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Action {
     /// Its number: later ones have greater ones.
@@ -183,7 +186,7 @@ pub struct Action {
     /// When it had been answered.
     #[serde(serialize_with = "time::serialize_option")]
     pub ended_at: Option<DateTime<Utc>>,
-    /// `console` or `api_key`.
+    /// `console`, `api_key`, or `nobody`, who was refused for lack of authority.
     pub actor: String,
     /// Which session of the console.
     pub session_id: Option<Uuid>,

@@ -12,6 +12,20 @@ pub struct Position {
     pub seq: i64,
 }
 
+impl Position {
+    /// Whether a script of a shard in this epoch may have written the id, and may go on after it.
+    #[must_use]
+    pub const fn is_of(self, epoch: i64) -> bool {
+        self.epoch == epoch && self.seq < i64::MAX
+    }
+
+    /// The number of the last event of this epoch that was taken in, where `self` is the last of all.
+    #[must_use]
+    pub const fn drained_of(self, epoch: i64) -> i64 {
+        if self.epoch == epoch { self.seq } else { 0 }
+    }
+}
+
 /// One event: an order was reserved. `Err` keeps the bytes of one that could not be read.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -20,9 +34,31 @@ pub struct Event {
     /// The bytes as they were read, for a dead letter.
     pub raw: Vec<u8>,
     /// What they say, or why they say nothing.
-    pub reserved: Result<Reserved, String>,
+    pub reserved: Result<Reserved, Unreadable>,
     /// The request that it comes from, if that is traced.
     pub origin: Option<Origin>,
+}
+
+impl Event {
+    /// Why only a worker of a newer version can read it, if that is so.
+    #[must_use]
+    pub fn newer(&self) -> Option<&str> {
+        match &self.reserved {
+            Err(Unreadable::Newer(reason)) => Some(reason),
+            Ok(_) | Err(Unreadable::Damaged(_)) => None,
+        }
+    }
+}
+
+/// Why an event cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A newer version of the program has written it: it waits for a worker of that version.
+    #[error("{0}")]
+    Newer(String),
+    /// It is none of ours, or damaged.
+    #[error("{0}")]
+    Damaged(String),
 }
 
 /// A request that is traced, as what comes of it elsewhere refers to it: a span and its trace.

@@ -12,6 +12,9 @@ pub enum Fault {
     /// Too much has been accepted that is not in the ledger yet.
     #[error("{0}")]
     Overloaded(String),
+    /// A newer version of the program has written this: an instance of that version can read it. Nothing was done.
+    #[error("{0}")]
+    Newer(String),
     /// An answer that cannot be: a defect of ours.
     #[error("unexpected: {0}")]
     Bug(String),
@@ -25,6 +28,7 @@ impl Fault {
             Self::Unavailable(_) => "unavailable",
             Self::Incomplete(_) => "incomplete",
             Self::Overloaded(_) => "overloaded",
+            Self::Newer(_) => "newer",
             Self::Bug(_) => "bug",
         }
     }

@@ -19,6 +19,8 @@ const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
 pub enum Layer {
     /// The limit of one client address.
     Address,
+    /// The limit of one account at one instance.
+    Account,
     /// The limit of one instance, fixed or adaptive.
     Instance,
     /// The limit that all instances share.
@@ -45,6 +47,7 @@ impl Layer {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Address => "address",
+            Self::Account => "account",
             Self::Instance => "instance",
             Self::Shared => "shared",
             Self::WaitingRoom => "waiting_room",
@@ -91,6 +94,8 @@ macro_rules! settings {
 settings! {
     /// What one client address may ask of an instance; an IPv6 client has a /64.
     address_rate up to RATE_MAX;
+    /// What one account may ask of an instance.
+    account_rate up to RATE_MAX;
     /// What an instance takes, unless it adapts.
     instance_rate up to RATE_MAX;
     /// What all instances take together.
@@ -129,6 +134,7 @@ impl GuardSettings {
     pub fn check(&self) -> Result<(), WrongSetting> {
         let rates = [
             ("address_rate", self.address_rate),
+            ("account_rate", self.account_rate),
             ("instance_rate", self.instance_rate),
             ("shared_rate", self.shared_rate),
             ("adaptive_min_rate", self.adaptive_min_rate),

@@ -163,6 +163,12 @@ impl FromStr for UserId {
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
+    /// What stands for the key of an order of which only the id is known, which is derived from the key. No client can send it.
+    #[must_use]
+    pub fn forgotten(order: OrderId) -> Self {
+        Self(format!("\u{7f}{order}"))
+    }
+
     /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -27,6 +27,12 @@ pub fn breaks_or_turns(it: char) -> bool {
     BREAKS.contains(&it) || ISOLATES.contains(&it)
 }
 
+/// Whether a character shows nothing, so that two texts that differ by it look the same.
+#[must_use]
+pub fn is_unseen(it: char) -> bool {
+    matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
 /// The text without white space around it, if it is plain and has at most `max` characters.
 ///
 /// # Errors

@@ -61,4 +61,32 @@ pub enum PurchaseOutcome {
     SaleNotFound,
     /// The sale has no such item.
     ItemNotFound,
+    /// A refusal that was decided without a probe of the key: an earlier request may have an order under it.
+    Unprobed(Box<Self>),
+}
+
+impl PurchaseOutcome {
+    /// The same refusal, decided without a probe of the key.
+    #[must_use]
+    pub fn without_probe(self) -> Self {
+        Self::Unprobed(Box::new(self))
+    }
+
+    /// Whether it is certain that the key has no order.
+    #[must_use]
+    pub const fn is_key_free(&self) -> bool {
+        match self {
+            Self::Reserved(_) | Self::Replayed(_) | Self::KeyReused | Self::SaleNotFound | Self::Unprobed(_) => false,
+            Self::AdmissionRequired
+            | Self::TokenRequired
+            | Self::Banned
+            | Self::RateLimited { .. }
+            | Self::NotOpen(_)
+            | Self::CoolingDown { .. }
+            | Self::TooManyHolds
+            | Self::LimitReached { .. }
+            | Self::SoldOut
+            | Self::ItemNotFound => true,
+        }
+    }
 }

@@ -37,10 +37,13 @@ impl Counters {
     /// Whether this shard accounts for every unit that it was given.
     #[must_use]
     pub const fn balance(&self) -> bool {
-        self.available >= 0
-            && self.held >= 0
-            && self.sold >= 0
-            && self.available + self.held + self.sold + self.revoked + self.out == self.granted + self.r#in
+        self.available >= 0 && self.held >= 0 && self.sold >= 0 && self.imbalance() == 0
+    }
+
+    /// Units that this shard accounts for, less those that it was given.
+    #[must_use]
+    pub const fn imbalance(&self) -> i64 {
+        self.available + self.held + self.sold + self.revoked + self.out - self.granted - self.r#in
     }
 
     /// Both counts together.
@@ -167,6 +170,50 @@ pub struct Rebuilt {
     pub orders: usize,
     /// Orders that Redis had accepted and nobody knows any more; at least so many.
     pub lost_orders: i64,
+}
+
+/// Units of one item on one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Units {
+    /// Free to sell.
+    pub available: i64,
+    /// Kept for reserved orders.
+    pub held: i64,
+    /// Paid for.
+    pub sold: i64,
+}
+
+/// One item of a shard before and after a rebuild.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ItemPreview {
+    /// The item.
+    pub sku: Sku,
+    /// As Redis has it; none where Redis has lost some of the shard.
+    pub before: Option<Units>,
+    /// As a rebuild would write it.
+    pub after: Units,
+}
+
+/// One shard before and after a rebuild.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ShardPreview {
+    /// Its number.
+    pub shard: u16,
+    /// Events that a rebuild would take into the ledger first.
+    pub undrained_events: i64,
+    /// Each item.
+    pub items: Vec<ItemPreview>,
+}
+
+/// What a rebuild would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RebuildPreview {
+    /// The sale.
+    pub sale_id: SaleId,
+    /// Always true: nothing was changed.
+    pub dry_run: bool,
+    /// Each shard.
+    pub shards: Vec<ShardPreview>,
 }
 
 /// A sale in numbers.

@@ -22,8 +22,8 @@ pub const ITEMS_MAX: usize = 1000;
 const SHARDS_MAX: i64 = 256;
 /// The longest that a hold lasts, in seconds: a day.
 const PAYMENT_WINDOW_MAX: i64 = 86_400;
-/// The most requests that a shopper's window lets through.
-const RATE_LIMIT_MAX: i64 = 100_000;
+/// The most requests that a shopper's window lets through: each is 12 bytes of the row that every purchase reads.
+const RATE_LIMIT_MAX: i64 = 1000;
 /// The longest window, in milliseconds: a day.
 const RATE_WINDOW_MAX: i64 = 86_400_000;
 /// The highest price of a unit. With the largest quantity, an amount stays below 2^53, which every JSON reader keeps
@@ -164,9 +164,9 @@ impl FromStr for Lifecycle {
 pub enum Transition {
     /// Start selling now, also ahead of `starts_at`.
     Open,
-    /// Stop selling for a while.
+    /// Stop selling for a while. A scheduled sale does not open by itself.
     Pause,
-    /// Go on after a pause.
+    /// End a pause: the sale is open, or scheduled before `starts_at`.
     Resume,
     /// Stop selling for good.
     Close,
@@ -189,7 +189,7 @@ impl Transition {
     pub const fn from(self, state: SaleState) -> Step {
         match (self, state) {
             (Self::Open, SaleState::Scheduled) | (Self::Resume, SaleState::Paused) => Step::To(Lifecycle::Active),
-            (Self::Pause, SaleState::Open) => Step::To(Lifecycle::Paused),
+            (Self::Pause, SaleState::Scheduled | SaleState::Open) => Step::To(Lifecycle::Paused),
             (Self::Close, SaleState::Scheduled | SaleState::Open | SaleState::Paused) => Step::To(Lifecycle::Closed),
             (Self::Open, SaleState::Open) | (Self::Pause, SaleState::Paused) | (Self::Close, SaleState::Closed) => {
                 Step::Already
@@ -302,6 +302,9 @@ pub struct Sale {
     /// Whether its keys have been removed from Redis: from then on only the ledger knows it.
     #[serde(skip)]
     pub retired: bool,
+    /// Whether its keys are about to be removed, by Postgres's clock: nothing is sold, lent or rebuilt any more.
+    #[serde(skip)]
+    pub leaving: bool,
 }
 
 impl Sale {
@@ -387,8 +390,7 @@ pub struct SaleRequest {
     #[serde(default)]
     #[schemars(with = "SaleGuards")]
     guards: Map<String, Value>,
-    /// What is sold. Each SKU is there once. As many as fit into a body of 16 KiB, mostly 100 to 180 by the length of their
-    /// names.
+    /// What is sold. Each SKU is there once.
     #[schemars(length(min = 1, max = ITEMS_MAX))]
     items: Vec<ItemRequest>,
 }
@@ -745,7 +747,7 @@ mod tests {
             })
         };
         assert_eq!(to(T::Open), ['.', 't', '=', '.', '.']);
-        assert_eq!(to(T::Pause), ['.', '.', 't', '=', '.']);
+        assert_eq!(to(T::Pause), ['.', 't', 't', '=', '.']);
         assert_eq!(to(T::Resume), ['.', '.', '.', 't', '.']);
         assert_eq!(to(T::Close), ['.', 't', 't', 't', '=']);
     }

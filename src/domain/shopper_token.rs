@@ -1,5 +1,6 @@
 //! A shopper's bearer token, as the shop's own login would issue it.
 
+use super::hs256;
 use jsonwebtoken::errors::Error;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
@@ -16,6 +17,7 @@ struct Claims<'a> {
 /// # Errors
 /// When the claims cannot be signed.
 pub fn issue(secret: &str, user: &str, issued_at: i64, expires_at: i64) -> Result<String, Error> {
+    hs256::install();
     let claims = Claims {
         sub: user,
         iat: issued_at,

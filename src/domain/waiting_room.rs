@@ -86,6 +86,8 @@ pub enum Turn {
         /// Whether no unit is free. Those that are held may come back, and he keeps his place.
         sold_out: bool,
     },
+    /// It would be the shopper's turn, and no unit is free.
+    SoldOut,
     /// It is his turn.
     Admitted {
         /// Until then.

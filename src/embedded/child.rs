@@ -1,9 +1,13 @@
 //! A server as a child process: it starts with us, is watched, and ends with us.
 
+use super::folder;
+use super::home::Identity;
 use anyhow::{Context as _, anyhow, bail};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,20 +21,26 @@ const POLL: Duration = Duration::from_millis(20);
 const TAIL_BYTES: u64 = 16 * 1024;
 const TAIL_LINES: usize = 20;
 
-/// A user and group to run as.
-pub type Identity = (u32, u32);
+/// What a child gets of our environment: where programs are, and in which language they speak. The rest may be secrets.
+const HANDED_ON: [&str; 2] = ["PATH", "LANG"];
 
 /// A command under `setpriv`: it gets `death_signal` when we die, however we die, and runs as `identity` if there
 /// is one. It is in a process group of its own, so that Ctrl-C reaches only us and we stop it in our own order.
 pub fn command(program: &Path, death_signal: &str, identity: Option<Identity>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", death_signal]);
-    if let Some((uid, gid)) = identity {
+    if let Some(Identity { uid, gid }) = identity {
         command
             .arg(format!("--reuid={uid}"))
             .arg(format!("--regid={gid}"))
             .arg("--clear-groups");
     }
+    command.env_clear();
+    command.envs(
+        HANDED_ON
+            .iter()
+            .filter_map(|name| Some((name, std::env::var_os(name)?))),
+    );
     command.arg("--").arg(program).stdin(Stdio::null()).process_group(0);
     command
 }
@@ -62,56 +72,59 @@ pub fn spawn(command: Command) -> anyhow::Result<Child> {
 }
 
 /// Runs a command to its end, with its output in `log`.
-pub fn run_logged(mut command: Command, log: &Path) -> anyhow::Result<()> {
-    let output = append_to(log)?;
-    command
-        .stdout(output.try_clone().context("cannot share the log")?)
-        .stderr(output);
+pub fn run_logged(mut command: Command, log: &Log) -> anyhow::Result<()> {
+    log.take_output_of(&mut command)?;
     let status = spawn(command)?.wait().context("cannot wait for a child")?;
     if !status.success() {
-        bail!("{}", with_tail(&format!("ended with {status}"), log));
+        bail!("{}", log.with_tail(&format!("ended with {status}")));
     }
     Ok(())
 }
 
-/// Opens a log for more, and puts the last start's log aside so that logs stay small and a tail is of this start.
-pub fn new_log(path: &Path) -> anyhow::Result<File> {
-    if path.exists() {
-        fs::rename(path, path.with_extension("log.1")).with_context(|| format!("cannot rename {}", path.display()))?;
+/// What a server and the programs that prepare its start say. It stays open, so that its end can still be read by a process
+/// that has become another user.
+#[derive(Debug)]
+pub struct Log {
+    pub path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    /// Puts the last start's log aside, so that logs stay small and a tail is of this start.
+    pub fn new(path: PathBuf) -> anyhow::Result<Self> {
+        if path.exists() {
+            fs::rename(&path, path.with_extension("log.1"))
+                .with_context(|| format!("cannot rename {}", path.display()))?;
+        }
+        let options = OpenOptions::new().read(true).append(true).create(true).clone();
+        let file = folder::open_file(&path, options).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
     }
-    append_to(path)
-}
 
-/// Opens a log for more.
-pub fn append_to(path: &Path) -> anyhow::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))
-}
+    fn take_output_of(&self, command: &mut Command) -> anyhow::Result<()> {
+        let output = || self.file.try_clone().context("cannot share the log");
+        command.stdout(output()?).stderr(output()?);
+        Ok(())
+    }
 
-/// A message with a log's path and last lines.
-pub fn with_tail(message: &str, log: &Path) -> String {
-    let tail = tail(log).unwrap_or_else(|error| format!("(cannot read it: {error})"));
-    format!("{message}; the end of {}:\n{tail}", log.display())
-}
+    /// A message with the log's path and last lines.
+    pub fn with_tail(&self, message: &str) -> String {
+        let tail = self.tail().unwrap_or_else(|error| format!("(cannot read it: {error})"));
+        format!("{message}; the end of {}:\n{tail}", self.path.display())
+    }
 
-fn tail(log: &Path) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<_> = text.lines().collect();
-    Ok(lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"))
+    fn tail(&self) -> io::Result<String> {
+        let length = self.file.metadata()?.len();
+        let mut bytes = vec![0; usize::try_from(length.min(TAIL_BYTES)).unwrap_or_default()];
+        self.file.read_exact_at(&mut bytes, length.saturating_sub(TAIL_BYTES))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        Ok(lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"))
+    }
 }
 
 /// One step of ending a server: a signal and how long it may take.
-pub type EndStep = (&'static str, Duration);
+pub type EndStep = (Signal, Duration);
 
 /// A running server.
 #[derive(Debug)]
@@ -119,22 +132,14 @@ pub struct Server {
     name: &'static str,
     pid: u32,
     child: Mutex<Child>,
-    log: PathBuf,
+    log: Log,
     end: &'static [EndStep],
 }
 
 impl Server {
     /// Starts a server with its output in `log`. It is ended by the steps in `end`, then killed.
-    pub fn start(
-        name: &'static str,
-        mut command: Command,
-        log: PathBuf,
-        end: &'static [EndStep],
-    ) -> anyhow::Result<Self> {
-        let output = append_to(&log)?;
-        command
-            .stdout(output.try_clone().context("cannot share the log")?)
-            .stderr(output);
+    pub fn start(name: &'static str, mut command: Command, log: Log, end: &'static [EndStep]) -> anyhow::Result<Self> {
+        log.take_output_of(&mut command)?;
         let child = spawn(command)?;
         Ok(Self {
             name,
@@ -157,13 +162,11 @@ impl Server {
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        Some(with_tail(
-            &format!(
-                "{} ended by itself ({how}); start again, it goes on where it was",
-                self.name
-            ),
-            &self.log,
-        ))
+        let message = format!(
+            "{} ended by itself ({how}); start again, it goes on where it was",
+            self.name
+        );
+        Some(self.log.with_tail(&message))
     }
 
     /// Waits until `ready` says yes; it says why not otherwise.
@@ -176,7 +179,7 @@ impl Server {
             let Err(reason) = ready() else { return Ok(()) };
             if Instant::now() > deadline {
                 let message = format!("{} was not ready within {} s ({reason})", self.name, limit.as_secs());
-                bail!("{}", with_tail(&message, &self.log));
+                bail!("{}", self.log.with_tail(&message));
             }
             thread::sleep(POLL);
         }
@@ -188,7 +191,7 @@ impl Server {
             if !matches!(self.try_wait(), Ok(None)) {
                 return;
             }
-            send(signal, self.pid);
+            send(*signal, self.pid);
             let deadline = Instant::now() + *limit;
             while matches!(self.try_wait(), Ok(None)) && Instant::now() < deadline {
                 thread::sleep(POLL);
@@ -215,21 +218,25 @@ impl Drop for Server {
     }
 }
 
-/// Sends a signal. The shell's own `kill` does it: there is no safe call in std and no `kill` on a bare Debian.
-fn send(signal: &str, pid: u32) {
-    let script = format!("kill -s {signal} {pid}");
+/// Sends a signal.
+fn send(signal: Signal, pid: u32) {
     // The process may be gone by now, which is what is wanted.
-    let _gone = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status();
+    let _gone = i32::try_from(pid).map(|pid| signal::kill(Pid::from_raw(pid), signal));
 }
 
 /// Ends the servers of an earlier run that still work in `folder`, gently at first. The caller holds the folder's
 /// lock, so they are nobody's. A server is known by its program's name and by its working folder, which no stale
 /// pid file can get wrong.
 pub fn end_leftovers(folder: &Path, program: &str, end: &[EndStep]) -> anyhow::Result<()> {
-    for (signal, limit) in end.iter().chain(&[("KILL", Duration::from_secs(5))]) {
+    for (signal, limit) in end.iter().chain(&[(Signal::SIGKILL, Duration::from_secs(5))]) {
         for pid in working_in(folder, program)? {
-            tracing::info!(pid, program, signal, "ending a server that an earlier run left behind");
-            send(signal, pid);
+            tracing::info!(
+                pid,
+                program,
+                signal = signal.as_str(),
+                "ending a server that an earlier run left behind"
+            );
+            send(*signal, pid);
         }
         let deadline = Instant::now() + *limit;
         while !working_in(folder, program)?.is_empty() {
@@ -272,4 +279,18 @@ pub fn find_in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|candidate| candidate.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_gets_nothing_of_our_environment_but_paths_and_language() {
+        let output = command(Path::new("env"), "KILL", None).output().unwrap();
+        let names = String::from_utf8(output.stdout).unwrap();
+        let names: Vec<_> = names.lines().filter_map(|line| line.split('=').next()).collect();
+        assert!(names.contains(&"PATH") && std::env::vars_os().count() > HANDED_ON.len());
+        assert!(names.iter().all(|name| HANDED_ON.contains(name)), "{names:?}");
+    }
 }

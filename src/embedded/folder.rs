@@ -1,10 +1,13 @@
 //! Folders of private servers: who uses them, and where their sockets and names come from.
 
+use super::home::Identity;
 use anyhow::{Context as _, bail};
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,15 +26,8 @@ const SHORT: &str = "/tmp";
 /// When another process holds the lock, naming it.
 pub fn lock(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot open {shown}"))?;
+    let options = OpenOptions::new().read(true).write(true).create(true).clone();
+    let mut file = open_file(path, options).with_context(|| format!("cannot open {shown}"))?;
     let deadline = Instant::now() + DYING;
     let locked = loop {
         match file.try_lock() {
@@ -57,6 +53,27 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
         .and_then(|()| file.rewind())
         .with_context(|| format!("cannot write {shown}"))?;
     writeln!(file, "{}", std::process::id()).with_context(|| format!("cannot write {shown}"))?;
+    Ok(file)
+}
+
+/// Opens a file that only its owner can read, and nothing that somebody put in its place: root also opens files in folders
+/// of the user that its servers run as. A link there could lead to any file of the machine.
+///
+/// # Errors
+/// When it cannot be opened, or is no file of the folder's.
+pub fn open_file(path: &Path, mut options: OpenOptions) -> io::Result<File> {
+    let file = options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
+    let (metadata, folder) = (file.metadata()?, fs::metadata(path.parent().unwrap_or(path))?);
+    let us = geteuid().as_raw();
+    let is_own = [us, folder.uid()].contains(&metadata.uid());
+    // A user may link to another's file in its own folder only.
+    let is_linked = folder.uid() != us && metadata.nlink() != 1;
+    if !metadata.is_file() || !is_own || is_linked {
+        return Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            "it is a link, or belongs to another user; remove it and start again",
+        ));
+    }
     Ok(file)
 }
 
@@ -123,28 +140,28 @@ pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -
     Ok(Path::new(SHORT).join(format!("flashsale-{}-{server}", instance_id(dir)?)))
 }
 
-/// Makes a folder that only `owner` can enter and refuses one that somebody else made: `/tmp` is everybody's.
-pub fn private_for(path: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+/// Makes a folder that only `owner` can enter and refuses one that somebody else made: `/tmp` is everybody's. It is looked at
+/// and handed over as one open folder, which nobody can replace by a link in between.
+pub fn private_for(path: &Path, owner: Option<Identity>) -> anyhow::Result<()> {
     private(path)?;
     let shown = path.display();
-    let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    let us = effective_uid()?;
-    let is_ours = metadata.uid() == us || owner.is_some_and(|(uid, _)| metadata.uid() == uid);
-    if !metadata.is_dir() || !is_ours {
+    let folder = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY).bits())
+        .open(path)
+        .with_context(|| format!("cannot open {shown}, which must be a folder and no link"))?;
+    let metadata = folder.metadata().with_context(|| format!("cannot read {shown}"))?;
+    let is_ours = metadata.uid() == geteuid().as_raw();
+    if !is_ours && owner.is_none_or(|owner| metadata.uid() != owner.uid.as_raw()) {
         bail!("{shown} belongs to another user; start as that user, or choose another folder");
     }
-    if let Some((uid, gid)) = owner
-        && us != uid
-    {
-        std::os::unix::fs::chown(path, Some(uid), Some(gid)).with_context(|| format!("cannot hand over {shown}"))?;
+    if let Some(owner) = owner {
+        let (uid, gid) = (owner.uid.as_raw(), owner.gid.as_raw());
+        fchown(&folder, Some(uid), Some(gid)).with_context(|| format!("cannot hand over {shown}"))?;
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+    folder
+        .set_permissions(fs::Permissions::from_mode(0o700))
         .with_context(|| format!("cannot set the rights of {shown}"))
-}
-
-/// The user that this process acts as.
-pub fn effective_uid() -> anyhow::Result<u32> {
-    Ok(fs::metadata("/proc/self").context("cannot read /proc/self")?.uid())
 }
 
 /// A path as it stands in a URL.
@@ -178,6 +195,23 @@ mod tests {
         );
         drop(held);
         lock(&path).unwrap();
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, precious) = (dir.path().join("lock"), dir.path().join("precious"));
+        fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        lock(&path).unwrap_err();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(dir.path(), Some(65534), None).unwrap();
+            fs::remove_file(&path).unwrap();
+            fs::hard_link(&precious, &path).unwrap();
+            let error = format!("{:#}", lock(&path).unwrap_err());
+            assert!(error.contains("it is a link"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! A private Postgres.
 
-use super::child::{self, EndStep, Identity, Server};
+use super::child::{self, EndStep, Log, Server};
 use super::folder;
-use crate::stderr;
+use super::home::{Home, Identity};
 use anyhow::{Context as _, bail};
+use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,17 +16,51 @@ const INSTALL: &str = "install it with `apt-get install postgresql`";
 /// Where Debian keeps the programs, by major version; most of them are not in `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
 const SOCKET: &str = ".s.PGSQL.5432";
+/// The superuser, who only makes the database and the other role.
 const USER: &str = "flashsale";
+/// Who owns the database and what is in it, and is no superuser: it can start no program and read no file.
+const OWNER: &str = "flashsale_app";
 const DATABASE: &str = "flashsale";
 /// INT is "fast": end the sessions, write a checkpoint. QUIT ends at once, with a recovery at the next start.
-const END: &[EndStep] = &[("INT", Duration::from_secs(20)), ("QUIT", Duration::from_secs(5))];
+const END: &[EndStep] = &[
+    (Signal::SIGINT, Duration::from_secs(20)),
+    (Signal::SIGQUIT, Duration::from_secs(5)),
+];
 /// A recovery after a crash takes its time; a server that dies is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Where the data goes when Postgres may not enter the instance's folder; kept over a restart of the machine.
-const AWAY: &str = "/var/lib";
-/// In a folder there: whose it is, when it may go together with that one.
-const DISPOSABLE: &str = "disposable";
+
+/// Makes the role and gives it the database, with the tables that the superuser made before there was that role. What belongs
+/// to a table follows it.
+const GIVE_DATABASE: &str = "do $$
+declare
+    item record;
+begin
+    if not exists (select from pg_roles where rolname = 'OWNER') then
+        create role OWNER login;
+    end if;
+    execute format('alter database %I owner to OWNER', current_database());
+    alter schema public owner to OWNER;
+    for item in
+        select oid::regclass as name from pg_class
+        where relnamespace = 'public'::regnamespace and relowner <> 'OWNER'::regrole and relkind in ('r', 'p', 'v')
+    loop
+        execute format('alter table %s owner to OWNER', item.name);
+    end loop;
+    for item in
+        select oid::regclass as name from pg_class
+        where relnamespace = 'public'::regnamespace and relowner <> 'OWNER'::regrole and relkind = 'S'
+    loop
+        execute format('alter sequence %s owner to OWNER', item.name);
+    end loop;
+    for item in
+        select oid::regprocedure as name from pg_proc
+        where pronamespace = 'public'::regnamespace and proowner <> 'OWNER'::regrole
+    loop
+        execute format('alter routine %s owner to OWNER', item.name);
+    end loop;
+end
+$$";
 
 /// How a private Postgres runs.
 #[derive(Clone, Debug)]
@@ -35,6 +69,8 @@ pub struct PostgresOptions {
     pub durable: bool,
     /// Further settings by name, which win over ours.
     pub settings: Vec<(String, String)>,
+    /// Further variables of the server's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Default for PostgresOptions {
@@ -42,6 +78,7 @@ impl Default for PostgresOptions {
         Self {
             durable: true,
             settings: Vec::new(),
+            environment: Vec::new(),
         }
     }
 }
@@ -57,21 +94,17 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Starts a Postgres whose files are in `dir/postgres` and waits until its database answers.
     ///
-    /// Postgres refuses to run as root, so root runs it as `postgres` or `nobody`. Where that user may not enter
-    /// `dir`, `dir/postgres` becomes a link to a folder under `/var/lib`.
-    ///
     /// # Errors
     /// When Postgres is not installed, the folder is in use, or the server does not start; says what its log says.
     pub fn start(dir: &Path, options: &PostgresOptions) -> anyhow::Result<Self> {
         let dir = folder::open(dir)?;
-        let (home, identity) = home(&dir, options)?;
+        let Home { path: home, identity } = Home::open(&dir, "postgres", options.durable)?;
         let lock = folder::lock(&home.join("lock"))?;
         let data = home.join("data");
         let programs = find_programs(&data)?;
         child::end_leftovers(&data, PROGRAM, END)?;
 
-        let log = dir.join("postgres.log");
-        drop(child::new_log(&log)?);
+        let log = Log::new(dir.join("postgres.log"))?;
         if !data.exists() {
             make_cluster(&programs, &home, &log, identity, options.durable)?;
         }
@@ -88,7 +121,11 @@ impl PostgresServer {
             }
         }
         let mut command = child::command(&programs.join(PROGRAM), "INT", identity);
-        command.current_dir(&home).arg("-D").arg(&data);
+        command
+            .current_dir(&home)
+            .arg("-D")
+            .arg(&data)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)));
         for (name, value) in settings(&sockets, options) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
@@ -111,6 +148,19 @@ impl PostgresServer {
             "postgres:///{DATABASE}?host={}&user={USER}",
             folder::in_url(&self.sockets)
         )
+    }
+
+    /// The URL for clients that need no more than the database, which is given to a role without other rights.
+    ///
+    /// # Errors
+    /// When Postgres refuses to give it.
+    pub fn owner_url(&self) -> anyhow::Result<String> {
+        let give = GIVE_DATABASE.replace("OWNER", OWNER);
+        run_sql(&self.sockets.join(SOCKET), DATABASE, Some(&give)).context("cannot give the database to its role")?;
+        Ok(format!(
+            "postgres:///{DATABASE}?host={}&user={OWNER}",
+            folder::in_url(&self.sockets)
+        ))
     }
 
     /// The server's process.
@@ -209,121 +259,11 @@ fn find_programs(data: &Path) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("Postgres is neither in PATH nor in {DEBIAN}; {INSTALL}"))
 }
 
-/// The folder that holds the data, and whom Postgres must run as.
-fn home(dir: &Path, options: &PostgresOptions) -> anyhow::Result<(PathBuf, Option<Identity>)> {
-    let place = dir.join("postgres");
-    if let Ok(target) = fs::read_link(&place)
-        && !target.exists()
-    {
-        bail!(
-            "{} points to {}, which is gone and with it the ledger; restore it, or begin anew in another folder",
-            place.display(),
-            target.display()
-        );
-    }
-    folder::private(&place)?;
-    let home = place
-        .canonicalize()
-        .with_context(|| format!("cannot open {}", place.display()))?;
-    if folder::effective_uid()? != 0 {
-        return Ok((home, None));
-    }
-
-    let has_data = home.join("data").exists();
-    let identity = if has_data {
-        owner(&home.join("data"))?
-    } else {
-        unprivileged()?
-    };
-    folder::private_for(&home, Some(identity))?;
-    if may_write(&home, identity)? {
-        return Ok((home, Some(identity)));
-    }
-    if has_data {
-        bail!(
-            "user {} may not enter {}; let it with `chmod a+x` on each folder above",
-            identity.0,
-            home.display()
-        );
-    }
-    let away = Path::new(AWAY).join(format!("flashsale-{}", folder::instance_id(dir)?));
-    folder::private_for(&away, Some(identity))?;
-    if options.durable {
-        stderr::line(format_args!(
-            "Postgres may not enter {}, so its data is in {}",
-            dir.display(),
-            away.display()
-        ));
-    } else {
-        sweep();
-        fs::write(away.join(DISPOSABLE), dir.as_os_str().as_encoded_bytes())
-            .with_context(|| format!("cannot write in {}", away.display()))?;
-    }
-    remove_empty(&place)?;
-    std::os::unix::fs::symlink(&away, &place).with_context(|| format!("cannot create {}", place.display()))?;
-    Ok((away, Some(identity)))
-}
-
-/// Removes what tests left behind whose own folder is gone.
-fn sweep() {
-    for entry in fs::read_dir(AWAY).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let is_ours = entry.file_name().to_string_lossy().starts_with("flashsale-");
-        let Ok(origin) = fs::read_to_string(path.join(DISPOSABLE)) else {
-            continue;
-        };
-        if is_ours
-            && !Path::new(&origin).exists()
-            && let Ok(_lock) = folder::lock(&path.join("lock"))
-        {
-            // Another sweep may be faster; what stays is for the next one.
-            let _rest = fs::remove_dir_all(&path);
-        }
-    }
-}
-
-/// Removes the folder that we made a moment ago and found to be of no use.
-fn remove_empty(place: &Path) -> anyhow::Result<()> {
-    let _none = fs::remove_file(place.join("lock"));
-    fs::remove_dir(place).with_context(|| format!("cannot replace {}", place.display()))
-}
-
-/// The user to run as when we are root: the one that the package made for it, else the one that owns nothing.
-fn unprivileged() -> anyhow::Result<Identity> {
-    let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
-    let find = |wanted: &str| {
-        users.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let is_wanted = fields.next() == Some(wanted);
-            let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-            is_wanted.then_some((uid, gid))
-        })
-    };
-    find("postgres").or_else(|| find("nobody")).context(
-        "Postgres refuses to run as root and there is no user `postgres` or `nobody` to run it as; add one of them",
-    )
-}
-
-fn owner(path: &Path) -> anyhow::Result<Identity> {
-    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok((metadata.uid(), metadata.gid()))
-}
-
-/// Whether a user may enter and write a folder, as the system itself sees it.
-fn may_write(folder: &Path, identity: Identity) -> anyhow::Result<bool> {
-    let mut command = child::command(Path::new("test"), "KILL", Some(identity));
-    command.arg("-w").arg(folder).current_dir("/");
-    Ok(child::spawn(command)?
-        .wait()
-        .context("cannot wait for a child")?
-        .success())
-}
-
 /// Makes the database cluster. It gets its name when it is complete, so a crash in between leaves nothing half-made.
 fn make_cluster(
     programs: &Path,
     home: &Path,
-    log: &Path,
+    log: &Log,
     identity: Option<Identity>,
     durable: bool,
 ) -> anyhow::Result<()> {
@@ -432,6 +372,7 @@ mod tests {
     const FOR_TESTS: PostgresOptions = PostgresOptions {
         durable: false,
         settings: Vec::new(),
+        environment: Vec::new(),
     };
 
     fn sql(postgres: &PostgresServer, statement: &str) -> Result<(), Refusal> {
@@ -506,14 +447,7 @@ mod tests {
     fn a_server_that_does_not_start_shows_its_log() {
         let dir = tempfile::tempdir().unwrap();
         let settings = vec![("max_connections".to_owned(), "nonsense".to_owned())];
-        let error = PostgresServer::start(
-            dir.path(),
-            &PostgresOptions {
-                durable: false,
-                settings,
-            },
-        )
-        .unwrap_err();
+        let error = PostgresServer::start(dir.path(), &PostgresOptions { settings, ..FOR_TESTS }).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("postgres.log") && text.contains("max_connections"),

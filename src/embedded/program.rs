@@ -1,13 +1,14 @@
 //! This very program as a child process, for those who measure it from outside.
 
-use super::child::{self, EndStep, Server};
+use super::child::{self, EndStep, Log, Server};
 use anyhow::Context as _;
+use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 /// Requests in flight and jobs have their time; then it is killed.
-const END: &[EndStep] = &[("TERM", Duration::from_secs(15))];
+const END: &[EndStep] = &[(Signal::SIGTERM, Duration::from_secs(15))];
 /// Reconciling a large stock takes its time; a process that dies is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,15 +33,12 @@ impl Program {
     ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let log = dir.join(format!("{name}.log"));
-        drop(child::new_log(&log)?);
         let mut command = child::command(&program, "KILL", None);
         command
             .args(arguments)
-            .env_clear()
             .envs(environment.iter().map(|(name, value)| (name, value)))
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(dir);
-        let server = Server::start(name, command, log.clone(), END)?;
+        let server = Server::start(name, command, Log::new(log.clone())?, END)?;
         let program = Self { server };
         program.server.wait_ready(READY_LIMIT, || {
             let said = fs::read_to_string(&log).unwrap_or_default();

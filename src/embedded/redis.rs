@@ -1,13 +1,14 @@
 //! A private Redis.
 
-use super::child::{self, EndStep, Server};
+use super::child::{self, EndStep, Log, Server};
 use super::folder;
+use super::home::{Home, Identity};
 use anyhow::{Context as _, bail};
+use nix::sys::signal::Signal;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 const PROGRAM: &str = "redis-server";
@@ -15,7 +16,7 @@ const CHECKER: &str = "redis-check-aof";
 const INSTALL: &str = "install it with `apt-get install redis-server`";
 const SOCKET: &str = "redis.sock";
 /// An asked Redis with an append-only file has everything on disk already, so this takes milliseconds.
-const END: &[EndStep] = &[("TERM", Duration::from_secs(10))];
+const END: &[EndStep] = &[(Signal::SIGTERM, Duration::from_secs(10))];
 /// Reading back a large append-only file takes its time; a server that dies is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -59,18 +60,16 @@ impl RedisServer {
             bail!("{PROGRAM} is not in PATH; {INSTALL}")
         };
         let dir = folder::open(dir)?;
-        let home = dir.join("redis");
-        folder::private(&home)?;
+        let Home { path: home, identity } = Home::open(&dir, "redis", options.durable)?;
         let lock = folder::lock(&home.join("lock"))?;
         child::end_leftovers(&home, PROGRAM, END)?;
 
-        let log = dir.join("redis.log");
-        drop(child::new_log(&log)?);
-        let is_restart = repair(&home, &log)?;
+        let log = Log::new(dir.join("redis.log"))?;
+        let is_restart = repair(&home, identity, &log)?;
         let sockets = folder::socket_folder(&dir, "redis", &home, SOCKET)?;
-        folder::private_for(&sockets, None)?;
+        folder::private_for(&sockets, identity)?;
         let socket = sockets.join(SOCKET);
-        let mut command = child::command(&program, "TERM", None);
+        let mut command = child::command(&program, "TERM", identity);
         command
             .current_dir(&home)
             .args(["--port", "0", "--unixsocket"])
@@ -221,7 +220,7 @@ fn machine_memory() -> anyhow::Result<u64> {
 ///
 /// A script's writes stand between `MULTI` and `EXEC`. Redis 7.0 itself would cut inside such a block and leave its
 /// `MULTI` behind, which swallows the writes that come after it at the next start. The checker cuts before it.
-fn repair(home: &Path, log: &Path) -> anyhow::Result<bool> {
+fn repair(home: &Path, identity: Option<Identity>, log: &Log) -> anyhow::Result<bool> {
     let folder = home.join("appendonlydir");
     let manifest = folder.join("appendonly.aof.manifest");
     let Ok(listed) = fs::read_to_string(&manifest) else {
@@ -230,7 +229,12 @@ fn repair(home: &Path, log: &Path) -> anyhow::Result<bool> {
     let Some(program) = child::find_in_path(CHECKER) else {
         bail!("{CHECKER} is not in PATH; {INSTALL}")
     };
-    let mut check = child::command(&program, "KILL", None);
+    let command = |program: &Path| {
+        let mut command = child::command(program, "KILL", identity);
+        command.current_dir(home);
+        command
+    };
+    let mut check = command(&program);
     check.arg(&manifest);
     if child::run_logged(check, log).is_ok() {
         return Ok(true);
@@ -245,24 +249,22 @@ fn repair(home: &Path, log: &Path) -> anyhow::Result<bool> {
     let Some(newest) = newest else {
         bail!(
             "{}",
-            child::with_tail(
-                &format!("{} is damaged; restore it from a backup", folder.display()),
-                log
-            )
+            log.with_tail(&format!("{} is damaged; restore it from a backup", folder.display()))
         );
     };
     let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
     let copy = home.join(format!("{newest}.torn-{stamp}"));
-    fs::copy(folder.join(newest), &copy).with_context(|| format!("cannot write {}", copy.display()))?;
-    let mut fix = child::command(&program, "KILL", None);
+    // Redis's own user copies it: root writes nothing into another user's folder.
+    let mut keep = command(Path::new("cp"));
+    keep.arg("--").arg(folder.join(newest)).arg(&copy);
+    child::run_logged(keep, log).with_context(|| format!("cannot write {}", copy.display()))?;
+    let mut fix = command(&program);
     fix.arg("--fix").arg(&manifest);
-    let yes = copy.with_extension("answer");
-    fs::write(&yes, "y\n").with_context(|| format!("cannot write {}", yes.display()))?;
-    fix.stdin(Stdio::from(
-        File::open(&yes).with_context(|| format!("cannot read {}", yes.display()))?,
-    ));
+    let (reader, mut answer) = io::pipe().context("cannot make a pipe")?;
+    answer.write_all(b"y\n").context("cannot write to a pipe")?;
+    drop(answer);
+    fix.stdin(reader);
     let fixed = child::run_logged(fix, log);
-    fs::remove_file(&yes).with_context(|| format!("cannot remove {}", yes.display()))?;
     fixed.with_context(|| {
         format!(
             "{} is damaged and cannot be repaired; restore it from a backup",
@@ -277,6 +279,7 @@ fn repair(home: &Path, log: &Path) -> anyhow::Result<bool> {
 mod tests {
     use super::*;
     use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     /// Sends commands in one go and returns what came back within the time that a last PING takes.
     fn send(redis: &RedisServer, commands: &str) -> String {
@@ -285,6 +288,13 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// A folder that another user may pass: root runs Redis as one.
+    fn own_folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        folder
     }
 
     fn kill(redis: RedisServer) {
@@ -301,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_folder_serves_one_redis_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = own_folder();
         let options = RedisOptions {
             durable: false,
             ..RedisOptions::default()
@@ -318,7 +328,7 @@ mod tests {
 
     #[test]
     fn nothing_acknowledged_is_lost_over_two_kills_and_a_torn_tail() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = own_folder();
         let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
         assert!(send(&redis, "CONFIG GET hz\r\n").contains("\r\n100\r\n"));
         let script = "redis.call('DECRBY','stock',3) redis.call('INCR','orders')";
@@ -356,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_long_path_is_no_obstacle() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = own_folder();
         let long = dir.path().join("a folder with a name".repeat(6));
         let redis = RedisServer::start(
             &long,
@@ -372,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_start_shows_its_log() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = own_folder();
         let settings = vec![("maxclients".to_owned(), "nonsense".to_owned())];
         let error = RedisServer::start(
             dir.path(),

@@ -1,12 +1,13 @@
 //! The secrets of a private instance: made once, kept in its folder.
 
+use super::folder::open_file;
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -26,11 +27,17 @@ pub fn path(dir: &Path) -> PathBuf {
 pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let path = path(dir);
     let shown = path.display();
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+    let (mut file, mut text) = (None, String::new());
+    match open_file(&path, OpenOptions::new().read(true).clone()) {
+        Ok(mut found) => {
+            found
+                .read_to_string(&mut text)
+                .with_context(|| format!("cannot read {shown}"))?;
+            file = Some(found);
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-    };
+    }
     let mut kept = parse(&text, &path)?;
     let before = kept.len();
     let values = wanted
@@ -44,9 +51,9 @@ pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Resu
             writeln!(text, "{name}={value}")?;
         }
         write_private(&path, &text)?;
-    } else if !text.is_empty() {
+    } else if let Some(file) = file {
         // A copy of the folder may have lost the file's rights.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+        file.set_permissions(fs::Permissions::from_mode(0o600))
             .with_context(|| format!("cannot set the rights of {shown}"))?;
     }
     Ok(values)

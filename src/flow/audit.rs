@@ -1,71 +1,108 @@
-//! Audit: count every unit in Redis and in Postgres, and explain every difference.
+//! Stock audit: count every unit in Redis and in Postgres, and explain every difference.
 //!
 //! Each shard is read in one atomic script and the ledger in one snapshot, but not at the same moment: while units
-//! move, the two may not fit. Then the audit looks again; what is wrong stays wrong.
+//! move, the two may differ. So a shard or an item that differs is counted again; one that once agreed is done. The
+//! events that the ledger lacks are added up page by page, so memory does not grow with the backlog.
 
 use super::App;
 use super::stats::total;
-use crate::domain::event::Position;
+use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
 use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
-use crate::ledger::audit::{Books, ShardBooks};
+use crate::ledger::audit::{Misfit, ShardBooks, ShardSums, Sums};
 use crate::ledger::outbox::Message;
+use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::transfer::Destination;
-use futures_util::future::try_join_all;
-use std::collections::BTreeMap;
-use std::time::Duration;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How often the audit looks while the two sides do not fit.
-const LOOKS_MAX: u64 = 20;
+/// How often the two sides are compared while they differ.
+const ROUNDS_MAX: u32 = 20;
+/// After so long no further round begins.
+const ROUNDS_FOR: Duration = Duration::from_secs(60);
+/// Shards read at once; each has a page of events in memory.
+const SHARDS_AT_ONCE: usize = 32;
 
 /// Counts every unit of a sale; `None` when there is no such sale.
 ///
 /// # Errors
-/// `Unavailable` when either side cannot tell, `Incomplete` when a shard is not all there.
+/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
 pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
-    let mut looks = 0;
-    loop {
+    let (began, mut count) = (Instant::now(), Count::default());
+    for round in 1..=ROUNDS_MAX {
         let Some(sale) = app.ledger.sale(id).await? else {
             return Ok(None);
         };
         if !sale.is_in_stock() {
             // Before it is loaded and after it is retired, there is one side only.
-            let books = app.ledger.books(id, sale.shards).await?;
-            return Ok(Some(count_ledger(&sale, &books)));
+            let (items, differences) = count_ledger(&sale, &app.ledger.sums(id, sale.shards).await?);
+            return finish(app, id, true, items, differences).await.map(Some);
         }
-        let books = app.ledger.books(id, sale.shards).await?;
-        let shards = (0..sale.shards).map(|shard| app.stock.read_shard(&sale, shard, EVENTS_MAX));
-        let readings = try_join_all(shards).await?;
-        let mut audit = compare(&sale, &books, &readings);
-        looks += 1;
-        if audit.balanced || looks == LOOKS_MAX {
-            audit.differences.extend(undecided(&books));
-            audit.balanced = audit.differences.is_empty();
-            return Ok(Some(audit));
+        count.compare(app, &sale, usize::MAX).await?;
+        if count.agrees() || began.elapsed() > ROUNDS_FOR {
+            break;
         }
-        tokio::time::sleep(Duration::from_millis(25 * looks)).await;
+        if round < ROUNDS_MAX {
+            tokio::time::sleep(Duration::from_millis(25) * round).await;
+        }
     }
+    let differences = count.findings().flat_map(|it| it.differences.clone()).collect();
+    finish(app, id, false, count.audits, differences).await.map(Some)
 }
 
-/// Counts what there is of a sale that Redis does not have: whether the units that the ledger has granted fit its orders and
-/// what the sale owns, and whether everything is decided.
-fn count_ledger(sale: &Sale, books: &Books) -> Audit {
-    let mut differences = undecided(books);
-    let mut items = Vec::new();
+/// Adds what the ledger alone says, and sorts: whoever reads the differences in pages goes by their text.
+async fn finish(
+    app: &App,
+    id: SaleId,
+    ledger_only: bool,
+    items: Vec<ItemAudit>,
+    mut differences: Vec<String>,
+) -> Result<Audit, Fault> {
+    differences.extend(app.ledger.misfits(id).await?.iter().map(misfit));
+    for (shard, Position { epoch, seq }, reason) in app.ledger.unreadable_events(id).await? {
+        // They move no units, so a shard that has them is whole.
+        differences.push(format!(
+            "shard {shard}: event {epoch}-{seq} could not be taken in (`flashsale dead-letters`): {reason}"
+        ));
+    }
+    differences.sort();
+    differences.dedup();
+    Ok(Audit {
+        sale_id: id,
+        balanced: differences.is_empty(),
+        ledger_only,
+        items,
+        differences,
+    })
+}
+
+fn misfit(misfit: &Misfit) -> String {
+    let Misfit {
+        shard,
+        sku,
+        granted,
+        ordered,
+    } = misfit;
+    format!(
+        "{sku}, shard {shard}: the ledger's grant says {} held and {} sold, its orders {} and {}",
+        granted.0, granted.1, ordered.0, ordered.1
+    )
+}
+
+/// Counts what there is of a sale that Redis does not have: whether the units that the ledger has granted fit what the
+/// sale owns, and whether everything is decided.
+fn count_ledger(sale: &Sale, sums: &Sums) -> (Vec<ItemAudit>, Vec<String>) {
+    let (mut items, mut differences) = (Vec::new(), Vec::new());
     for item in &sale.items {
         let sku = &item.sku;
-        let owned = books.stock.get(sku).copied().unwrap_or_default();
-        let (mut held, mut sold) = (0, 0);
-        for (shard, books) in books.shards.iter().enumerate() {
-            differences.extend(misfit(sku, &format!("shard {shard}"), books));
-            let units = books.units.get(sku).copied().unwrap_or_default();
-            (held, sold) = (held + units.0, sold + units.1);
-        }
+        let owned = sums.stock.get(sku).copied().unwrap_or_default();
+        let (held, sold) = units(sums, sku);
         if held + sold > owned {
             differences.push(format!(
                 "{sku}: the sale owns {owned} units, {held} are held and {sold} sold"
@@ -88,161 +125,265 @@ fn count_ledger(sale: &Sale, books: &Books) -> Audit {
             },
         });
     }
-    Audit {
-        sale_id: sale.id,
-        balanced: differences.is_empty(),
-        ledger_only: true,
-        items,
-        differences,
-    }
+    (items, differences)
 }
 
-/// In what a shard's grant of an item differs from its orders, if it does.
-fn misfit(sku: &Sku, at: &str, books: &ShardBooks) -> Option<String> {
-    let (held, sold) = books.units.get(sku).copied().unwrap_or_default();
-    let by_orders = books.by_orders.get(sku).copied().unwrap_or_default();
-    (by_orders != (held, sold)).then(|| {
-        format!(
-            "{sku}, {at}: the ledger's grant says {held} held and {sold} sold, its orders {} and {}",
-            by_orders.0, by_orders.1
-        )
+/// Held and sold units of an item by the grants of all shards.
+fn units(sums: &Sums, sku: &Sku) -> (i64, i64) {
+    sums.shards.iter().fold((0, 0), |sum, shard| {
+        let (held, sold) = shard.units.get(sku).copied().unwrap_or_default();
+        (sum.0 + held, sum.1 + sold)
     })
 }
 
-/// What a shard should hold of an item, by the ledger, its events and what it has not been told.
+/// In what a shard or an item differs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Findings {
+    differences: Vec<String>,
+    /// Units that no place accounts for, or that two do.
+    pub(super) conservation: i64,
+    /// Held and sold units in which the two stores differ.
+    pub(super) drift: i64,
+}
+
+/// What a shard should hold of an item, by the ledger, its events and the decisions that are not delivered to it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Expected {
     held: i64,
     sold: i64,
     undrained: i64,
-    untold: i64,
+    undelivered: i64,
 }
 
-fn compare(sale: &Sale, books: &Books, readings: &[ShardReading]) -> Audit {
-    let mut differences = Vec::new();
-    let mut expected: BTreeMap<Sku, Expected> = BTreeMap::new();
-    for (reading, shard) in readings.iter().zip(&books.shards) {
-        for (sku, cell) in compare_shard(sale, shard, reading, &mut differences) {
-            let sum = expected.entry(sku).or_default();
-            sum.held += cell.held;
-            sum.sold += cell.sold;
-            sum.undrained += cell.undrained;
-            sum.untold += cell.untold;
+/// The comparison of a sale's two sides, as far as it has come.
+#[derive(Default)]
+pub(super) struct Count {
+    /// The shards that were compared, by their number; one without findings agreed.
+    shards: BTreeMap<u16, (Findings, BTreeMap<Sku, Expected>)>,
+    /// The items that were compared.
+    items: BTreeMap<Sku, Findings>,
+    audits: Vec<ItemAudit>,
+}
+
+impl Count {
+    /// Whether everything agreed, each shard and each item at a moment of its own.
+    pub(super) fn agrees(&self) -> bool {
+        self.findings().all(|it| it.differences.is_empty())
+    }
+
+    /// What does not agree.
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Findings> {
+        let shards = self.shards.values().map(|(findings, _)| findings);
+        shards.chain(self.items.values())
+    }
+
+    /// Compares every shard and item that has not agreed yet. Of each shard's stream it adds up at most `events_max`
+    /// events; the drift of a shard with more is not counted.
+    pub(super) async fn compare(&mut self, app: &App, sale: &Sale, events_max: usize) -> Result<(), Fault> {
+        let agreed: BTreeSet<u16> = {
+            let agreed = self.shards.iter().filter(|(_, (it, _))| it.differences.is_empty());
+            agreed.map(|(shard, _)| *shard).collect()
+        };
+        let sums = app.ledger.sums(sale.id, sale.shards).await?;
+        // All counters are read before any stream is paged through: what the drain takes in meanwhile is not missing.
+        let (at, skipped) = (&sums.shards, &agreed);
+        let first = futures_util::stream::iter(0..sale.shards).map(|shard| async move {
+            let position = at.get(usize::from(shard)).and_then(|it| it.position);
+            let events = if skipped.contains(&shard) { 0 } else { EVENTS_MAX };
+            read(app, sale, shard, position, events).await
+        });
+        let first: Vec<(ShardReading, Backlog)> = first.buffered(SHARDS_AT_ONCE).try_collect().await?;
+        let (readings, mut open): (Vec<ShardReading>, Vec<Backlog>) = first.into_iter().unzip();
+        open.retain(|backlog| !agreed.contains(&backlog.shard));
+        let whole = futures_util::stream::iter(open).map(|backlog| backlog.read_on(app, sale, events_max));
+        let whole: Vec<Backlog> = whole.buffer_unordered(SHARDS_AT_ONCE).try_collect().await?;
+        for backlog in whole {
+            let at = usize::from(backlog.shard);
+            if let (Some(reading), Some(sums)) = (readings.get(at), sums.shards.get(at)) {
+                let compared = compare_shard(sale, sums, &backlog, reading);
+                self.shards.insert(backlog.shard, compared);
+            }
+        }
+        self.audits.clear();
+        for item in &sale.items {
+            let cells = self.shards.values().filter_map(|(_, cells)| cells.get(&item.sku));
+            let expected = cells.fold(Expected::default(), |sum, it| Expected {
+                held: sum.held + it.held,
+                sold: sum.sold + it.sold,
+                undrained: sum.undrained + it.undrained,
+                undelivered: sum.undelivered + it.undelivered,
+            });
+            let (audit, findings) = compare_item(&item.sku, expected, &sums, &readings);
+            self.audits.push(audit);
+            let before = self.items.get(&item.sku);
+            if before.is_none_or(|before| !before.differences.is_empty()) {
+                self.items.insert(item.sku.clone(), findings);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a shard, and adds up the first `events` of those that the ledger lacks after this position.
+pub(super) async fn read(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    drained: Option<Position>,
+    events: usize,
+) -> Result<(ShardReading, Backlog), Fault> {
+    let mut reading = app.stock.read_shard(sale, shard, events).await?;
+    let mut backlog = Backlog::of(shard, drained, reading.undrained);
+    backlog.add(sale, &std::mem::take(&mut reading.events));
+    Ok((reading, backlog))
+}
+
+/// The events of a shard that the ledger lacks, added up page by page.
+pub(super) struct Backlog {
+    shard: u16,
+    /// Up to here the ledger has them.
+    drained: Position,
+    /// The last event that was read.
+    read_to: Position,
+    /// Events of the reading that were not read yet.
+    left: i64,
+    added: usize,
+    /// Units by SKU.
+    pub(super) units: BTreeMap<Sku, i64>,
+    /// The first and the last event of each gap.
+    pub(super) gaps: Vec<(i64, i64)>,
+    /// The same of each run of events that cannot be read.
+    unreadable: Vec<(i64, i64)>,
+}
+
+impl Backlog {
+    /// `left` events of a shard, of which the ledger has those up to `drained`.
+    pub(super) fn of(shard: u16, drained: Option<Position>, left: i64) -> Self {
+        Self {
+            shard,
+            drained: drained.unwrap_or(Position { epoch: 0, seq: 0 }),
+            read_to: Position { epoch: 0, seq: 0 },
+            left,
+            added: 0,
+            units: BTreeMap::new(),
+            gaps: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
-    let items: Vec<ItemAudit> = sale
-        .items
-        .iter()
-        .map(|item| {
-            let expected = expected.get(&item.sku).copied().unwrap_or_default();
-            compare_item(&item.sku, expected, books, readings, &mut differences)
-        })
-        .collect();
-    Audit {
-        sale_id: sale.id,
-        balanced: differences.is_empty(),
-        ledger_only: false,
-        items,
-        differences,
-    }
-}
 
-/// Events that could not be taken in and do not say of which order they are, until somebody has dealt with them. They
-/// move no units, so a shard that has them is whole.
-fn undecided(books: &Books) -> Vec<String> {
-    let shards = books.shards.iter().enumerate();
-    let unreadable = shards.flat_map(|(shard, books)| books.unreadable.iter().map(move |it| (shard, it)));
-    let named = unreadable.map(|(shard, (Position { epoch, seq }, reason))| {
-        format!("shard {shard}: event {epoch}-{seq} could not be taken in (`flashsale dead-letters`): {reason}")
-    });
-    named.collect()
+    /// Adds the rest, up to about `events_max` events in all.
+    pub(super) async fn read_on(mut self, app: &App, sale: &Sale, events_max: usize) -> Result<Self, Fault> {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: self.shard,
+        };
+        while self.left > 0 && self.added < events_max {
+            let page = app.stock.events_after(key, self.read_to, EVENTS_MAX).await?;
+            if page.is_empty() {
+                break;
+            }
+            self.add(sale, &page);
+        }
+        Ok(self)
+    }
+
+    /// Adds a page, as far as it is of the reading and not of later purchases.
+    fn add(&mut self, sale: &Sale, page: &[Event]) {
+        let left = usize::try_from(self.left).unwrap_or_default();
+        for event in page.iter().take(left) {
+            self.left -= 1;
+            self.added += 1;
+            // Events that are in the ledger and not trimmed yet come first.
+            let (before, position) = (self.read_to.max(self.drained), event.position);
+            self.read_to = position;
+            if position <= self.drained {
+                continue;
+            }
+            if position.epoch == before.epoch && position.seq != before.seq + 1 {
+                self.gaps.push((before.seq + 1, position.seq - 1));
+            }
+            let reserved = event.reserved.as_ref().ok();
+            match reserved.and_then(|it| Some((sale.items.get(usize::from(it.item))?, it.quantity))) {
+                Some((item, quantity)) => *self.units.entry(item.sku.clone()).or_default() += i64::from(quantity),
+                None => match self.unreadable.last_mut() {
+                    Some((_, last)) if *last + 1 == position.seq => *last = position.seq,
+                    _ => self.unreadable.push((position.seq, position.seq)),
+                },
+            }
+        }
+    }
 }
 
 /// In what a shard differs from what the ledger expects of it.
 pub(super) fn shard_differences(sale: &Sale, books: &ShardBooks, reading: &ShardReading) -> Vec<String> {
-    let mut differences = Vec::new();
-    compare_shard(sale, books, reading, &mut differences);
-    differences
+    let mut backlog = Backlog::of(reading.shard, books.position, reading.undrained);
+    backlog.add(sale, &reading.events);
+    let mut sums = ShardSums {
+        position: books.position,
+        units: books.units.clone(),
+        undelivered: BTreeMap::new(),
+    };
+    for message in &books.waiting {
+        if let Message::Resolve {
+            sku, quantity, state, ..
+        } = message
+            && let Ok(sku) = sku.parse::<Sku>()
+        {
+            let (units, paid) = sums.undelivered.entry(sku).or_default();
+            *units += quantity;
+            *paid += if state == OrderState::Paid.as_str() {
+                *quantity
+            } else {
+                0
+            };
+        }
+    }
+    compare_shard(sale, &sums, &backlog, reading).0.differences
 }
 
 fn compare_shard(
     sale: &Sale,
-    books: &ShardBooks,
+    sums: &ShardSums,
+    backlog: &Backlog,
     reading: &ShardReading,
-    differences: &mut Vec<String>,
-) -> BTreeMap<Sku, Expected> {
+) -> (Findings, BTreeMap<Sku, Expected>) {
     let at = format!("shard {}", reading.shard);
-    let mut cells: BTreeMap<Sku, Expected> = BTreeMap::new();
-    for item in &sale.items {
-        let (held, sold) = books.units.get(&item.sku).copied().unwrap_or_default();
-        differences.extend(misfit(&item.sku, &at, books));
-        cells.insert(
-            item.sku.clone(),
-            Expected {
-                held,
-                sold,
-                undrained: 0,
-                untold: 0,
-            },
-        );
-    }
-    let position = books.position.unwrap_or(Position { epoch: 0, seq: 0 });
-    let undrained: Vec<_> = reading
-        .events
-        .iter()
-        .filter(|event| event.position > position)
-        .collect();
-    if usize::try_from(reading.undrained).unwrap_or(usize::MAX) > reading.events.len() {
+    let (mut findings, mut cells) = (Findings::default(), BTreeMap::new());
+    let differences = &mut findings.differences;
+    if backlog.left > 0 {
         differences.push(format!(
             "{at}: {} events wait for the ledger, more than are counted",
             reading.undrained
         ));
     }
-    if let Some(first) = undrained.first()
-        && first.position.epoch == position.epoch
-        && first.position.seq != position.seq + 1
-    {
-        differences.push(format!(
-            "{at}: events {} to {} are missing",
-            position.seq + 1,
-            first.position.seq - 1
-        ));
+    for (first, last) in &backlog.gaps {
+        differences.push(format!("{at}: events {first} to {last} are missing"));
     }
-    for event in undrained {
-        let item = event
-            .reserved
-            .as_ref()
-            .ok()
-            .and_then(|it| sale.items.get(usize::from(it.item)).zip(Some(it)));
-        match item.and_then(|(item, reserved)| cells.get_mut(&item.sku).zip(Some(reserved))) {
-            Some((cell, reserved)) => {
-                cell.held += i64::from(reserved.quantity);
-                cell.undrained += i64::from(reserved.quantity);
-            }
-            None => differences.push(format!("{at}: event {} cannot be read", event.position.seq)),
-        }
+    for (first, last) in &backlog.unreadable {
+        differences.push(match first == last {
+            true => format!("{at}: event {first} cannot be read"),
+            false => format!("{at}: events {first} to {last} cannot be read"),
+        });
     }
-    for message in &books.waiting {
-        if let Message::Resolve {
-            sku, quantity, state, ..
-        } = message
-            && let Some(cell) = sku.parse().ok().and_then(|sku: Sku| cells.get_mut(&sku))
-        {
-            cell.held += quantity;
-            cell.untold += quantity;
-            if state == OrderState::Paid.as_str() {
-                cell.sold -= quantity;
-            }
-        }
-    }
-    for (sku, cell) in &cells {
-        let counters = reading.counters(sku);
+    for item in &sale.items {
+        let of = |units: &BTreeMap<Sku, (i64, i64)>| units.get(&item.sku).copied().unwrap_or_default();
+        let undrained = backlog.units.get(&item.sku).copied().unwrap_or_default();
+        let ((held, sold), (undelivered, paid)) = (of(&sums.units), of(&sums.undelivered));
+        let cell = Expected {
+            held: held + undrained + undelivered,
+            sold: sold - paid,
+            undrained,
+            undelivered,
+        };
+        let (sku, counters) = (&item.sku, reading.counters(&item.sku));
         if !counters.balance() {
+            findings.conservation += counters.imbalance().abs();
             differences.push(format!(
                 "{sku}, {at}: the shard's own counters do not add up: {counters:?}"
             ));
         }
-        if (counters.held, counters.sold) != (cell.held, cell.sold) {
+        if backlog.left == 0 && (counters.held, counters.sold) != (cell.held, cell.sold) {
+            findings.drift += (counters.held - cell.held).abs() + (counters.sold - cell.sold).abs();
             differences.push(format!(
                 "{sku}, {at}: the stock has {} held and {} sold, the ledger expects {} and {}",
                 counters.held, counters.sold, cell.held, cell.sold
@@ -254,71 +395,55 @@ fn compare_shard(
                 counters.revoked
             ));
         }
+        cells.insert(sku.clone(), cell);
     }
-    cells
+    (findings, cells)
 }
 
-fn compare_item(
-    sku: &Sku,
-    expected: Expected,
-    books: &Books,
-    readings: &[ShardReading],
-    differences: &mut Vec<String>,
-) -> ItemAudit {
-    let owned = books.stock.get(sku).copied().unwrap_or_default();
+fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardReading]) -> (ItemAudit, Findings) {
+    let mut findings = Findings::default();
+    let owned = sums.stock.get(sku).copied().unwrap_or_default();
     let counters = total(sku, readings);
+    let sent = || {
+        let sent = readings.iter().flat_map(|reading| &reading.transfers);
+        sent.filter(|it| it.sku == *sku)
+    };
     let mut ungranted = 0;
-    for message in books.shards.iter().flat_map(|shard| &shard.waiting) {
+    for message in &sums.waiting {
         match message {
             Message::Restock { sku: of, units, .. } if of == sku.as_str() => ungranted += units,
             Message::Withdrawn { transfer } => {
-                let sent = readings.iter().flat_map(|reading| &reading.transfers);
-                ungranted -= sent
-                    .filter(|it| it.id == *transfer && it.sku == *sku)
-                    .map(|it| it.units)
-                    .sum::<i64>();
+                ungranted -= sent().filter(|it| it.id == *transfer).map(|it| it.units).sum::<i64>();
             }
             _ => {}
         }
     }
-    if counters.granted - counters.withdrawn + ungranted != owned {
-        differences.push(format!(
-            "{sku}: the sale owns {owned} units, its shards account for {} and wait for {ungranted}",
-            counters.granted - counters.withdrawn
+    let accounted = counters.granted - counters.withdrawn;
+    if accounted + ungranted != owned {
+        findings.conservation += (accounted + ungranted - owned).abs();
+        findings.differences.push(format!(
+            "{sku}: the sale owns {owned} units, its shards account for {accounted} and wait for {ungranted}"
         ));
     }
     let in_transit = counters.in_transit();
-    let sent = readings
-        .iter()
-        .flat_map(|reading| &reading.transfers)
-        .filter(|it| it.sku == *sku);
-    let on_their_way: i64 = sent.map(|it| it.units).sum();
+    let on_their_way: i64 = sent().map(|it| it.units).sum();
     if in_transit < 0 || in_transit > on_their_way {
-        differences.push(format!(
+        findings.conservation += (in_transit - in_transit.clamp(0, on_their_way)).abs();
+        findings.differences.push(format!(
             "{sku}: {in_transit} units are in transit, {on_their_way} are written down"
         ));
     }
-    if books.pending_restocks == 0 {
-        let waiting: Vec<Uuid> = books
-            .shards
-            .iter()
-            .flat_map(|shard| &shard.waiting)
-            .filter_map(transfer_of)
-            .collect();
-        let sent = readings.iter().flat_map(|reading| &reading.transfers);
-        let leaving = sent.filter(|it| it.sku == *sku && it.to == Destination::Ledger && !waiting.contains(&it.id));
-        for it in leaving {
-            differences.push(format!(
+    if sums.pending_restocks == 0 {
+        let waiting: Vec<Uuid> = sums.waiting.iter().filter_map(transfer_of).collect();
+        for it in sent().filter(|it| it.to == Destination::Ledger && !waiting.contains(&it.id)) {
+            findings.differences.push(format!(
                 "{sku}: {} units left for a restock that is decided, and wait to come back",
                 it.units
             ));
         }
     }
-    let (held, sold) = books.shards.iter().fold((0, 0), |sum, shard| {
-        let (held, sold) = shard.units.get(sku).copied().unwrap_or_default();
-        (sum.0 + held, sum.1 + sold)
-    });
-    ItemAudit {
+    let (held, sold) = units(sums, sku);
+    let audit = ItemAudit {
         sku: sku.clone(),
         total: owned,
         stock: StockSide {
@@ -333,9 +458,10 @@ fn compare_item(
             held,
             sold,
             free: owned - held - sold,
-            unreleased: expected.untold,
+            unreleased: expected.undelivered,
         },
-    }
+    };
+    (audit, findings)
 }
 
 /// The transfer that a message is about.

@@ -11,7 +11,9 @@ use crate::domain::sale::Sale;
 use crate::ledger::audit::Owned;
 use crate::ledger::outbox::Message;
 use crate::stock::read_shard::ShardReading;
-use std::collections::{HashMap, HashSet};
+use crate::stock::transfer::Destination;
+use futures_util::future::try_join_all;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -29,8 +31,7 @@ pub(super) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
             Ok(false) => return Ok(false),
             Ok(true) if open.is_empty() => return Ok(true),
             Ok(true) => tokio::time::sleep(Duration::from_millis(u64::from(look))).await,
-            Err(Fault::Incomplete(why)) => return Err(Fault::Unavailable(why)),
-            Err(fault) => return Err(fault),
+            Err(fault) => return Err(passing(fault)),
         }
     }
     Err(Fault::Unavailable("units move between the shards".to_owned()))
@@ -40,7 +41,7 @@ pub(super) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
 async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let owned = app.ledger.owned(sale.id).await?;
-    let settled = settled(app, sale, &readings, &owned).await?;
+    let settled = settled(app, sale, &readings, &owned, &BTreeSet::new()).await?;
     let after = app.stock.read_shards(sale).await?;
     let (mut untold, mut withdrawn): (HashMap<&str, i64>, HashSet<Uuid>) = (HashMap::new(), HashSet::new());
     for (shard, message) in &owned.waiting {
@@ -88,6 +89,68 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
     Ok(even)
 }
 
+/// Whether the shards that answer account for no more than the sale owns, less what the ledger knows to be held and sold on the
+/// `silent` ones. What those have beside that is not known: each is reconciled with the others before it sells again.
+///
+/// # Errors
+/// `Unavailable` as for [`is_even`].
+pub(super) async fn fits_without(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<bool, Fault> {
+    let answering: Vec<u16> = (0..sale.shards).filter(|shard| !silent.contains(shard)).collect();
+    let read = || try_join_all(answering.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
+    let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
+    for look in 1..=LOOKS_MAX {
+        let readings = read().await.map_err(passing)?;
+        let owned = app.ledger.owned(sale.id).await?;
+        let kept = app.ledger.kept_on(sale.id, silent).await?;
+        let settled = settled(app, sale, &readings, &owned, silent).await?;
+        let after = read().await.map_err(passing)?;
+        let mut fits = true;
+        open.retain(|sku| {
+            if !readings.iter().zip(&after).all(|(a, b)| stood_still(sku, a, b)) {
+                return true;
+            }
+            let mut units = kept.get(*sku).copied().unwrap_or_default();
+            for (shard, message) in &owned.waiting {
+                if let Message::Restock {
+                    id,
+                    sku: of,
+                    units: due,
+                } = message
+                    && of == sku.as_str()
+                    && !settled.contains(&(*shard, *id))
+                {
+                    units += due;
+                }
+            }
+            for reading in &readings {
+                let counters = reading.counters(sku);
+                units += counters.available + counters.held + counters.sold + counters.revoked;
+                let is_here = |to: u16| !silent.contains(&to);
+                let sent = reading.transfers.iter().filter(|it| it.sku == **sku);
+                let sent = sent.filter(|it| !settled.contains(&(it.arrives_at(reading.shard), it.id)));
+                units += sent
+                    .filter(|it| matches!(it.to, Destination::Shard(to) if is_here(to)))
+                    .map(|it| it.units)
+                    .sum::<i64>();
+            }
+            fits &= units <= owned.stock.get(*sku).copied().unwrap_or_default();
+            false
+        });
+        if !fits || open.is_empty() {
+            return Ok(fits);
+        }
+        tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
+    }
+    Err(Fault::Unavailable("units move between the shards".to_owned()))
+}
+
+fn passing(fault: Fault) -> Fault {
+    match fault {
+        Fault::Incomplete(why) => Fault::Unavailable(why),
+        fault => fault,
+    }
+}
+
 /// Whether no units of an item came to a shard, left it or arrived from it between two readings.
 fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     let moves = |it: &ShardReading| {
@@ -102,12 +165,13 @@ fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
 }
 
 /// What a shard knows already of what is written down as on its way: transfers that have arrived, or have come back, and
-/// restocks that it has been told.
+/// restocks that it has been told. The `silent` ones are not asked.
 async fn settled(
     app: &App,
     sale: &Sale,
     readings: &[ShardReading],
     owned: &Owned,
+    silent: &BTreeSet<u16>,
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let sent = readings.iter().flat_map(|reading| {
         let sent = reading.transfers.iter();
@@ -117,6 +181,7 @@ async fn settled(
         Message::Restock { id, .. } => Some((*shard, *id)),
         _ => None,
     });
-    let ids: Vec<(u16, Uuid)> = sent.chain(due).collect();
+    let ids = sent.chain(due).filter(|(shard, _)| !silent.contains(shard));
+    let ids: Vec<(u16, Uuid)> = ids.collect();
     app.stock.applied(sale.id, &ids).await
 }

@@ -6,7 +6,7 @@
 
 use super::App;
 use super::release::release_of;
-use crate::domain::ban::{Ban, NewBan};
+use crate::domain::ban::{Ban, EndedSessions, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
@@ -25,8 +25,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const PAGE_MAX: i64 = 1000;
 /// For so long after a guard has begun to ban an account, none does again.
 const BANNING: Duration = Duration::from_secs(10);
-/// Accounts of which an instance remembers that their sessions were ended; of more, the oldest are forgotten.
-const ENDED_MAX: usize = 1_000_000;
 
 /// Accounts that shoppers' own looks have the ledger see to at once, and those that may wait for that or be at it.
 const TURNS_MAX: usize = 2;
@@ -55,9 +53,20 @@ impl Default for Bans {
 
 #[derive(Default)]
 struct Heard {
-    ended: HashMap<UserId, Ban>,
+    /// Of each account whose sessions were ended, none of which is ever forgotten: a token must not become good again. Some
+    /// hundred bytes each, and there are no more of them than the ledger has.
+    ended: HashMap<UserId, EndedSessions>,
     /// The number of the last decision.
     change: i64,
+}
+
+impl Heard {
+    fn note(&mut self, decisions: Vec<Ban>) {
+        let ended = decisions
+            .into_iter()
+            .filter_map(|ban| Some((ban.ended_sessions()?, ban.user)));
+        self.ended.extend(ended.map(|(ended, user)| (user, ended)));
+    }
 }
 
 /// A place among those who have the ledger see to an account.
@@ -103,8 +112,8 @@ impl Bans {
     #[must_use]
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
         let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
-        let ban = heard.ended.get(user);
-        ban.is_some_and(|ban| ban.has_ended(issued_at, Utc::now()))
+        let ended = heard.ended.get(user);
+        ended.is_some_and(|ended| ended.has_ended(issued_at, Utc::now()))
     }
 }
 
@@ -123,17 +132,7 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
         learned += decisions.len();
         let mut heard = app.bans.heard.write().unwrap_or_else(PoisonError::into_inner);
         heard.change = last;
-        for ban in decisions.into_iter().filter(|ban| ban.sessions_from.is_some()) {
-            if heard.ended.len() >= ENDED_MAX {
-                let oldest = heard
-                    .ended
-                    .values()
-                    .min_by_key(|ban| ban.change)
-                    .map(|ban| ban.user.clone());
-                oldest.and_then(|user| heard.ended.remove(&user));
-            }
-            heard.ended.insert(ban.user.clone(), ban);
-        }
+        heard.note(decisions);
     }
 }
 
@@ -237,4 +236,40 @@ async fn tell_these(
     });
     try_join_all(calls).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ban::BannedBy;
+
+    #[test]
+    fn a_session_that_was_ended_stays_ended_however_many_are() {
+        let mut heard = Heard::default();
+        let user = |number: i64| -> UserId { number.to_string().parse().unwrap() };
+        let now = Utc::now();
+        let ban = |number: i64| Ban {
+            user: user(number),
+            reason: "a bot".to_owned(),
+            banned_by: BannedBy::Browsing,
+            banned_at: now,
+            banned_until: None,
+            lifted_at: None,
+            sessions_from: Some(now),
+            revision: 1,
+            change: number,
+        };
+        for page in 0..1_010 {
+            heard.note((page * 1_000..(page + 1) * 1_000).map(ban).collect());
+        }
+        let bans = Bans {
+            heard: RwLock::new(heard),
+            ..Bans::default()
+        };
+        for number in [0, 1, 1_009_999] {
+            assert!(bans.have_ended(&user(number), Some(now.timestamp() - 60)), "{number}");
+        }
+        assert!(!bans.have_ended(&user(0), Some(now.timestamp() + 1)));
+        assert!(!bans.have_ended(&user(1_010_000), Some(0)));
+    }
 }

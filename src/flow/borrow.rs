@@ -6,10 +6,11 @@
 //!
 //! *Sold out* is said after a proof. Two surveys of all shards, one after the other, that find every shard's version
 //! unchanged mean that between them no unit became free, arrived or left; purchases only lower what is free. So at
-//! the moment between the two, no more was free than the first survey saw. The first may be older than the question, so a
-//! look begins with the survey that the one before it ended with, if that was a moment ago.
+//! the moment between the two, no more was free than the first survey saw. Both begin after the question. One look at an item
+//! runs at a time in a process, and answers all who asked before it began; the next begins a few milliseconds later. So what
+//! proofs cost depends on time and shards, not on how many shoppers wait.
 
-use super::App;
+use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -23,17 +24,16 @@ use moka::future::Cache;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 /// How often one shortage looks again because units were moving.
 const LOOKS_MAX: u32 = 12;
 
-/// The oldest survey that a look may begin with: so old is also one whose look took its time. In so short a while no replica
-/// takes over. A server that is restarted may be back; what it has lost of what was free, nobody could sell before it is
-/// reconciled.
-const SURVEY_AGE_MAX: Duration = Duration::from_millis(250);
+/// The time from the end of one look at an item to the beginning of the next, unless the first one brought units.
+const PACE: Duration = Duration::from_millis(4);
 
 /// So long after the last shortage of an item what its looks found is kept: some kilobytes for each, with many shards.
 const DESK_IDLE: Duration = Duration::from_secs(10);
@@ -76,23 +76,20 @@ impl Shortages {
     }
 }
 
-/// A survey, and when it began; or none.
-type Kept = Option<(Instant, Vec<Surveyed>)>;
-
 /// Where shortages of one item meet. All who wait are told at once: were they to take turns, each would wake the next, mostly
 /// on another thread.
 struct Desk {
     /// What the looks have come to.
     told: watch::Sender<Told>,
-    /// Whoever holds it looks. The survey that the newest proof ended with, and when that survey began.
-    survey: Mutex<Kept>,
+    /// The shopper who holds it looks. When the next look may begin.
+    next: Mutex<Instant>,
 }
 
 impl Default for Desk {
     fn default() -> Self {
         Self {
             told: watch::Sender::new(Told::default()),
-            survey: Mutex::default(),
+            next: Mutex::new(Instant::now()),
         }
     }
 }
@@ -133,10 +130,19 @@ impl Told {
 /// A turn to look. However it ends, the others hear of its end.
 struct Turn<'a> {
     desk: &'a Desk,
-    survey: Option<MutexGuard<'a, Kept>>,
+    next: Option<MutexGuard<'a, Instant>>,
+    /// How long after it the next look begins.
+    pace: Duration,
 }
 
 impl Turn<'_> {
+    /// Waits until this look may begin.
+    async fn begin(&self) {
+        if let Some(next) = &self.next {
+            sleep_until(**next).await;
+        }
+    }
+
     /// Notes what came of it; the others hear of it when the turn is over and one of them can have the next.
     fn note(&self, note: impl FnOnce(&mut Told)) {
         self.desk.told.send_if_modified(|told| {
@@ -145,23 +151,13 @@ impl Turn<'_> {
             false
         });
     }
-
-    /// The survey that the look before this one ended with; once.
-    fn before(&mut self) -> Kept {
-        self.survey.as_mut()?.take()
-    }
-
-    /// Notes what the next look may begin with.
-    fn leave(&mut self, began: Instant, survey: Vec<Surveyed>) {
-        if let Some(kept) = self.survey.as_mut() {
-            **kept = Some((began, survey));
-        }
-    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.survey = None;
+        if let Some(mut next) = self.next.take() {
+            *next = Instant::now() + self.pace;
+        }
         self.desk.told.send_modify(|_| ());
     }
 }
@@ -230,10 +226,11 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
         if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
             return answer;
         }
-        if let Ok(survey) = desk.survey.try_lock() {
+        if let Ok(next) = desk.next.try_lock() {
             let turn = Turn {
                 desk: &desk,
-                survey: Some(survey),
+                next: Some(next),
+                pace: PACE,
             };
             // The last turn may have ended since.
             if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
@@ -259,10 +256,10 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
 async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at: &mut Look) -> Result<Cover, Fault> {
     let Shortage { sale, sku, home, .. } = *shortage;
     let quantity = i64::from(shortage.quantity);
+    turn.begin().await;
     for round in 0..LOOKS_MAX {
         let look = app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
         at.number = look;
-        let began = Instant::now();
         let first = app.stock.survey_soon(sale.id, sale.shards, sku, quantity).await;
         // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.
         let seen: Vec<i64> = first
@@ -277,21 +274,13 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
             turn.note(|told| {
                 told.brought.insert(home, look);
             });
+            turn.pace = Duration::ZERO;
             return Ok(Cover::Brought);
         }
         let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
-        let before = turn.before();
-        if let Some((_, before)) = before.filter(|(at, before)| {
-            at.elapsed() < SURVEY_AGE_MAX && free(before) < quantity && is_still(before, &first, 0)
-        }) {
-            turn.note(|told| told.proof = Some((look, free(&before))));
-            turn.leave(began, first);
-            return Ok(Cover::SoldOut);
-        }
         if finish_between_shards(app, sale, sku).await? > 0 {
             continue;
         }
-        let began = Instant::now();
         let second = app.stock.survey_soon(sale.id, sale.shards, sku, i64::MAX).await;
         let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
         let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
@@ -300,7 +289,6 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
         let free = free(&first) + leaving;
         if is_still(&first, &second, leaving) && free < quantity {
             turn.note(|told| told.proof = Some((look, free)));
-            turn.leave(began, second);
             return Ok(Cover::SoldOut);
         }
         // Units are moving: let them arrive. Others who look at the same item are not waited for in step.
@@ -434,15 +422,17 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
 /// A fault leaves the rest for the next run.
 pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
-    let mut finished = 0;
-    for (lender, transfer) in app.stock.transfers(sale.id, sale.shards).await? {
+    let mut tally = Tally::default();
+    let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
+    for (lender, transfer) in transfers {
         // A clock that went back must not keep one for ever.
         let left = now - transfer.sent_at >= age || transfer.sent_at > now;
-        if left && finish(app, sale, lender, &transfer).await? {
-            finished += 1;
+        if left {
+            tally.note(finish(app, sale, lender, &transfer).await.map(usize::from));
         }
     }
-    Ok(finished)
+    tally.note(silent.map_or(Ok(0), Err));
+    tally.finish()
 }
 
 #[cfg(test)]

@@ -53,8 +53,11 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
 
 /// What the ledger makes of it; `None` if it does not have the order.
 async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOutcome>, Fault> {
-    let now = chrono::Utc::now().timestamp_millis();
-    let cancel = app.ledger.cancel(id, user, now);
+    let locked = || Fault::Unavailable("the sale's ledger is locked for a moment; try again".to_owned());
+    if app.locked_sales.contains(id.sale_number()) {
+        return Err(locked());
+    }
+    let cancel = app.ledger.cancel(id, user);
     Ok(match cancel.instrument(tracing::debug_span!("cancellation")).await? {
         Cancellation::Now(decided) => {
             crash::point("cancel.after_commit");
@@ -64,5 +67,9 @@ async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOu
         Cancellation::Already(order) => Some(CancelOutcome::Cancelled(order)),
         Cancellation::NotCancellable(state) => Some(CancelOutcome::NotCancellable(state)),
         Cancellation::NotFound => None,
+        Cancellation::Locked => {
+            app.locked_sales.note(id.sale_number());
+            return Err(locked());
+        }
     })
 }

@@ -1,14 +1,17 @@
-//! Console: operators sign in and out, and whatever they do is written down.
+//! Console: operators sign in and out, and the audit log has what they do.
 //!
-//! An action is noted before it begins: while that cannot be done, nothing is. What came of it is noted afterwards; a
-//! crash in between leaves an action without an outcome, which says that nobody knows. What is noted never changes what
-//! an action comes to.
+//! An action is written there before it begins; an action that cannot be written does not begin. Its outcome is written
+//! afterwards: a crash in between leaves an action without an outcome, which says that nobody knows. The audit log never
+//! changes what an action does. The process's own log has the same, for collectors that nobody here can reach.
 
 use super::App;
 use crate::domain::console::{Action, NewAction, OperatorName, Session, SessionSecret};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use std::net::IpAddr;
+
+/// What the lines about operators' actions are called in the process's own log.
+const AUDIT_LOG: &str = "flashsale::audit_log";
 
 /// Begins a session of somebody who may have said what he calls himself; returns it with what its cookie says.
 ///
@@ -42,20 +45,49 @@ pub async fn sign_out(app: &App, admin_key: &str, secret: &SessionSecret) -> Res
     app.ledger.end_session(&secret.digest(admin_key)).await
 }
 
-/// Notes that an action begins; returns its number.
+/// Writes that an action begins into the audit log, and then a line with the same into the process's own log; returns its
+/// number.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn begin(app: &App, new: &NewAction) -> Result<i64, Fault> {
-    app.ledger.begin_action(new).await
+    let id = app.ledger.begin_action(new).await?;
+    log_beginning(id, new);
+    Ok(id)
 }
 
-/// Notes what came of an action: `done`, or a problem's code.
+/// Writes the outcome of an action: `done`, or a problem's code.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
 pub async fn end(app: &App, id: i64, outcome: &str, sale: Option<SaleId>) -> Result<(), Fault> {
+    let sale_id = sale.map(|sale| sale.to_string());
+    tracing::info!(target: AUDIT_LOG, action_id = id, outcome, sale_id, "an action has ended");
     app.ledger.end_action(id, outcome, sale).await
+}
+
+/// Writes down a request that was refused before it could become an action.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer.
+pub async fn refuse(app: &App, new: &NewAction, outcome: &str) -> Result<(), Fault> {
+    let id = begin(app, new).await?;
+    end(app, id, outcome, None).await
+}
+
+fn log_beginning(id: i64, new: &NewAction) {
+    tracing::info!(
+        target: AUDIT_LOG,
+        action_id = id,
+        actor = new.actor.as_str(),
+        session_id = new.actor.session().map(|session| session.to_string()),
+        operator = new.operator.as_ref().map(OperatorName::as_str),
+        address = new.address,
+        action = new.action,
+        sale_id = new.sale.map(|sale| sale.to_string()),
+        detail = serde_json::to_string(&new.detail).unwrap_or_default(),
+        "an action begins"
+    );
 }
 
 /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.

@@ -3,13 +3,14 @@
 //! A crash before the commit leaves the events in the stream; after it, they are behind the shard's position and
 //! the next drain only trims them.
 
-use super::permit::superseded;
+use super::gap::{first_newer, mark_unverified, without_gap};
+use super::permit::{Finding, superseded};
 use super::{App, Tally, begin_anywhere};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::domain::server::has_taken_over;
-use crate::ledger::drain::Drained;
+use crate::ledger::drain::{Claim, Drained};
 use crate::ledger::rebuild::CLAIMED;
 use crate::stock::keys::ShardKey;
 use crate::telemetry::{self, Batch};
@@ -187,12 +188,24 @@ async fn drain_within(
     // From the start of the stream, not from the position: nothing is trimmed that has not been looked at. What a
     // crash after the commit left is known by its orders; what a Redis wrote that had lost its last events, under
     // numbers that were given before, is not, and must not vanish.
-    let events = match sale.durability {
+    let mut events = match sale.durability {
         // The ledger must not run ahead of a stock that may be promoted.
         Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
         Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
     };
     batch.mark("read");
+    // An event of a newer version, and all that follow it, wait for a worker of that version.
+    let newer = first_newer(claim.position, claim.epoch, &events);
+    if let Some(first) = newer.and_then(|at| events.drain(at..).next())
+        && events.is_empty()
+    {
+        return Err(Fault::Newer(format!(
+            "event {} of shard {shard} of sale {} waits: {}",
+            first.position.seq,
+            sale.id,
+            first.newer().unwrap_or_default()
+        )));
+    }
     let Some(last) = events.last().map(|event| event.position) else {
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
@@ -204,26 +217,30 @@ async fn drain_within(
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     }
-    // Nobody can note another server while the claim stands.
-    let server = app.stock.run_id(key).await?;
-    if let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) {
-        if has_taken_over(noted, &server) {
-            return Err(superseded());
-        } else if noted != server {
-            // It is not known whether this one has what the ledger has taken in already.
-            return Err(Fault::Unavailable(
-                "the shard has not been reconciled on the server that has it now".to_owned(),
-            ));
-        }
+    check_server(app, &claim, &app.stock.run_id(key).await?)?;
+    // Behind a gap, nothing is taken in before the orders of the gap are in the ledger again.
+    let follow = without_gap(claim.position, &events);
+    let has_gap = follow < events.len();
+    if has_gap {
+        mark_unverified(app, key, claim.epoch, Finding::LostCommits);
     }
-    report_gaps(sale, shard, claim.position, &events);
+    let Some(last) = events
+        .get(..follow)
+        .and_then(|them| them.last())
+        .map(|event| event.position)
+    else {
+        return Err(Fault::Unavailable(
+            "the ledger has lost events of this shard".to_owned(),
+        ));
+    };
+    let events = events.get(..follow).unwrap_or_default();
     if bugs::has("the drain trims before it commits") {
         app.stock.trim_events(key, last).await?;
     }
-    let orders = tell_traces(batch, &events);
+    let orders = tell_traces(batch, events);
     crash::point("drain.before_commit");
     let drained = claim
-        .apply(sale, &events, chrono::Utc::now().timestamp_millis())
+        .apply(sale, events, chrono::Utc::now().timestamp_millis())
         .instrument(batch.span().clone())
         .await;
     if drained.is_err() {
@@ -232,7 +249,7 @@ async fn drain_within(
     drop(orders);
     let drained = drained?;
     crash::point("drain.after_commit");
-    let whole = drained.events == events.len();
+    let whole = newer.is_none() && !has_gap && drained.events == events.len();
     let events = events.get(..drained.events).unwrap_or_default();
     if sale.durability == Durability::Postgres {
         app.arrivals.committed(events.len(), &drained.orders);
@@ -249,6 +266,25 @@ async fn drain_within(
     }
     count(app, events, &drained, began);
     Ok(DrainOutcome::Drained { drained, more })
+}
+
+/// Refuses a shard's events from a server other than the one that the ledger knows. Nobody can note another server while the
+/// claim stands.
+pub(super) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
+    let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
+        return Ok(());
+    };
+    if has_taken_over(noted, server) {
+        Err(superseded())
+    } else if noted == server {
+        Ok(())
+    } else {
+        // It is not known whether this one has what the ledger has taken in already.
+        app.permits.need(claim.sale);
+        Err(Fault::Unavailable(
+            "the shard has not been reconciled on the server that has it now".to_owned(),
+        ))
+    }
 }
 
 /// Links a batch to the purchases in it that are traced, as far as they are not too many, and has each of their traces tell
@@ -309,23 +345,6 @@ fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
     }
 }
 
-/// Numbers follow each other; a missing one is a lost order, which must be seen.
-fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
-    let mut last = before;
-    for event in events.iter().filter(|event| event.position > before) {
-        let expected = if event.position.epoch == last.epoch {
-            last.seq + 1
-        } else {
-            1
-        };
-        if event.position.seq != expected {
-            let (epoch, seq) = (event.position.epoch, event.position.seq);
-            tracing::error!(sale = %sale.id, shard, epoch, seq, expected, "events are missing from the stream");
-        }
-        last = event.position;
-    }
-}
-
 /// Drains every shard of a lane that has something; returns how many orders came in.
 ///
 /// # Errors
@@ -333,7 +352,10 @@ fn report_gaps(sale: &Sale, shard: u16, before: Position, events: &[Event]) {
 pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     let mut shards = Vec::new();
-    let is_drained = |sale: &&Arc<Sale>| sale.lifecycle != Lifecycle::Loading && Lane::of(sale.durability) == lane;
+    let is_drained = |sale: &&Arc<Sale>| {
+        let is_loaded = sale.lifecycle != Lifecycle::Loading;
+        is_loaded && Lane::of(sale.durability) == lane && !app.permits.is_resting(sale.id)
+    };
     for sale in sales.iter().filter(is_drained) {
         shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
     }

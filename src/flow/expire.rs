@@ -1,5 +1,5 @@
 //! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`; the relay gives their
-//! units back. Before that, every hold is extended by the time in which nobody could come to the ledger.
+//! units back. A deadline is later by each outage since the order was created: nobody could pay then.
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
@@ -8,9 +8,9 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
+use crate::ledger::order::DueShard;
 use crate::telemetry;
 use chrono::{DateTime, Utc};
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use tracing::Instrument as _;
 use tracing::field::Empty;
@@ -20,13 +20,9 @@ const BATCH_MAX: i64 = 500;
 /// How long one run begins another batch. What is left, the next one finds a moment later; it begins elsewhere, and with what has
 /// become due since.
 const RUN_MAX: Duration = Duration::from_secs(5);
-/// Orders that are extended in one transaction. Meanwhile the shard is not drained, and whoever pays for one of them waits.
-const PAGE: i64 = 2_000;
-/// How long one run goes on extending before it expires what is due on other shards.
-const EXTEND_MAX: Duration = Duration::from_secs(10);
 
-/// Notes that a worker can come to the ledger. A job of its own does this, too: whoever has much to expire or to extend must
-/// not look like an outage, which would be more to extend.
+/// Notes that a worker can come to the ledger. A job of its own does this, too: a worker that has much to expire is
+/// not away.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer.
@@ -49,33 +45,34 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     let now = app.stock.slowest_clock().await;
     beat(app).await?;
     let mut tally = Tally::default();
-    let unextended = extend(app, &mut tally).await?;
+    let outages = app.ledger.outages().await?;
     let mut shards = app.ledger.shards_with_due_orders(now.as_ref().ok().copied()).await?;
-    shards.retain(|shard| !unextended.contains(shard));
     if shards.is_empty() {
-        return tally.finish();
+        return Ok(0);
     }
     let now = now?;
-    // Whatever the time that extending took.
+    let early = if bugs::has("orders expire too early") { 700 } else { 0 };
+    let due_of = |shard: &DueShard| outages.due(now + early, shard.window);
+    shards.retain(|shard| shard.first <= due_of(shard));
     let began = Instant::now();
     // A batch each, round and round: a shard on which much is due keeps no other from its turn. Nor do those that come first
     // in a run that has no time for all.
     begin_anywhere(&mut shards);
     while !shards.is_empty() {
         let mut unfinished = Vec::new();
-        for (sale, shard) in shards {
+        for shard in shards {
             if began.elapsed() >= RUN_MAX {
                 return tally.finish();
             }
             let begun = Instant::now();
-            let batch = expire_batch(app, sale, shard, now).await;
+            let batch = expire_batch(app, &shard, due_of(&shard), now).await;
             let took = begun.elapsed();
             let full = batch
                 .as_ref()
                 .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
             tally.note(batch);
             if full {
-                unfinished.push((sale, shard));
+                unfinished.push(shard);
                 // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
                 tokio::time::sleep(took).await;
             }
@@ -85,47 +82,16 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// Extends holds by the outages that they have not been extended by; returns the shards on which some are left, which the
-/// next run goes on with.
-async fn extend(app: &App, tally: &mut Tally) -> Result<HashSet<(SaleId, u16)>, Fault> {
-    let began = Instant::now();
-    let mut shards = app.ledger.shards_to_extend().await?;
-    begin_anywhere(&mut shards);
-    let mut unextended = HashSet::new();
-    for (sale, shard) in shards {
-        let mut is_extended = false;
-        while !is_extended && began.elapsed() < EXTEND_MAX {
-            let begun = Instant::now();
-            match app.ledger.extend_holds(sale, shard, PAGE).await {
-                Ok(whole) => is_extended = whole,
-                Err(fault) => {
-                    tally.note(Err(fault));
-                    break;
-                }
-            }
-            if !is_extended {
-                // As long as it worked it rests, so that the shard's drain comes in between.
-                tokio::time::sleep(begun.elapsed()).await;
-            }
-        }
-        if !is_extended {
-            unextended.insert((sale, shard));
-        }
-    }
-    Ok(unextended)
-}
-
-async fn expire_batch(app: &App, sale: SaleId, shard: u16, now: Millis) -> Result<usize, Fault> {
-    let early = if bugs::has("orders expire too early") { 700 } else { 0 };
+async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {
     // Also of a batch that finds nothing due: only looking says so.
     let span = tracing::debug_span!(
         "expire",
-        %sale,
-        shard,
+        sale = %shard.sale,
+        shard = shard.shard,
         orders = Empty,
         otel.status_code = Empty
     );
-    let expire = app.ledger.expire_due(sale, shard, now + early, BATCH_MAX);
+    let expire = app.ledger.expire_due(shard, due, now, BATCH_MAX);
     let batch = expire.instrument(span.clone()).await;
     match &batch {
         Ok(orders) => {

@@ -6,6 +6,9 @@ use super::{App, expire, stats};
 use crate::domain::fault::Fault;
 use crate::domain::time::from_millis;
 
+/// Sales with a series of their own; those whose units do not add up come first.
+const SALES_MAX: i64 = 40;
+
 /// Measures what is this process's own: whether its servers answer, its connections, the shards that it lets sell.
 pub async fn measure_process(app: &App) {
     let metrics = &app.metrics;
@@ -35,9 +38,10 @@ pub async fn measure_process(app: &App) {
 /// `Unavailable` when Postgres does not answer.
 pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
     // None hangs on the server of another.
-    let (alerts, waiting, memory, backlog, expiry) = tokio::join!(
+    let (alerts, waiting, conservation, memory, backlog, expiry) = tokio::join!(
         count_alerts(app),
         measure_ledger(app),
+        measure_conservation(app),
         Box::pin(measure_stock(app)),
         Box::pin(measure_backlog(app)),
         Box::pin(measure_expiry(app))
@@ -45,7 +49,7 @@ pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
     if let Err(fault) = memory.and(backlog).and(expiry) {
         tracing::debug!(%fault, "the stock is not measured");
     }
-    alerts.and(waiting)
+    alerts.and(waiting).and(conservation)
 }
 
 async fn measure_stock(app: &App) -> Result<(), Fault> {
@@ -71,6 +75,16 @@ async fn measure_ledger(app: &App) -> Result<usize, Fault> {
     let waiting = app.ledger.waiting().await?;
     app.metrics.outbox_messages.set(waiting.messages);
     app.metrics.outbox_age.set(waiting.oldest_seconds);
+    Ok(0)
+}
+
+async fn measure_conservation(app: &App) -> Result<usize, Fault> {
+    let found = app.ledger.conservation(SALES_MAX).await?;
+    let metrics = &app.metrics;
+    let differences = found.iter().map(|it| (it.sale.to_string(), it.difference));
+    metrics.conservation_difference.replace(differences.collect());
+    let drifts = found.iter().map(|it| (it.sale.to_string(), it.drift));
+    metrics.ledger_drift.replace(drifts.collect());
     Ok(0)
 }
 

@@ -1,18 +1,20 @@
 //! Pay: the ledger decides, then the stock is told.
 //!
-//! A payment that overtakes its order waits for it a moment, and is recorded either way: a job settles it later.
+//! A payment that overtakes its order waits for it a moment, and is recorded either way: a job settles it later. So it is
+//! where another transaction has locked the order's grant for long, as a rebuilding does: payments of one sale then wait for
+//! that lock on no connection that another sale needs.
 //! The provider is answered only after the commit; a crash before makes it send again.
 
 use super::drain::drain_to_now;
 use super::release::release_now;
-use super::{App, Tally};
+use super::{App, Tally, begin_anywhere, gap};
 use crate::crash;
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::ledger::payment::Settlement;
-use std::collections::HashSet;
+use futures_util::StreamExt as _;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,8 +22,12 @@ use tracing::Instrument as _;
 
 /// How long the provider waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1800);
-/// Pending payments settled in one run.
-const PENDING_MAX: i64 = 500;
+/// Pending payments that are read at once, and of one sale those that wait together for their orders.
+const PENDING_MAX: usize = 500;
+/// How long one run reads another page of them.
+const RUN_MAX: Duration = Duration::from_secs(40);
+/// Sales whose events are waited for at once.
+const SALES_AT_ONCE: usize = 8;
 
 /// Takes in one payment.
 ///
@@ -29,7 +35,7 @@ const PENDING_MAX: i64 = 500;
 /// A fault says that nothing is certain to be recorded: the provider must send it again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
-    if let Some(outcome) = settle(app, payment).await? {
+    if let Some(outcome) = settle_or_leave(app, payment).await? {
         return Ok(outcome);
     }
     let Some(sale) = selling(app, payment).await? else {
@@ -37,14 +43,16 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     };
     let gone = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
         // A process whose Redis was taken over from cannot know what there is.
-        Ok(taken_in) => taken_in && !app.permits.is_superseded(sale.id),
+        Ok(taken_in) => {
+            taken_in && !app.permits.is_superseded(sale.id) && matches!(gap::is_any(app, &sale).await, Ok(false))
+        }
         // The money is recorded all the same; whether there is an order, the job finds out.
         Err(fault) => {
             tracing::debug!(%fault, "a payment could not wait for its order");
             false
         }
     };
-    if let Some(outcome) = settle(app, payment).await? {
+    if let Some(outcome) = settle_or_leave(app, payment).await? {
         return Ok(outcome);
     }
     let outcome = if gone {
@@ -55,27 +63,37 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     app.ledger.record_payment(payment, outcome).await
 }
 
-async fn settle(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
-    crash::point("pay.before_commit");
-    let settlement = app
-        .ledger
-        .settle_payment(payment, chrono::Utc::now().timestamp_millis())
-        .instrument(tracing::debug_span!("payment"))
-        .await?;
-    crash::point("pay.after_commit");
-    Ok(told(app, settlement).await)
-}
-
-async fn told(app: &App, settlement: Settlement) -> Option<PaymentOutcome> {
-    match settlement {
-        Settlement::Settled(outcome, decided) => {
-            if let Some(decided) = decided {
-                release_now(app, &decided).await;
+/// Settles a payment, or records it as pending where another transaction has locked its order; `None` if the ledger does not
+/// have the order.
+async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
+    let number = payment.order().map(|order| order.sale_number());
+    if !number.is_some_and(|number| app.locked_sales.contains(number)) {
+        crash::point("pay.before_commit");
+        let settlement = app
+            .ledger
+            .settle_payment(payment)
+            .instrument(tracing::debug_span!("payment"))
+            .await?;
+        crash::point("pay.after_commit");
+        match settlement {
+            Settlement::Settled(outcome, decided) => {
+                if let Some(decided) = decided {
+                    release_now(app, &decided).await;
+                }
+                return Ok(Some(outcome));
             }
-            Some(outcome)
+            Settlement::NoOrder => return Ok(None),
+            Settlement::Locked => {
+                if let Some(number) = number {
+                    app.locked_sales.note(number);
+                }
+            }
         }
-        Settlement::NoOrder => None,
     }
+    app.ledger
+        .record_payment(payment, PaymentOutcome::Pending)
+        .await
+        .map(Some)
 }
 
 /// The sale that the payment's order would be in, if it has ever sold.
@@ -113,37 +131,84 @@ pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundRefere
     app.ledger.settle_refund(payment_id, reference).await
 }
 
-/// Settles payments whose orders were on their way; returns how many.
+/// Settles payments that were left pending; returns how many. First those whose orders the ledger has, then, for each of the
+/// other sales once, those that wait for its events: neither a locked sale nor a silent one keeps another waiting.
 ///
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
-    let mut silent = HashSet::new();
-    for payment in app.ledger.pending_payments(PENDING_MAX).await? {
-        tally.note(settle_one(app, &payment, &mut silent).await);
+    let (mut tally, began) = (Tally::default(), Instant::now());
+    let mut waiting: HashMap<Option<u32>, Vec<Payment>> = HashMap::new();
+    let (mut locked, mut last) = (HashSet::new(), None);
+    while began.elapsed() < RUN_MAX {
+        let max = i64::try_from(PENDING_MAX).unwrap_or(i64::MAX);
+        let page = app.ledger.pending_payments(last.as_ref(), max).await?;
+        if page.is_empty() {
+            break;
+        }
+        let known = app.ledger.known_orders(&page).await?;
+        last = page.last().cloned();
+        for payment in page.into_iter().map(|it| it.payment) {
+            let order = payment.order();
+            let number = order.map(|order| order.sale_number());
+            if !order.is_some_and(|order| known.contains(&order)) {
+                let of_sale = waiting.entry(number).or_default();
+                if of_sale.len() < PENDING_MAX {
+                    of_sale.push(payment);
+                }
+            } else if !locked.contains(&number) {
+                match settle_one(app, &payment, false).await {
+                    Ok(None) => {
+                        locked.insert(number);
+                    }
+                    Ok(Some(settled)) => tally.note(Ok(settled)),
+                    Err(fault) => tally.note(Err(fault)),
+                }
+            }
+        }
+    }
+    let mut waiting: Vec<Vec<Payment>> = waiting.into_values().collect();
+    begin_anywhere(&mut waiting);
+    let mut settled = futures_util::stream::iter(waiting)
+        .map(|payments| settle_after_drain(app, payments))
+        .buffer_unordered(SALES_AT_ONCE);
+    while let Some(settled) = settled.next().await {
+        tally.note(settled);
     }
     tally.finish()
 }
 
-/// Settles one payment, if it can be told by now what becomes of it. A sale whose shards could not be waited for is `silent` and
-/// waited for once in a run: its payments keep no other sale's from being settled.
-async fn settle_one(app: &App, payment: &Payment, silent: &mut HashSet<SaleId>) -> Result<usize, Fault> {
-    let now = chrono::Utc::now().timestamp_millis();
-    let mut settlement = app.ledger.settle_pending(payment, false, now).await?;
-    if matches!(settlement, Settlement::NoOrder) {
-        let gone = match selling(app, payment).await? {
-            Some(sale) if silent.contains(&sale.id) => return Ok(0),
-            Some(sale) => {
-                let taken_in = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await;
-                if !matches!(taken_in, Ok(true)) {
-                    silent.insert(sale.id);
-                }
-                taken_in? && !app.permits.is_superseded(sale.id)
-            }
-            None => true,
-        };
-        settlement = app.ledger.settle_pending(payment, gone, now).await?;
+/// Waits for the events of a sale, and settles these payments of it if nothing is left that could announce their orders.
+async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, Fault> {
+    let Some(first) = payments.first() else { return Ok(0) };
+    if let Some(sale) = selling(app, first).await? {
+        let drained = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?;
+        if !drained || app.permits.is_superseded(sale.id) || gap::is_any(app, &sale).await? {
+            return Ok(0);
+        }
     }
-    Ok(usize::from(told(app, settlement).await.is_some()))
+    let mut tally = Tally::default();
+    for payment in &payments {
+        match settle_one(app, payment, true).await {
+            Ok(None) => break,
+            Ok(Some(settled)) => tally.note(Ok(settled)),
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    tally.finish()
+}
+
+/// Settles one pending payment, if its order is in the ledger or `gone`; returns how many that were, or `None` if another
+/// transaction has locked the order.
+async fn settle_one(app: &App, payment: &Payment, gone: bool) -> Result<Option<usize>, Fault> {
+    match app.ledger.settle_pending(payment, gone).await? {
+        Settlement::Settled(_, decided) => {
+            if let Some(decided) = decided {
+                release_now(app, &decided).await;
+            }
+            Ok(Some(1))
+        }
+        Settlement::NoOrder => Ok(Some(0)),
+        Settlement::Locked => Ok(None),
+    }
 }

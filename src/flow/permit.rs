@@ -6,29 +6,37 @@
 
 use super::rebuild::make_ready_and_rebuild;
 use super::reconcile::{reconcile, resume};
-use super::retire::is_leaving;
-use super::{App, Tally, bans};
+use super::release::release_of;
+use super::{App, Tally, bans, gap};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Sale, SaleState};
 use crate::domain::server::{has_taken_over, process_of};
 use crate::ledger::rebuild::{CLAIMED, Standings};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
+use crate::stock::read_shard::ShardReading;
+use crate::stock::record::ShardRecord;
+use chrono::Utc;
 use futures_util::StreamExt;
 use moka::future::Cache;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
 const HOLDS: Duration = Duration::from_secs(3);
-/// Events of one shard that may wait for the ledger. With about 300 bytes each, 60 MB a shard.
-const WAITING_MAX: i64 = 200_000;
+/// Thousandths of the memory of a Redis up to which events wait as long as they may. The last quarter takes what is bought
+/// until the brake holds on every shard: less than three seconds of purchases, on however many shards.
+const MEMORY_MAX: u16 = 750;
+/// So much later than the ledger says that a shard is not known, nobody has a permit for it that holds: whoever renews asks the
+/// ledger once in a round.
+const SET_ASIDE: Duration = Duration::from_millis(4_500);
 /// For so long an event may wait: a shopper whose order is not confirmed by then should not be joined by more.
 const AGE_MAX: Duration = Duration::from_secs(600);
 /// How long a renewal waits for the ledger, which may be away.
@@ -40,6 +48,8 @@ const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 /// Processes of Redis that are remembered.
 const ADMITTED_MAX: usize = 1000;
+/// How long nobody must have needed a sale that is over before it rests.
+const QUIET: Duration = Duration::from_secs(10);
 /// Sales reconciled at once.
 const SALES_AT_ONCE: usize = 4;
 /// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
@@ -55,6 +65,9 @@ const AT_ONCE: usize = 512;
 #[derive(Default)]
 pub struct Permits {
     state: Mutex<State>,
+    /// Sales that are over and that nobody has needed for a while: this process renews, reconciles and drains none of their shards
+    /// until somebody needs one.
+    resting: RwLock<HashSet<SaleId>>,
     /// Wakes the reconciling of this process: a shard does not sell.
     pub wanted: Notify,
     /// Wakes those who wait for a shard to sell again.
@@ -87,6 +100,35 @@ impl Attending {
     }
 }
 
+/// Why a shard is unverified although its server is the one on which it was reconciled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// The ledger has lost events of the shard that it had committed.
+    LostCommits,
+    /// The shard's stream has an entry that no script wrote.
+    ForeignEntry,
+}
+
+impl Finding {
+    /// As it is counted.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LostCommits => "lost_commits",
+            Self::ForeignEntry => "foreign_entry",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LostCommits => "Postgres has lost commits (docs/alerts.md#flashsalelostcommits)",
+            Self::ForeignEntry => "its stream has a foreign entry (docs/alerts.md#flashsaleforeignentry)",
+        })
+    }
+}
+
 /// Why a shard that was looked at does not sell yet.
 const SUSPECTED: &str = "a shard was suspected while it was looked at";
 
@@ -107,6 +149,12 @@ struct State {
     held: HashMap<ShardKey, Held>,
     /// Shards that were reconciled, and then did not answer as they should.
     suspects: HashMap<ShardKey, Suspicion>,
+    /// Why shards are unverified, until they sell again.
+    findings: HashMap<ShardKey, Finding>,
+    /// Up to where the drain had trimmed each shard's stream, when it was renewed last.
+    trimmed: HashMap<ShardKey, Position>,
+    /// Since when shards that do not answer have had no standing in the ledger.
+    set_aside: HashMap<ShardKey, Instant>,
     /// Whether the ledger said nothing when it was asked last whether somebody else has the shards.
     is_ledger_silent: bool,
     /// The last event that each shard was seen to have written.
@@ -115,7 +163,9 @@ struct State {
     braked: HashSet<ShardKey>,
     /// Shards that a promoted replica has taken over from the server that this process asks.
     superseded: HashSet<ShardKey>,
-    /// How many shards there are in all.
+    /// When somebody last needed each of the sales that are over and do not rest.
+    needed: HashMap<SaleId, Instant>,
+    /// How many shards there are in all, but for those of sales that rest.
     live: usize,
 }
 
@@ -128,6 +178,12 @@ impl State {
             since: Instant::now(),
         };
         self.suspects.insert(shard, suspicion);
+    }
+
+    fn is_quiet(&mut self, sale: &Sale) -> bool {
+        let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
+        let mut shards = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
+        needed.elapsed() >= QUIET && shards.all(|key| self.held.contains_key(&key))
     }
 
     fn is_suspected_since(&self, looked: Instant, shard: ShardKey, epoch: i64) -> bool {
@@ -175,14 +231,51 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a sale rests: what its shards have is as it was left, unless their server is another one by now.
+    pub(super) fn is_resting(&self, sale: SaleId) -> bool {
+        let resting = self.resting.read().unwrap_or_else(PoisonError::into_inner);
+        resting.contains(&sale)
+    }
+
+    /// Notes that somebody needs a sale: one that rests is reconciled if its server has changed, and given permits again.
+    pub(super) fn need(&self, sale: SaleId) {
+        let rested = self.is_resting(sale) && {
+            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            resting.remove(&sale)
+        };
+        if let Some(needed) = self.state().needed.get_mut(&sale) {
+            *needed = Instant::now();
+        }
+        if rested {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Whether a sale that is over has not been needed for a while, and this process has found all of its shards whole.
+    fn is_quiet(&self, sale: &Sale) -> bool {
+        self.state().is_quiet(sale)
+    }
+
+    /// Has a sale rest until somebody needs it, if it is still quiet.
+    fn rest(&self, sale: &Sale) {
+        let mut state = self.state();
+        if state.is_quiet(sale) {
+            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            resting.insert(sale.id);
+            state.needed.remove(&sale.id);
+        }
+    }
+
     /// Notes that a shard does not answer as it should: it is looked at before it is given another permit.
     pub fn doubt(&self, shard: ShardKey) {
+        self.need(shard.sale);
         self.state().held.remove(&shard);
         self.wanted.notify_one();
     }
 
     /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
     pub fn suspect(&self, shard: ShardKey) {
+        self.need(shard.sale);
         let mut state = self.state();
         // It may be in doubt already, which is less, or have begun another life since it was found whole: then it is known in which
         // it was seen last. One that was never seen may be of any life.
@@ -192,6 +285,41 @@ impl Permits {
         state.distrust(shard, epoch);
         drop(state);
         self.wanted.notify_one();
+    }
+
+    /// Has a shard reconciled that is in this epoch, whatever the ledger says of it; `false` if it was found so before.
+    pub(super) fn mark_unverified(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
+        self.need(shard.sale);
+        let mut state = self.state();
+        state.distrust(shard, epoch);
+        let is_new = state.findings.insert(shard, finding).is_none();
+        drop(state);
+        self.wanted.notify_one();
+        is_new
+    }
+
+    /// The shards that are unverified because of something that was found, in words.
+    #[must_use]
+    pub fn unverified(&self) -> Vec<String> {
+        let state = self.state();
+        let named = state.findings.iter();
+        named
+            .map(|(shard, finding)| format!("shard {} of sale {} is unverified: {finding}", shard.shard, shard.sale))
+            .collect()
+    }
+
+    /// Whether no process lets these shards sell any more; `fresh` are those that had a standing in the ledger until now.
+    pub(super) fn are_set_aside(&self, sale: SaleId, shards: &[u16], fresh: &[u16]) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let since = shards.iter().map(|shard| {
+            let key = ShardKey { sale, shard: *shard };
+            if fresh.contains(shard) {
+                state.set_aside.remove(&key);
+            }
+            *state.set_aside.entry(key).or_insert(now)
+        });
+        since.max().is_none_or(|since| now.duration_since(since) >= SET_ASIDE)
     }
 
     /// Has a shard looked at in this life, whatever the ledger says of it.
@@ -235,6 +363,9 @@ impl Permits {
         state.held.insert(shard, held);
         state.seen.insert(shard, last);
         state.suspects.remove(&shard);
+        state.findings.remove(&shard);
+        state.trimmed.remove(&shard);
+        state.set_aside.remove(&shard);
         state.superseded.remove(&shard);
         drop(state);
         self.granted.notify_waiters();
@@ -274,10 +405,12 @@ impl Permits {
         }
         if let Some(held) = state.held.get_mut(&shard) {
             held.permitted = asked;
+            let seq = last.seq - waiting;
+            state.trimmed.insert(shard, Position { seq, ..last });
         }
         let (sale, number) = (shard.sale, shard.shard);
         if brake && state.braked.insert(shard) {
-            tracing::warn!(%sale, shard = number, waiting, "too many orders wait for the ledger, or for too long; nothing is sold");
+            tracing::warn!(%sale, shard = number, waiting, "orders wait for the ledger for too long, or Redis is short of memory; nothing is sold");
         } else if !brake && state.braked.remove(&shard) {
             tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
         }
@@ -353,7 +486,10 @@ pub(super) fn superseded() -> Fault {
 /// Lets go of shards that the ledger knows on another server or in another life, as far as it says so in time: somebody
 /// has found them whole there, or written them anew. Says whether it did.
 async fn let_go(app: &App) -> bool {
-    let held = app.permits.state().held.clone();
+    let (held, trimmed) = {
+        let state = app.permits.state();
+        (state.held.clone(), state.trimmed.clone())
+    };
     let sales: HashSet<SaleId> = held.keys().map(|shard| shard.sale).collect();
     let sales: Vec<SaleId> = sales.into_iter().collect();
     let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await else {
@@ -371,6 +507,7 @@ async fn let_go(app: &App) -> bool {
             _ => {}
         }
     }
+    gap::notice(app, &trimmed, &standings);
     true
 }
 
@@ -402,17 +539,21 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
         .map(|(shard, held)| async move {
             let asked = Instant::now();
             // A call that is dropped counts as one without an answer; this one goes on by itself, for as long as a call may.
-            let stock = app.stock.clone();
+            let (stock, epoch) = (app.stock.clone(), held.epoch);
             let renewing = tokio::spawn(async move { permit(&stock, shard, &held, true).await });
             let permitted = match tokio::time::timeout(RENEW_MAX, renewing).await {
                 Ok(permitted) => permitted.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))),
                 Err(_) => Err(Fault::Unavailable("Redis did not renew in time".to_owned())),
             };
-            (shard, asked, permitted)
+            (shard, asked, epoch, permitted)
         })
         .buffer_unordered(AT_ONCE);
-    while let Some((shard, asked, permitted)) = renewals.next().await {
+    while let Some((shard, asked, epoch, permitted)) = renewals.next().await {
         match permitted {
+            Ok(Permitted::Yes { last, .. }) if !last.is_of(epoch) => {
+                renewed.of(["damaged"]).inc();
+                gap::mark_unverified(app, shard, epoch, Finding::ForeignEntry);
+            }
             Ok(Permitted::Yes { waiting, last, brake }) => {
                 app.permits.note(shard, asked, last, brake, waiting);
                 renewed.of(["renewed"]).inc();
@@ -445,7 +586,7 @@ async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> R
         epoch: held.epoch,
         run_id: &held.run_id,
         holds: HOLDS,
-        events_max: WAITING_MAX,
+        memory_max: MEMORY_MAX,
         age_max: AGE_MAX,
         renewal,
     };
@@ -459,10 +600,13 @@ async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> R
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     // The keys of a sale that ended long ago are being removed.
-    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
-    let sales: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
+    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !sale.leaving;
+    let mut due: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
+    due.retain(|sale| !app.permits.is_resting(sale.id));
+    let now = Utc::now().timestamp_millis();
+    due.sort_by_key(|sale| urgency(sale.state_at(now)));
     let mut tally = Tally::default();
-    let mut attended = futures_util::stream::iter(sales)
+    let mut attended = futures_util::stream::iter(due)
         .map(|sale| async move { attend_on(app, &sale).await })
         .buffer_unordered(SALES_AT_ONCE);
     while let Some(outcome) = attended.next().await {
@@ -472,17 +616,61 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     // A rebuilding may have taken long: sales that others have loaded since are held by now.
     let sales = app.sales.live().await?;
     let sales: Vec<&Arc<Sale>> = sales.iter().filter(sells).collect();
-    let shards = sales.iter().map(|sale| usize::from(sale.shards)).sum();
+    tally.note(rest_when_quiet(app, &sales).await.map(|()| 0));
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
+    let mut resting = app.permits.resting.write().unwrap_or_else(PoisonError::into_inner);
+    resting.retain(|sale| live.contains(sale));
+    let awake = sales.iter().filter(|sale| !resting.contains(&sale.id));
+    let awake: HashMap<SaleId, u16> = awake.map(|sale| (sale.id, sale.shards)).collect();
+    drop(resting);
     let mut state = app.permits.state();
-    state.live = shards;
-    state.held.retain(|shard, _| live.contains(&shard.sale));
+    state.live = awake.values().map(|shards| usize::from(*shards)).sum();
+    // Another round may have found shards whole of a sale that rests by now.
+    state.held.retain(|shard, _| awake.contains_key(&shard.sale));
+    state.braked.retain(|shard| awake.contains_key(&shard.sale));
     state.suspects.retain(|shard, _| live.contains(&shard.sale));
     state.seen.retain(|shard, _| live.contains(&shard.sale));
-    state.braked.retain(|shard| live.contains(&shard.sale));
+    state.findings.retain(|shard, _| live.contains(&shard.sale));
+    state.trimmed.retain(|shard, _| live.contains(&shard.sale));
+    state.set_aside.retain(|shard, _| live.contains(&shard.sale));
     state.superseded.retain(|shard| live.contains(&shard.sale));
+    state.needed.retain(|sale, _| live.contains(sale));
     drop(state);
     tally.finish()
+}
+
+/// In which order sales are attended on, the lowest first.
+const fn urgency(state: SaleState) -> u8 {
+    match state {
+        SaleState::Open => 0,
+        SaleState::Scheduled | SaleState::Paused => 1,
+        SaleState::Draft | SaleState::Closed => 2,
+    }
+}
+
+/// Has those of these sales rest that are over and quiet, and of which no shard can write an event any more or has anything left
+/// to take in or to finish.
+async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
+    let now = Utc::now().timestamp_millis();
+    let is_over = |sale: &Sale| sale.state_at(now) == SaleState::Closed && !app.permits.is_resting(sale.id);
+    for sale in sales.iter().filter(|sale| is_over(sale) && app.permits.is_quiet(sale)) {
+        // Each shard says by its own clock whether it is over.
+        let readings = app.stock.read_shards(sale).await?;
+        let is_done = |it: &ShardReading| {
+            let ShardRecord {
+                lifecycle,
+                starts_at,
+                ends_at,
+                ..
+            } = it.record;
+            let is_over = lifecycle.seen_at(it.now, starts_at, ends_at) == SaleState::Closed;
+            is_over && it.undrained == 0 && it.transfers.is_empty()
+        };
+        if readings.iter().all(is_done) {
+            app.permits.rest(sale);
+        }
+    }
+    Ok(())
 }
 
 /// Sees to it that a sale that has just been loaded may sell at once.
@@ -493,6 +681,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     if !sale.is_in_stock() {
         return Ok(());
     }
+    app.permits.need(sale.id);
     let mut tries = 1..=ATTEND_TRIES_MAX;
     let attending = app.permits.attending.of(sale.id).await;
     let _alone = attending.lock().await;
@@ -511,7 +700,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
 /// # Errors
 /// A fault leaves shards that do not sell until the workers have rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
-    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !is_leaving(sale);
+    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !sale.leaving;
     let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
         return Ok(None);
     };
@@ -705,7 +894,12 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
     }
     let looked = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let_sell(app, sale, run_id, unknown, &standings, looked).await
+    let sells = let_sell(app, sale, run_id, unknown, &standings, looked).await;
+    // The relay has left them alone meanwhile, and delivers what fails here.
+    if let Err(fault) = release_of(app, sale.id).await {
+        tracing::debug!(%fault, sale = %sale.id, "left to the relay");
+    }
+    sells
 }
 
 /// Tells shards that were found whole on this server, when they were `looked` at, what was decided while they could not be
@@ -757,6 +951,10 @@ async fn let_sell(
             Err(fault) => Err(fault),
         };
         match permitted {
+            Ok(Permitted::Yes { last, .. }) if !last.is_of(held.epoch) => {
+                gap::mark_unverified(app, *key, held.epoch, Finding::ForeignEntry);
+                again = Some("a shard's stream has a foreign entry");
+            }
             Ok(Permitted::Yes { last, .. }) => {
                 if !app.permits.grant(*key, held, last, looked) {
                     // In the moment of the permit.
@@ -798,7 +996,6 @@ mod tests {
     use super::*;
     use crate::domain::sale::{Durability, Lifecycle, PurchaseRate, SaleSecret};
     use crate::domain::sale_guards::SaleGuards;
-    use chrono::Utc;
     use uuid::Uuid;
 
     fn sale() -> Sale {
@@ -820,6 +1017,7 @@ mod tests {
             secret: SaleSecret([7; 32]),
             created_at: now,
             retired: false,
+            leaving: false,
         }
     }
 

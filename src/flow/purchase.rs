@@ -7,8 +7,6 @@
 use super::App;
 use super::borrow::{Cover, Shortage, cover};
 use super::durable::{kept, upheld};
-use super::order::read_order;
-use super::retire::is_leaving;
 use super::waiting_room::leave;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -20,7 +18,6 @@ use crate::domain::shard::home_shard;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{Asking, ShardAnswer};
-use crate::stock::record::BuyerRecord;
 use crate::{bugs, crash, telemetry};
 use std::time::{Duration, Instant};
 
@@ -50,10 +47,12 @@ pub async fn purchase(
     if let Some(refusal) = refused_by(&sale.guards) {
         if let Some(wait) = app.looks.take(&request.user) {
             let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
-            return Ok(PurchaseOutcome::RateLimited { wait_ms });
+            return Ok(PurchaseOutcome::RateLimited { wait_ms }.without_probe());
         }
-        if !Box::pin(is_known(app, &sale, request)).await? {
-            return Ok(refusal);
+        match Box::pin(is_known(app, &sale, request)).await? {
+            Some(true) => {}
+            Some(false) => return Ok(refusal),
+            None => return Ok(refusal.without_probe()),
         }
     }
     let Some((_, item)) = sale.item(&request.sku) else {
@@ -75,7 +74,11 @@ pub async fn purchase(
         origin: telemetry::origin(),
         ..Asking::default()
     };
-    let mut waited = false;
+    // Its Redis may have lost something since anybody saw to it.
+    let mut waited = app.permits.is_resting(sale.id);
+    if waited {
+        Box::pin(app.permits.sells_again(home, PATIENCE)).await;
+    }
     let came = app.shortages.came();
     for _ in 0..TRIES_MAX {
         if began.elapsed() >= ASKED_MAX {
@@ -83,8 +86,8 @@ pub async fn purchase(
         }
         let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago.
-            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if is_leaving(&sale) => {
-                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed));
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if sale.leaving => {
+                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
             }
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
                 waited = true;
@@ -113,7 +116,7 @@ pub async fn purchase(
                         match Box::pin(kept(app, &sale, home, order, event, expected.take())).await? {
                             Some((order, true)) => PurchaseOutcome::Reserved(order),
                             Some((order, false)) => again(&sale, order, request),
-                            None => PurchaseOutcome::SoldOut,
+                            None => revoked(),
                         }
                     }
                 }
@@ -127,7 +130,7 @@ pub async fn purchase(
                     Durability::Replica if drained => PurchaseOutcome::Replayed(order),
                     Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None, None))
                         .await?
-                        .map_or(PurchaseOutcome::SoldOut, |(order, _)| PurchaseOutcome::Replayed(order)),
+                        .map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)),
                 }
             }
             ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
@@ -144,7 +147,12 @@ pub async fn purchase(
             }
             ShardAnswer::Banned => PurchaseOutcome::Banned,
             ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
-            ShardAnswer::NotOpen(state) => PurchaseOutcome::NotOpen(state),
+            ShardAnswer::NotOpen(state) => {
+                if state == SaleState::Closed {
+                    app.permits.need(sale.id);
+                }
+                PurchaseOutcome::NotOpen(state)
+            }
             ShardAnswer::CoolingDown { wait_ms } => PurchaseOutcome::CoolingDown { wait_ms },
             ShardAnswer::TooManyHolds => PurchaseOutcome::TooManyHolds,
             ShardAnswer::LimitReached => PurchaseOutcome::LimitReached {
@@ -161,6 +169,9 @@ pub async fn purchase(
                 };
                 match Box::pin(cover(app, &shortage)).await? {
                     Cover::Brought => continue,
+                    Cover::SoldOut if Box::pin(has_changed(app, home, order, request, asking.looked)).await? => {
+                        continue;
+                    }
                     Cover::SoldOut => PurchaseOutcome::SoldOut,
                 }
             }
@@ -171,48 +182,67 @@ pub async fn purchase(
     ))
 }
 
-/// Whether a request's key has an order: then it needs neither token nor admission, which may have expired since.
-async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<bool, Fault> {
+/// Whether the shopper's row has changed since the script refused a request, so that the script must decide again: a copy of
+/// the request may have got the order, or an operator may have banned the account. To be asked after the proof that nothing
+/// is free: a copy that got an order before the proof is found, and one that gets an order later buys what came back.
+async fn has_changed(
+    app: &App,
+    home: ShardKey,
+    order: OrderId,
+    request: &PurchaseRequest,
+    looked: Option<i64>,
+) -> Result<bool, Fault> {
+    match app.stock.buyer_standing(home, &request.user, order).await {
+        Ok(standing) => Ok(standing.has_order || standing.is_banned || standing.left != looked),
+        // The next call waits until the shard sells again.
+        Err(Fault::Incomplete(_)) => Ok(true),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Whether a request's key has an order: then it needs neither token nor admission, which may have expired since. `None` when
+/// Redis does not have the sale any more.
+async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<Option<bool>, Fault> {
     let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    if sale.retired || sale.leaving {
+        return Ok(None);
+    }
     if !sale.is_in_stock() {
-        return Ok(false);
+        return Ok(Some(false));
     }
     let home = ShardKey {
         sale: sale.id,
         shard: home_shard(&sale.secret.0, &request.user, sale.shards),
     };
-    let is_here = |buyer: &BuyerRecord| buyer.orders.iter().any(|(id, _)| *id == order);
-    let mut buyer = app.stock.read_buyer(home, &request.user).await?;
-    if !is_here(&buyer) && !app.permits.holds(home) {
-        // It may have been forgotten, and come back.
-        if !app.permits.sells_again(home, PATIENCE).await {
-            return Err(Fault::Incomplete("the shard is being reconciled".to_owned()));
-        }
-        buyer = app.stock.read_buyer(home, &request.user).await?;
+    let mut standing = app.stock.buyer_standing(home, &request.user, order).await;
+    if matches!(standing, Err(Fault::Incomplete(_))) {
+        // The order may have been forgotten, and come back.
+        app.permits.sells_again(home, PATIENCE).await;
+        standing = app.stock.buyer_standing(home, &request.user, order).await;
     }
-    if is_here(&buyer) {
-        return Ok(true);
-    }
-    if !buyer.elsewhere {
-        return Ok(false);
+    let standing = standing?;
+    if standing.has_order || standing.left.is_none() {
+        return Ok(Some(standing.has_order));
     }
     if !app.sales.may_doubt() {
         return Err(Fault::Unavailable(
             "too many orders of long ago are asked for".to_owned(),
         ));
     }
-    Ok(app.ledger.order(order).await?.is_some())
+    Ok(Some(app.ledger.order(order).await?.is_some()))
 }
 
 /// What becomes of a request for what the sale does not have: its key comes first here, too. A flood of them is answered
-/// without a look.
+/// without a probe.
 async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
     if !app.sales.may_doubt() {
-        return Ok(PurchaseOutcome::ItemNotFound);
+        return Ok(PurchaseOutcome::ItemNotFound.without_probe());
     }
-    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
-    let known = read_order(app, order, &request.user).await?;
-    Ok(known.map_or(PurchaseOutcome::ItemNotFound, |_| PurchaseOutcome::KeyReused))
+    Ok(match is_known(app, sale, request).await? {
+        Some(true) => PurchaseOutcome::KeyReused,
+        Some(false) => PurchaseOutcome::ItemNotFound,
+        None => PurchaseOutcome::ItemNotFound.without_probe(),
+    })
 }
 
 /// What an order that was decided long ago makes of a request; `None` when there is no such order.
@@ -226,10 +256,15 @@ async fn replay_from_ledger(
     Ok(order.map(|order| again(sale, order, request)))
 }
 
+/// What an order that the ledger has revoked makes of a request under its key: it got no unit, and the key has an order.
+fn revoked() -> PurchaseOutcome {
+    PurchaseOutcome::SoldOut.without_probe()
+}
+
 /// What an order of the ledger makes of a request under its key.
 fn again(sale: &Sale, order: Order, request: &PurchaseRequest) -> PurchaseOutcome {
     if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
-        upheld(sale, order).map_or(PurchaseOutcome::SoldOut, PurchaseOutcome::Replayed)
+        upheld(sale, order).map_or_else(revoked, PurchaseOutcome::Replayed)
     } else {
         PurchaseOutcome::KeyReused
     }

@@ -3,7 +3,10 @@
 use super::App;
 use crate::domain::fault::Fault;
 use crate::domain::report::{Health, ServerHealth};
+use moka::future::Cache;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest that the question may take.
@@ -11,26 +14,100 @@ const TIME_MAX: Duration = Duration::from_millis(1400);
 /// The longest that Redis is asked for its settings on top of that.
 const RISKS_MAX: Duration = Duration::from_millis(400);
 
-/// What operators should know of the settings of Redis.
-///
-/// # Errors
-/// Why this instance cannot work: a server does not answer, the schema is behind, or Redis would evict stock.
-pub async fn readiness(app: &App) -> Result<BTreeSet<String>, String> {
-    match tokio::time::timeout(TIME_MAX, check(app)).await {
-        Ok(Ok(None)) => {}
-        Ok(Ok(Some(reason))) => return Err(reason),
-        Ok(Err(fault)) => return Err(fault.to_string()),
-        Err(_) => return Err("Redis or Postgres did not answer in time".to_owned()),
-    }
-    // They are no reason not to work, so neither is that they cannot be told in time.
-    Ok(tokio::time::timeout(RISKS_MAX, app.stock.risks())
-        .await
-        .unwrap_or_default())
+/// How long an answer is believed: however many ask, the servers are asked twice a second.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// What keeps an instance from working.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Redis does not answer.
+    Redis,
+    /// Postgres does not answer.
+    Postgres,
+    /// Migrations are missing.
+    Schema,
+    /// Redis may evict stock.
+    Eviction,
 }
 
-async fn check(app: &App) -> Result<Option<String>, Fault> {
-    let (unfit, missing) = tokio::try_join!(app.stock.unfit(), app.ledger.migrations_missing())?;
-    Ok(unfit.or_else(|| (missing > 0).then(|| behind(missing))))
+impl Cause {
+    /// What anybody may know of it: no address and no server's words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Redis => "redis does not answer",
+            Self::Postgres => "postgres does not answer",
+            Self::Schema => "the schema is behind",
+            Self::Eviction => "redis may evict stock",
+        }
+    }
+}
+
+/// Why an instance cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotReady {
+    /// What anybody may know.
+    pub cause: Cause,
+    /// The whole reason, for operators.
+    pub reason: String,
+}
+
+/// Warnings about the settings of Redis and unverified shards, or why this instance cannot work.
+pub type Verdict = Arc<Result<BTreeSet<String>, NotReady>>;
+
+/// The readiness of one process, as of a moment ago. Many who ask at once are one question.
+pub struct Readiness {
+    verdict: Cache<(), Verdict>,
+    was_ready: AtomicBool,
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self {
+            verdict: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            was_ready: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Readiness {
+    /// Logs once that the instance cannot work, and once that it can again.
+    fn note(&self, verdict: &Verdict) {
+        let was_ready = self.was_ready.swap(verdict.is_ok(), Ordering::Relaxed);
+        match &**verdict {
+            Err(NotReady { reason, .. }) if was_ready => tracing::warn!(reason, "this instance is not ready"),
+            Ok(_) if !was_ready => tracing::info!("this instance is ready again"),
+            _ => {}
+        }
+    }
+}
+
+/// Whether this instance can work, as of half a second ago at most.
+pub async fn readiness(app: &App) -> Verdict {
+    let read = async {
+        let verdict = Arc::new(check(app).await);
+        app.readiness.note(&verdict);
+        verdict
+    };
+    app.readiness.verdict.get_with((), Box::pin(read)).await
+}
+
+async fn check(app: &App) -> Result<BTreeSet<String>, NotReady> {
+    let not_ready = |cause: Cause| move |reason: String| NotReady { cause, reason };
+    let redis = in_time(TIME_MAX, app.stock.unfit());
+    let postgres = in_time(TIME_MAX, app.ledger.migrations_missing());
+    let (redis, postgres) = tokio::join!(Box::pin(redis), Box::pin(postgres));
+    let unfit = redis.map_err(|fault| not_ready(Cause::Redis)(fault.to_string()))?;
+    unfit.map_or(Ok(()), |reason| Err(not_ready(Cause::Eviction)(reason)))?;
+    let missing = postgres.map_err(|fault| not_ready(Cause::Postgres)(fault.to_string()))?;
+    if missing > 0 {
+        return Err(not_ready(Cause::Schema)(behind(missing)));
+    }
+    // Warnings are no reason not to work, and neither is a Redis that does not give its settings in time.
+    let risks = tokio::time::timeout(RISKS_MAX, app.stock.risks()).await;
+    let mut warnings = risks.unwrap_or_default();
+    warnings.extend(app.permits.unverified());
+    Ok(warnings)
 }
 
 /// How fast both servers answer, side by side; Redis on a cluster with all of its primaries.
@@ -39,13 +116,14 @@ pub async fn health(app: &App) -> Health {
     Health { redis, postgres }
 }
 
+async fn in_time<T>(limit: Duration, question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let answer = tokio::time::timeout(limit, question).await;
+    answer.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
+}
+
 async fn timed(question: impl Future<Output = Result<(), Fault>>) -> ServerHealth {
     let asked = Instant::now();
-    let fault = match tokio::time::timeout(TIME_MAX, question).await {
-        Ok(Ok(())) => None,
-        Ok(Err(fault)) => Some(fault.to_string()),
-        Err(_) => Some("no answer in time".to_owned()),
-    };
+    let fault = in_time(TIME_MAX, question).await.err().map(|fault| fault.to_string());
     ServerHealth {
         milliseconds: fault.is_none().then(|| asked.elapsed().as_secs_f64() * 1000.0),
         fault,

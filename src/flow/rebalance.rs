@@ -5,32 +5,43 @@
 use super::App;
 use super::borrow::transfer;
 use crate::domain::fault::Fault;
-use crate::domain::sale::Sale;
+use crate::domain::ids::Sku;
+use crate::domain::sale::{Item, Sale};
 
 /// Moves of one item in one run.
 const MOVES_MAX: usize = 16;
 
-/// Moves units to the shards that have less than half of their share; returns how many moves that took.
+/// Moves units to the shards that have less than half of their share; returns how many moves that took. One process at a time
+/// does it: two that plan by the same reading would throw the same units back and forth, second after second.
 ///
 /// # Errors
 /// A fault leaves the rest for the next run.
 pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
-    if sale.shards < 2 {
+    if sale.shards < 2 || plans(app, sale).await?.is_empty() {
         return Ok(0);
     }
-    let readings = app.stock.read_shards(sale).await?;
+    let Some(turn) = app.ledger.turn_to_rebalance(sale.id).await? else {
+        return Ok(0);
+    };
+    // Another process may have evened them out since the first reading.
     let mut moved = 0;
-    for item in &sale.items {
-        let available: Vec<i64> = readings
-            .iter()
-            .map(|reading| reading.counters(&item.sku).available)
-            .collect();
-        for (from, to, units) in plan(&available) {
-            transfer(app, sale, &item.sku, (from, to), units).await?;
-            moved += 1;
-        }
+    for (sku, (from, to, units)) in plans(app, sale).await? {
+        transfer(app, sale, sku, (from, to), units).await?;
+        moved += 1;
     }
+    turn.end().await?;
     Ok(moved)
+}
+
+/// The moves of every item, by what its shards have now.
+async fn plans<'a>(app: &App, sale: &'a Sale) -> Result<Vec<(&'a Sku, (u16, u16, i64))>, Fault> {
+    let readings = app.stock.read_shards(sale).await?;
+    let plan_of = |item: &'a Item| {
+        let available = readings.iter().map(|reading| reading.counters(&item.sku).available);
+        let moves = plan(&available.collect::<Vec<i64>>());
+        moves.into_iter().map(|it| (&item.sku, it))
+    };
+    Ok(sale.items.iter().flat_map(plan_of).collect())
 }
 
 /// The moves, as (from, to, units), that bring each shard with less than half of its share up to it. None while

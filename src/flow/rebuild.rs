@@ -8,6 +8,7 @@
 //! transfer to it have arrived, units that it had lent before it was lost are its own again, and a fence on every
 //! other shard keeps them from arriving there after all.
 
+pub mod preview;
 mod shoppers;
 mod units;
 
@@ -15,7 +16,7 @@ use self::shoppers::restore_buyers;
 use self::units::{Others, divide, look_at_others};
 use super::drain::drain_to_now;
 use super::permit::superseded;
-use super::{App, bans};
+use super::{App, bans, gap};
 use crate::crash;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -67,6 +68,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
         shard: *shard,
     });
     try_join_all(keys.map(|key| app.stock.halt(key))).await?;
+    gap::recover(app, sale, shards).await?;
     let drains = futures_util::stream::iter(shards.to_vec())
         .map(|shard| drain_what_is_left(app, sale, shard, seen.get(&shard).copied().unwrap_or_default()));
     drains.buffer_unordered(DRAINS_AT_ONCE).try_collect::<()>().await?;

@@ -2,32 +2,32 @@
 //!
 //! What Redis loses, it loses from the end: after a restart or a failover its data are as they were a moment earlier.
 //! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
-//! once the rest is drained and told, has lost nothing that matters. A crash on the way changes nothing.
+//! once the rest is drained, but for decisions that it was not told yet, has lost nothing that matters. A crash on the way
+//! changes nothing.
 
 use super::audit::shard_differences;
-use super::balance::is_even;
+use super::balance::{fits_without, is_even};
 use super::rebuild::{drain, make_ready_and_rebuild};
-use super::release::release_of;
-use super::{App, bans};
+use super::{App, bans, gap};
 use crate::bugs;
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::ledger::audit::ShardBooks;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{CLAIMED, Found, Moved};
+use crate::ledger::rebuild::{CLAIMED, Found, Moved, Standing};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
+use crate::stock::record::BuyerRecord;
 use futures_util::future::{join_all, try_join_all};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// How often shards that others are still changing are looked at before they count as damaged.
 const LOOKS_MAX: u32 = 6;
-/// Decisions on their way to a shard that are asked for one by one.
-const DECISIONS_MAX: usize = 200;
-
 /// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when that began by which those
 /// that are whole were judged: what a shard was suspected of before is answered by it.
 ///
@@ -72,8 +72,9 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         app.stock.try_write(ShardKey { sale, shard }).await?;
     }
     app.ledger.claim_for(sale.id, &moved).await?;
+    let recovered = gap::recover(app, sale, shards).await?;
     let before = |shard: u16, run_id: &str| {
-        let claimed = moved.iter().any(|it| it.shard == shard);
+        let claimed = moved.iter().any(|it| it.shard == shard) || recovered.contains(&shard);
         if claimed {
             Some(format!("{CLAIMED}{run_id}"))
         } else {
@@ -89,13 +90,15 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
             return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
         };
         let standings = app.ledger.standings(&[sale.id]).await?;
+        try_join_all(servers.keys().map(|shard| app.stock.set_state(&now, *shard))).await?;
+        // Also those that another process has claimed, which may not have come so far.
+        let is_claimed = |(shard, run_id): &(&u16, &String)| before(**shard, run_id).as_ref() != Some(*run_id);
+        let claimed: Vec<u16> = servers.iter().filter(is_claimed).map(|(shard, _)| *shard).collect();
+        if !claimed.is_empty() {
+            Box::pin(bans::tell_recent(app, &now, &claimed)).await?;
+        }
         let mut found = Vec::new();
         for (shard, run_id) in servers {
-            app.stock.set_state(&now, shard).await?;
-            // Also one that somebody else has claimed for it, who may not have come so far.
-            if before(shard, &run_id).as_deref() != Some(run_id.as_str()) {
-                Box::pin(bans::tell_recent(app, &now, &[shard])).await?;
-            }
             let key = ShardKey { sale: sale.id, shard };
             let wrote = app.stock.last_event(key).await?;
             // What was lost since it was looked at first shows in no counter where as much was taken as was given back.
@@ -147,34 +150,30 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
         return Ok((damaged, Instant::now()));
     }
     drain(app, sale, &whole).await?;
-    release_of(app, sale.id).await?;
-    // Who was just told of a decision, and did not know its order, is suspected: that is answered by what comes now.
     let looked = Instant::now();
     let mut open: BTreeSet<u16> = whole.iter().copied().collect();
+    let mut differ = BTreeSet::new();
     for look in 1..=LOOKS_MAX {
         let readings = read(app, sale, &whole, EVENTS_MAX).await?;
         if readings.iter().any(|it| it.record.permit_until > it.now) {
             return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
         }
-        let mut books = app.ledger.books(sale.id, sale.shards).await?;
-        let mut unclear = BTreeSet::new();
+        let mut books = app.ledger.shard_books(sale.id, sale.shards).await?;
         for shard in &open {
-            if let Some(books) = books.shards.get_mut(usize::from(*shard))
-                && !leave_out_told(app, sale, *shard, books).await?
-            {
-                unclear.insert(*shard);
+            if let Some(books) = books.get_mut(usize::from(*shard)) {
+                leave_out_delivered(app, sale, *shard, books).await?;
             }
         }
-        // Nothing was told between two readings that agree.
+        // Nothing was delivered between two readings that agree.
         let after = read(app, sale, &whole, 0).await?;
+        differ.clear();
         for (reading, after) in readings.iter().zip(&after) {
-            let books = books.shards.get(usize::from(reading.shard));
             let stood_still = reading.items == after.items && reading.record.epoch == after.record.epoch;
-            if stood_still
-                && !unclear.contains(&reading.shard)
-                && books.is_some_and(|books| shard_differences(sale, books, reading).is_empty())
-            {
+            let books = books.get(usize::from(reading.shard));
+            if stood_still && books.is_some_and(|books| shard_differences(sale, books, reading).is_empty()) {
                 open.remove(&reading.shard);
+            } else if stood_still && open.contains(&reading.shard) {
+                differ.insert(reading.shard);
             }
         }
         if open.is_empty() || look == LOOKS_MAX {
@@ -182,15 +181,27 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
         }
         tokio::time::sleep(Duration::from_millis(20) * look).await;
     }
-    damaged.extend(open);
+    if open != differ {
+        return Err(Fault::Unavailable(
+            "decisions reach these shards all the while".to_owned(),
+        ));
+    }
+    damaged.extend(differ);
     // What moved between shards, or was granted, shows only in all of them together; what is rebuilt comes right by it.
     if damaged.is_empty() {
-        if !damaged_at_sight(app, sale, &others(sale, shards)).await?.is_empty() {
+        let sighted = sight(app, sale, &others(sale, shards)).await?;
+        if !sighted.damaged.is_empty() {
             return Err(Fault::Unavailable(
                 "other shards of this sale are not whole yet".to_owned(),
             ));
         }
-        if !is_even(app, sale).await? {
+        let is_even = if sighted.silent.is_empty() {
+            is_even(app, sale).await?
+        } else {
+            set_aside(app, sale, &sighted.silent).await?;
+            fits_without(app, sale, &sighted.silent).await?
+        };
+        if !is_even {
             damaged.extend(whole);
         }
     }
@@ -208,61 +219,104 @@ async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Resu
     try_join_all(readings).await
 }
 
-/// Leaves those decisions out of what a shard has to be told that it knows already, because whoever told it has not struck
-/// them yet: otherwise one that Redis has lost could pass for one that is still to be told. `false` when there are too many
-/// to ask for.
-async fn leave_out_told(app: &App, sale: &Sale, shard: u16, books: &mut ShardBooks) -> Result<bool, Fault> {
-    let is_decision = |message: &&Message| matches!(message, Message::Resolve { .. });
-    if books.waiting.iter().filter(is_decision).count() > DECISIONS_MAX {
-        return Ok(false);
-    }
-    let key = ShardKey { sale: sale.id, shard };
-    let mut untold = Vec::with_capacity(books.waiting.len());
-    for message in books.waiting.drain(..) {
-        if let Message::Resolve { order, user, .. } = &message {
-            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-            let buyer = app.stock.read_buyer(key, &user).await?;
-            let found = buyer.orders.iter().find(|(id, _)| id.0 == *order);
-            let knows = found.map_or(buyer.elsewhere, |(_, order)| order.state != OrderState::Reserved);
-            if knows {
-                continue;
-            }
+/// Leaves out of a shard's waiting messages the decisions that the shard knows, because their relay has not struck them yet:
+/// otherwise a decision that Redis has lost could pass for one that is still to be delivered.
+async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut ShardBooks) -> Result<(), Fault> {
+    let mut orders = Vec::new();
+    for message in &books.waiting {
+        if let Message::Resolve { order, user, .. } = message {
+            let user: UserId = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            orders.push((*order, user));
         }
-        untold.push(message);
     }
-    books.waiting = untold;
-    Ok(true)
+    let users: Vec<&UserId> = orders.iter().map(|(_, user)| user).collect();
+    let buyers = app.stock.read_buyers(ShardKey { sale: sale.id, shard }, &users).await?;
+    let knows = |order: Uuid, buyer: &BuyerRecord| {
+        let found = buyer.orders.iter().find(|(id, _)| id.0 == order);
+        found.map_or(buyer.elsewhere, |(_, order)| order.state != OrderState::Reserved)
+    };
+    let delivered = orders
+        .iter()
+        .zip(&buyers)
+        .filter(|((order, _), buyer)| knows(*order, buyer));
+    let delivered: HashSet<Uuid> = delivered.map(|((order, _), _)| *order).collect();
+    let is_waiting =
+        |message: &Message| !matches!(message, Message::Resolve { order, .. } if delivered.contains(order));
+    books.waiting.retain(is_waiting);
+    Ok(())
 }
 
-/// Those of the shards that are not all there, or do not have the last event that the ledger took in.
+/// Whether a stream has all that the ledger took in, and a shard can go on writing into it.
+fn is_whole(last: Position, standing: &Standing) -> bool {
+    last.is_of(standing.epoch) && last >= standing.position
+}
+
+/// What shards look like from outside.
+#[derive(Default)]
+struct Sighted {
+    /// Those that are not all there, or do not have the last event that the ledger took in.
+    damaged: BTreeSet<u16>,
+    /// Those whose servers do not answer.
+    silent: BTreeSet<u16>,
+}
+
+/// Sees to it that shards whose servers do not answer are reconciled before they sell again: others are judged without them.
+///
+/// # Errors
+/// `Unavailable` until the permits are over that other processes may have given them.
+async fn set_aside(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<(), Fault> {
+    let shards: Vec<u16> = silent.iter().copied().collect();
+    let unmarked = app.ledger.mark_unverified(sale.id, &shards).await?;
+    if app.permits.are_set_aside(sale.id, &shards, &unmarked) {
+        return Ok(());
+    }
+    Err(Fault::Unavailable(format!(
+        "shards {shards:?} of sale {} do not answer; the others sell once the permits of these are over",
+        sale.id
+    )))
+}
+
+/// Those of the shards that are damaged at sight; a fault if one of them does not answer.
 async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    let sighted = sight(app, sale, shards).await?;
+    if sighted.silent.is_empty() {
+        return Ok(sighted.damaged);
+    }
+    Err(Fault::Unavailable(format!(
+        "shards {:?} of sale {} do not answer",
+        sighted.silent, sale.id
+    )))
+}
+
+async fn sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<Sighted, Fault> {
+    let mut sighted = Sighted::default();
     if shards.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(sighted);
     }
     // A drain may have read events that Redis has lost since; once it is over, the ledger knows them.
     app.ledger.wait_for_drains(sale.id, shards).await?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let mut damaged = BTreeSet::new();
-    for shard in shards {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
+    let seen = shards.iter().map(|shard| async move {
+        let (sale_id, shard) = (sale.id, *shard);
+        let reading = app.stock.read_shard(sale, shard, 0).await?;
+        let last = app.stock.last_event(ShardKey { sale: sale_id, shard }).await?;
+        Ok::<_, Fault>((reading.record, last))
+    });
+    for (shard, seen) in shards.iter().zip(join_all(seen).await) {
         let standing = standings
             .get(&(sale.id, *shard))
             .ok_or_else(|| Fault::Bug(format!("the ledger has no shard {shard} of sale {}", sale.id)))?;
-        let whole = match app.stock.read_shard(sale, *shard, 0).await {
-            Ok(reading) => {
-                reading.record.epoch == standing.epoch
-                    && reading.record.lifecycle != Lifecycle::Loading
-                    && app.stock.last_event(key).await? >= standing.position
+        match seen {
+            Ok((record, last)) => {
+                let is_loaded = record.epoch == standing.epoch && record.lifecycle != Lifecycle::Loading;
+                if !is_loaded || !is_whole(last, standing) {
+                    sighted.damaged.insert(*shard);
+                }
             }
-            Err(Fault::Incomplete(_) | Fault::Bug(_)) => false,
+            Err(Fault::Incomplete(_) | Fault::Bug(_)) => _ = sighted.damaged.insert(*shard),
+            Err(Fault::Unavailable(_)) => _ = sighted.silent.insert(*shard),
             Err(fault) => return Err(fault),
-        };
-        if !whole {
-            damaged.insert(*shard);
         }
     }
-    Ok(damaged)
+    Ok(sighted)
 }

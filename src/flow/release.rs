@@ -5,7 +5,6 @@
 
 use super::App;
 use super::borrow::finish;
-use super::retire::is_leaving;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::OrderState;
@@ -19,7 +18,7 @@ use crate::{bugs, crash};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
@@ -31,6 +30,8 @@ const RUN_MAX: Duration = Duration::from_secs(45);
 const UNKNOWN_MAX: i32 = 5;
 /// Messages told at once.
 const AT_ONCE: usize = 64;
+/// How long a shopper or the payment provider waits for one message to be delivered.
+const NOW_MAX: Duration = Duration::from_millis(800);
 /// How long the messages of a batch may take to be told: nobody else can have them meanwhile.
 const TELL_MAX: Duration = Duration::from_secs(4);
 
@@ -40,16 +41,19 @@ const TELL_MAX: Duration = Duration::from_secs(4);
 /// A fault leaves the rest for the next run; the messages that it did not concern have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let (mut delivered, mut trouble) = (0, None);
+    // Messages for a node that is away must not hold up those for other nodes: the rest of the run leaves its shards out.
+    let mut silent = HashSet::new();
     let run = Instant::now();
     while run.elapsed() < RUN_MAX {
         let began = Instant::now();
-        let batch = release_batch(app, None).await?;
+        let batch = release_batch(app, None, &silent).await?;
         let took = began.elapsed();
         delivered += batch.messages;
         trouble = trouble.or(batch.trouble);
-        if batch.messages == 0 || batch.stuck {
+        if batch.messages == 0 || (batch.stuck && batch.silent.is_empty()) {
             break;
         }
+        silent.extend(batch.silent);
         // As in expiring: whoever buys meanwhile comes first. What is less than a batch is told without a rest.
         if i64::try_from(batch.messages) == Ok(BATCH_MAX) {
             tokio::time::sleep(took).await;
@@ -63,7 +67,7 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
 /// # Errors
 /// A fault leaves it to the relay.
 pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
-    release_batch(app, Some(sale)).await?;
+    release_batch(app, Some(sale), &HashSet::new()).await?;
     Ok(())
 }
 
@@ -73,11 +77,13 @@ struct Released {
     messages: usize,
     /// None of them could be delivered.
     stuck: bool,
+    /// The shards whose server did not say which one it is.
+    silent: Vec<ShardKey>,
     /// Why one of them has to wait.
     trouble: Option<Fault>,
 }
 
-async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Fault> {
+async fn release_batch(app: &App, sale: Option<SaleId>, silent: &HashSet<ShardKey>) -> Result<Released, Fault> {
     let traced = Batch::of(tracing::debug_span!(
         parent: telemetry::parent(),
         "release",
@@ -85,7 +91,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
         fault = Empty,
         otel.status_code = Empty
     ));
-    let released = release_within(app, sale, &traced).await;
+    let released = release_within(app, sale, silent, &traced).await;
     match &released {
         Ok(Released { messages: 0, .. }) => traced.forget(),
         Ok(Released { messages, .. }) => {
@@ -96,15 +102,22 @@ async fn release_batch(app: &App, sale: Option<SaleId>) -> Result<Released, Faul
     released
 }
 
-async fn release_within(app: &App, sale: Option<SaleId>, traced: &Batch) -> Result<Released, Fault> {
+async fn release_within(
+    app: &App,
+    sale: Option<SaleId>,
+    silent: &HashSet<ShardKey>,
+    traced: &Batch,
+) -> Result<Released, Fault> {
     // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
     // Others tell the servers that have taken over.
-    let taken_over: Vec<(SaleId, u16)> = app.permits.superseded().iter().map(|it| (it.sale, it.shard)).collect();
-    let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &taken_over).await?;
+    let taken_over = app.permits.superseded();
+    let except: Vec<(SaleId, u16)> = taken_over.iter().chain(silent).map(|it| (it.sale, it.shard)).collect();
+    let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &except).await?;
     traced.mark("taken");
     let messages = batch.messages.len();
+    app.metrics.releases.of(["postponed"]).inc_by(batch.unreadable);
     if messages == 0 {
         return Ok(Released::default());
     }
@@ -138,7 +151,7 @@ async fn release_within(app: &App, sale: Option<SaleId>, traced: &Batch) -> Resu
         .await;
     traced.mark("told");
     crash::point("release.before_settle");
-    let asked: Vec<ShardKey> = before.keys().copied().collect();
+    let (asked, silent): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().partition(|it| before.contains_key(it));
     let after = servers(app, &asked).await;
     for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
         // Nobody reconciles a sale whose keys are being removed, so nobody can be certain.
@@ -163,10 +176,13 @@ async fn release_within(app: &App, sale: Option<SaleId>, traced: &Batch) -> Resu
         settled.push((id, delivery));
         trouble = trouble.or(fault);
     }
-    batch.settle(settled).instrument(traced.span().clone()).await?;
+    let untold = batch.settle(settled).instrument(traced.span().clone()).await?;
+    // Their shards have to be reconciled before anything counts as told.
+    untold.into_iter().for_each(|sale| app.permits.need(sale));
     Ok(Released {
         messages,
         stuck,
+        silent,
         trouble,
     })
 }
@@ -176,7 +192,7 @@ async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
     let sales: HashSet<SaleId> = messages.iter().map(|message| message.sale).collect();
     let mut leaving = HashSet::new();
     for sale in sales {
-        if matches!(app.sales.fixed(sale).await, Ok(Some(sale)) if is_leaving(&sale)) {
+        if matches!(app.sales.fixed(sale).await, Ok(Some(sale)) if sale.leaving) {
             leaving.insert(sale);
         }
     }
@@ -194,6 +210,12 @@ async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
 
 /// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
 pub async fn release_now(app: &App, decided: &Decided) {
+    if timeout(NOW_MAX, deliver_now(app, decided)).await.is_err() {
+        tracing::debug!(message = decided.message, "left to the relay");
+    }
+}
+
+async fn deliver_now(app: &App, decided: &Decided) {
     crash::point("release.before_stock");
     let order = &decided.order;
     let outgoing = Outgoing {
@@ -207,7 +229,7 @@ pub async fn release_now(app: &App, decided: &Decided) {
             quantity: i64::from(order.quantity),
             state: order.state.as_str().to_owned(),
             // The very moment that the ledger has, so that both sides show the same order.
-            at: order.paid_at.unwrap_or_else(chrono::Utc::now).timestamp_millis(),
+            at: decided.at,
         },
         attempts: 0,
     };
@@ -332,6 +354,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
         Message::Restock { id, sku, units } => {
             let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
             let Some(epoch) = epochs.get(&shard) else {
+                app.permits.need(shard.sale);
                 return Ok(Delivery::Later);
             };
             app.stock.restock(shard, *id, &sku, *units, *epoch).await?;

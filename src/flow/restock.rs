@@ -6,8 +6,8 @@
 //! or the same request again, finishes it. Units that were added are said to be there once every shard has its part.
 
 use super::borrow::{finish, finish_left};
+use super::permit::attend;
 use super::release::release_of;
-use super::retire::is_leaving;
 use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
@@ -16,6 +16,7 @@ use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
 use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
+use crate::stock::survey::Surveyed;
 use crate::stock::transfer::{Destination, Sent, Transfer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub async fn restock(
         return Ok(RestockOutcome::ItemNotFound);
     }
     // Nobody tells the shards of a sale that is leaving which life they are in, so they would never hear of it.
-    let leaves = is_leaving(&sale);
+    let leaves = sale.leaving;
     if leaves || !sale.is_in_stock() {
         let state = if leaves || sale.retired {
             SaleState::Closed
@@ -75,6 +76,9 @@ pub async fn restock(
             SaleState::Draft
         };
         return Ok(RestockOutcome::NotLoaded(state));
+    }
+    if app.permits.is_resting(id) {
+        attend(app, &sale).await?;
     }
     let (restock, state) = app.ledger.begin_restock(id, key, sku, quantity).await?;
     crash::point("restock.after_begin");
@@ -150,12 +154,9 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
     let keys: Vec<ShardKey> = (0..sale.shards)
         .map(|shard| ShardKey { sale: sale.id, shard })
         .collect();
-    let servers = app
-        .stock
-        .run_ids(&keys)
-        .await
-        .into_iter()
-        .collect::<Result<Vec<String>, Fault>>()?;
+    // Nothing is taken from a shard that does not answer, so no server's name is none.
+    let servers = app.stock.run_ids(&keys).await.into_iter();
+    let servers: Vec<String> = servers.map(Result::unwrap_or_default).collect();
     let mut taken: Vec<Taken> = Vec::new();
     for look in 0..LOOKS_MAX {
         // What an earlier try took is still on its way to the ledger: it counts first.
@@ -164,13 +165,18 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         taken = at_most(wanted, known.clone());
         let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
         let survey = app.stock.survey(sale.id, sale.shards, &sku).await;
-        let survey = survey.into_iter().collect::<Result<Vec<_>, Fault>>()?;
+        let free = |it: &Result<Surveyed, Fault>| it.as_ref().map_or(0, |it| it.counters.available);
+        let silent = survey.iter().find_map(|it| it.as_ref().err().cloned());
+        if let Some(silent) = silent.filter(|_| survey.iter().map(free).sum::<i64>() < missing) {
+            // There may be enough with those that do not answer; until then, what there is stays where it can be sold.
+            return Err(silent);
+        }
         for (shard, seen) in (0u16..).zip(survey) {
             let transfer = transfer_id(id, shard, look);
             if missing <= 0 {
                 break;
             }
-            if seen.counters.available == 0 || is_known(transfer) {
+            if free(&seen) == 0 || is_known(transfer) {
                 continue;
             }
             let from = ShardKey { sale: sale.id, shard };
@@ -194,8 +200,10 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
             return pending.withdraw(&taken, &servers).await;
         }
         // With too many, another look leaves some out.
-        if finish_left(app, sale, 0).await? == 0 && missing > 0 {
-            break;
+        match finish_left(app, sale, 0).await {
+            Ok(0) if missing > 0 => break,
+            Err(fault) if missing > 0 => return Err(fault),
+            _ => {}
         }
     }
     if taken.iter().map(|taken| taken.units).sum::<i64>() > wanted {
@@ -221,7 +229,7 @@ fn at_most(wanted: i64, mut taken: Vec<Taken>) -> Vec<Taken> {
 }
 
 async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Taken>, Fault> {
-    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let (transfers, _) = app.stock.transfers_each(sale.id, sale.shards).await?;
     let ours = transfers
         .into_iter()
         .filter(|(shard, it)| restock_of(it.id, *shard).any(|id| id == restock));
@@ -252,11 +260,11 @@ fn restock_of(transfer: Uuid, shard: u16) -> impl Iterator<Item = Uuid> {
 /// A fault leaves the rest for the next run.
 pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
-    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
     let old = |it: &Transfer| it.to == Destination::Ledger && (now - it.sent_at >= age || it.sent_at > now);
     let leaving: Vec<(u16, Transfer)> = transfers.into_iter().filter(|(_, it)| old(it)).collect();
     if leaving.is_empty() {
-        return Ok(0);
+        return silent.map_or(Ok(0), Err);
     }
     let pairs: Vec<(Uuid, Uuid)> = leaving
         .iter()
@@ -265,17 +273,17 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
     // One id stands for several candidates: it is an orphan only if none of them needs it.
     let free = app.ledger.orphans(sale.id, &pairs).await?;
     let is_orphan = |it: &Transfer| free.iter().filter(|id| **id == it.id).count() == usize::from(LOOKS_MAX);
-    let mut given_back = 0;
+    let mut tally = Tally::default();
     for (shard, it) in leaving.iter().filter(|(_, it)| is_orphan(it)) {
         tracing::warn!(sale = %sale.id, shard, units = it.units, "units that a late call took out are given back");
         let back = Transfer {
             to: Destination::Shard(*shard),
             ..it.clone()
         };
-        finish(app, sale, *shard, &back).await?;
-        given_back += 1;
+        tally.note(finish(app, sale, *shard, &back).await.map(usize::from));
     }
-    Ok(given_back)
+    tally.note(silent.map_or(Ok(0), Err));
+    tally.finish()
 }
 
 /// Finishes restocks that were left; returns how many.
@@ -297,12 +305,13 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
     let Some(sale) = app.sales.fresh(pending.restock.sale).await? else {
         return Ok(0);
     };
-    if is_leaving(&sale) {
+    if sale.leaving {
         // What was taken out of shards goes with their keys; on the books it has stayed.
         pending.refuse().await?;
     } else if pending.restock.quantity > 0 {
         pending.add(&sale).await?;
     } else {
+        app.permits.need(sale.id);
         withdraw(app, &sale, *pending).await?;
     }
     Ok(1)

@@ -1,30 +1,36 @@
-//! Retire: remove a sale's keys from Redis a day after it has ended, when nothing of it is open. From then on only
-//! the ledger knows it.
+//! Retire: remove a sale's keys from Redis a day after it has ended or was closed, when nothing of it is open. From then on
+//! only the ledger knows it. Postgres's clock decides, and Redis's clock must agree that the sale is over.
 //!
-//! A crash on the way leaves the rest of the keys for the next run.
+//! The ledger notes up to which shopper the keys have been removed, page by page, so any worker goes on where the last one
+//! stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
 
 use super::{App, Tally};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::server::has_taken_over;
 use crate::stock::keys::ShardKey;
-use chrono::{TimeDelta, Utc};
-use std::collections::BTreeMap;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
-/// How long after its end a sale's keys are kept: so long is a key's first answer given again. An hour more, for
-/// clocks that differ.
-const KEPT: TimeDelta = TimeDelta::hours(25);
-/// Half of that hour: so much earlier is a sale left alone.
-const CLOCKS: TimeDelta = TimeDelta::minutes(30);
-/// Shoppers whose keys are removed in one step, and steps in one run for each sale.
+/// Shoppers whose keys are removed in one step.
 const PAGE_MAX: i64 = 1000;
-const PAGES_MAX: usize = 100_000;
+/// Steps for one sale before the next sale has its turn.
+const PAGES_MAX: usize = 100;
+/// Shards whose shoppers are removed at once.
+const SHARDS_AT_ONCE: usize = 8;
+/// How long one run begins another turn.
+const RUN_MAX: Duration = Duration::from_secs(45);
 
-/// Whether a sale's keys are about to be removed, by whoever's clock: nothing is sold, lent or rebuilt any more.
-#[must_use]
-pub fn is_leaving(sale: &Sale) -> bool {
-    sale.ends_at < Utc::now() - KEPT + CLOCKS
+/// How far a sale has come.
+enum Retirement {
+    /// Its keys are gone.
+    Done,
+    /// Shoppers are left.
+    More,
+    /// It has to wait, or another worker is at it.
+    Later,
 }
 
 /// Removes what is due; returns how many sales that were.
@@ -38,37 +44,49 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.note(app.ledger.forget_sessions().await.map(|()| 0));
     tally.note(app.ledger.forget_outages().await.map(|()| 0));
     tally.note(forget_refused(app).await.map(|()| 0));
-    for id in app.ledger.retirable(Utc::now() - KEPT).await? {
-        tally.note(retire(app, id).await);
+    let run = Instant::now();
+    let mut due: VecDeque<SaleId> = app.ledger.retirable().await?.into();
+    while let Some(id) = due.pop_front().filter(|_| run.elapsed() < RUN_MAX) {
+        match retire(app, id).await {
+            Ok(Retirement::Done) => tally.note(Ok(1)),
+            Ok(Retirement::More) => due.push_back(id),
+            Ok(Retirement::Later) => {}
+            Err(fault) => tally.note(Err(fault)),
+        }
     }
     tally.finish()
 }
 
 /// Messages that the stock has refused, and that no operator has seen to for a day, keep no sale in Redis.
 async fn forget_refused(app: &App) -> Result<(), Fault> {
-    for (sale, messages) in app.ledger.forget_refused(Utc::now() - KEPT).await? {
+    for (sale, messages) in app.ledger.forget_refused().await? {
         tracing::error!(%sale, messages, "a sale leaves Redis with decisions of the ledger that it had refused");
     }
     Ok(())
 }
 
-async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
+async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
     let Some(sale) = app.sales.fresh(id).await? else {
-        return Ok(0);
+        return Ok(Retirement::Later);
     };
+    if sale.lifecycle != Lifecycle::Closed && app.stock.now().await? < sale.ends_at.timestamp_millis() {
+        // Postgres's clock is ahead by more than a day: Redis still sells it.
+        return Ok(Retirement::Later);
+    }
     let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
     let standings = app.ledger.standings(&[id]).await?;
     for (key, server) in shards.iter().zip(app.stock.run_ids(&shards).await) {
         let noted = standings.get(&(id, key.shard)).and_then(|it| it.run_id.clone());
         if has_taken_over(&noted.unwrap_or_default(), &server?) {
             // Another server has the keys.
-            return Ok(0);
+            return Ok(Retirement::Later);
         }
     }
     for (key, events) in shards.iter().zip(app.stock.undrained(&shards).await?) {
         let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
         if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
-            return Ok(0);
+            app.permits.need(id);
+            return Ok(Retirement::Later);
         }
         if events > 0 {
             // As the drain leaves them: their units have been given to others.
@@ -76,32 +94,41 @@ async fn retire(app: &App, id: SaleId) -> Result<usize, Fault> {
             app.stock.forget_buyers(&[(*key, None)]).await?;
         }
     }
+    for _ in 0..PAGES_MAX {
+        let Some(page) = app.ledger.next_to_retire(id, PAGE_MAX).await? else {
+            return Ok(Retirement::Later);
+        };
+        if page.shoppers.is_empty() {
+            remove_rest(app, &sale).await?;
+            page.retired().await?;
+            tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
+            return Ok(Retirement::Done);
+        }
+        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
+        for (shard, user) in &page.shoppers {
+            by_shard.entry(*shard).or_default().push(user.clone());
+        }
+        futures_util::stream::iter(by_shard)
+            .map(|(shard, users)| async move { app.stock.retire_buyers(ShardKey { sale: id, shard }, &users).await })
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        page.removed().await?;
+    }
+    Ok(Retirement::More)
+}
+
+/// Removes a sale whose shoppers are gone.
+async fn remove_rest(app: &App, sale: &Sale) -> Result<(), Fault> {
     // Those whose orders the ledger could not store are not among its shoppers.
-    let spoilt = app.ledger.shards_with_dead_letters(id).await?;
+    let spoilt = app.ledger.shards_with_dead_letters(sale.id).await?;
     let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
         .into_iter()
-        .map(|shard| (ShardKey { sale: id, shard }, None))
+        .map(|shard| (ShardKey { sale: sale.id, shard }, None))
         .collect();
     app.stock.forget_buyers(&spoilt).await?;
-    let mut last = None;
-    for _ in 0..PAGES_MAX {
-        let page = app.ledger.shoppers(id, last.as_ref(), PAGE_MAX).await?;
-        let Some((_, user)) = page.last() else {
-            for shard in 0..sale.shards {
-                app.stock.retire_shard(&sale, shard).await?;
-            }
-            app.ledger.retire(id).await?;
-            tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
-            return Ok(1);
-        };
-        last = Some(user.clone());
-        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
-        for (shard, user) in page {
-            by_shard.entry(shard).or_default().push(user);
-        }
-        for (shard, users) in by_shard {
-            app.stock.retire_buyers(ShardKey { sale: id, shard }, &users).await?;
-        }
+    for shard in 0..sale.shards {
+        app.stock.retire_shard(sale, shard).await?;
     }
-    Ok(0)
+    Ok(())
 }

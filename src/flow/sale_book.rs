@@ -17,9 +17,16 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// How long what may change, or what does not exist, is believed.
 const FRESH: Duration = Duration::from_millis(200);
+/// How long a list of sales is believed, how many lists are kept, how long the longest is, and how many may be read at
+/// once: anybody may ask for them, and orders need the connections.
+const LIST_FRESH: Duration = Duration::from_millis(500);
+const LISTS_MAX: u64 = 100;
+const LIST_MAX: usize = 101;
+const READERS_MAX: usize = 2;
 /// What is not known is looked for so often in a second, and no more: it may have been created a moment ago elsewhere. What
 /// else is asked for is answered from memory.
 const DOUBTS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
@@ -43,6 +50,10 @@ pub struct SaleBook {
     loaded: Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
     live: Cache<(), LiveSales>,
+    /// What lists begin with after each sale, as the ledger had it a moment ago.
+    lists: Cache<Option<SaleId>, LiveSales>,
+    /// Lists that may be read at once.
+    readers: Semaphore,
     /// The last that the ledger has told; nothing before the first.
     last_live: RwLock<Option<LiveSales>>,
     known: RwLock<Known>,
@@ -85,6 +96,11 @@ impl SaleBook {
                 .time_to_live(Duration::from_secs(60))
                 .build(),
             live: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            lists: Cache::builder()
+                .max_capacity(LISTS_MAX)
+                .time_to_live(LIST_FRESH)
+                .build(),
+            readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
             known: RwLock::default(),
             doubts: RateLimiter::direct(Quota::per_second(DOUBTS_MAX)),
@@ -205,16 +221,31 @@ impl SaleBook {
         }
     }
 
+    /// The first [`LIST_MAX`] sales that shoppers may know, newest first, after the one given. Many who ask at once are one
+    /// query.
+    async fn list(&self, after: Option<SaleId>) -> Result<LiveSales, Fault> {
+        let standing = after.map_or(Standing::Known, |id| self.standing(id));
+        if standing == Standing::Nothing || standing == Standing::New && !self.may_doubt() {
+            return Ok(LiveSales::default());
+        }
+        let read = async {
+            let _turn = self.readers.acquire().await;
+            let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
+            let sales = self.ledger.sales(max, after, false).await?;
+            Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
+        };
+        self.lists.try_get_with(after, read).await.map_err(shared)
+    }
+
     /// Up to `max` sales that shoppers may know, newest first, after the one given. When Postgres does not tell in time,
     /// those of them whose keys are in Redis.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered.
     pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
-        let asked = self.ledger.sales(i64::try_from(max).unwrap_or(i64::MAX), after, false);
-        let why = match in_time(LOOK_WAIT, asked).await {
+        let why = match in_time(LOOK_WAIT, Box::pin(self.list(after))).await {
             Err(Fault::Unavailable(why)) => why,
-            told => return Ok(told?.into_iter().map(Arc::new).collect()),
+            listed => return Ok(listed?.iter().take(max).cloned().collect()),
         };
         let last = match after {
             None => u32::MAX,
@@ -389,6 +420,7 @@ impl SaleBook {
 
     /// Notes a sale as this process has just changed it.
     pub async fn changed(&self, sale: &Arc<Sale>) {
+        self.lists.invalidate_all();
         self.fresh.invalidate(&sale.id).await;
         self.live.invalidate(&()).await;
         self.remember(sale).await;
@@ -487,6 +519,7 @@ pub(super) fn shared(fault: Arc<Fault>) -> Fault {
         Fault::Unavailable(text) => Fault::Unavailable(text.clone()),
         Fault::Incomplete(text) => Fault::Incomplete(text.clone()),
         Fault::Overloaded(text) => Fault::Overloaded(text.clone()),
+        Fault::Newer(text) => Fault::Newer(text.clone()),
         Fault::Bug(text) => Fault::Bug(text.clone()),
     }
 }

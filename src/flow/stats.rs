@@ -7,7 +7,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::{Millis, from_millis};
-use crate::ledger::audit::Books;
+use crate::ledger::audit::Sums;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use futures_util::StreamExt as _;
@@ -15,13 +15,18 @@ use futures_util::future::join_all;
 use moka::future::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// How long a glance is believed: many who look at a sale at once are one reading.
 const FRESH: Duration = Duration::from_millis(200);
 
 /// Shards asked at once for their oldest event.
 const SHARDS_AT_ONCE: usize = 32;
+
+/// The time between two readings for those who need one that begins after they ask.
+const PACE: Duration = Duration::from_millis(50);
 
 /// How long the last good one is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -38,6 +43,12 @@ pub struct Glance {
 }
 
 impl Glance {
+    /// Whether no unit of any item is free.
+    #[must_use]
+    pub fn is_sold_out(&self) -> bool {
+        self.free.values().all(|units| *units <= 0)
+    }
+
     /// Redis's clock at this moment.
     #[must_use]
     pub fn now(&self) -> Millis {
@@ -45,15 +56,35 @@ impl Glance {
     }
 }
 
-/// Glances of a moment ago, by sale, and the last good ones, for those who would rather have an old one than none.
-pub struct Glances(Cache<SaleId, Option<Arc<Glance>>>, Cache<SaleId, Arc<Glance>>);
+/// Glances of a moment ago, by sale, and the last good ones, for those who would rather have an old one than none; and the
+/// readings for those who need one that begins after they ask.
+pub struct Glances(
+    Cache<SaleId, Option<Arc<Glance>>>,
+    Cache<SaleId, Arc<Glance>>,
+    Cache<SaleId, Arc<Rereadings>>,
+);
 
 impl Default for Glances {
     fn default() -> Self {
         let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
         let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
-        Self(fresh.build(), remembered.build())
+        let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
+        Self(fresh.build(), remembered.build(), rereadings.build())
     }
+}
+
+/// Readings of one sale, one at a time: each answers all who asked before it began.
+#[derive(Default)]
+struct Rereadings {
+    begun: AtomicU64,
+    last: Mutex<Option<Rereading>>,
+}
+
+/// The last of them, by its number.
+struct Rereading {
+    number: u64,
+    ended: Instant,
+    glance: Result<Option<Arc<Glance>>, Fault>,
 }
 
 /// Reads a sale's numbers; `None` when there is no such sale.
@@ -78,7 +109,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     let alerts = app.ledger.alerts(Some(id)).await?;
     let mut items = item_stats_of(&sale, &readings);
     if sale.retired {
-        by_ledger(&mut items, &app.ledger.books(id, sale.shards).await?);
+        by_ledger(&mut items, &app.ledger.sums(id, sale.shards).await?);
     }
     Ok(Some(Stats {
         sale_id: id,
@@ -170,7 +201,9 @@ pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
         let id = sale.id;
         (0..sale.shards).map(move |shard| ShardKey { sale: id, shard })
     };
-    let shards: Vec<ShardKey> = sales.iter().filter(|sale| sale.is_in_stock()).flat_map(of).collect();
+    // Nothing waits in one that rests.
+    let may_wait = |sale: &&Arc<Sale>| sale.is_in_stock() && !app.permits.is_resting(sale.id);
+    let shards: Vec<ShardKey> = sales.iter().filter(may_wait).flat_map(of).collect();
     let waiting = app.stock.undrained_each(&shards).await;
     let waiting: Vec<(ShardKey, i64)> = shards
         .into_iter()
@@ -200,9 +233,9 @@ pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
 }
 
 /// Fills in the units of a sale that only the ledger knows any more.
-fn by_ledger(items: &mut [ItemStats], books: &Books) {
+fn by_ledger(items: &mut [ItemStats], sums: &Sums) {
     for item in items {
-        for shard in &books.shards {
+        for shard in &sums.shards {
             let (held, sold) = shard.units.get(&item.sku).copied().unwrap_or_default();
             item.held += held;
             item.sold += sold;
@@ -222,6 +255,33 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault>
         .try_get_with(id, Box::pin(look(app, id)))
         .await
         .map_err(shared)
+}
+
+/// What a sale offers, by a reading that begins after this call: what was sold before the call is not in it.
+///
+/// # Errors
+/// As [`glance`].
+pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+    let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
+    let begun = rereadings.begun.load(Ordering::SeqCst);
+    let mut last = rereadings.last.lock().await;
+    if let Some(last) = &*last {
+        if last.number > begun {
+            return last.glance.clone();
+        }
+        tokio::time::sleep(PACE.saturating_sub(last.ended.elapsed())).await;
+    }
+    let number = rereadings.begun.fetch_add(1, Ordering::SeqCst) + 1;
+    let glance = Box::pin(look(app, id)).await;
+    if let Ok(glance) = &glance {
+        app.glances.0.insert(id, glance.clone()).await;
+    }
+    *last = Some(Rereading {
+        number,
+        ended: Instant::now(),
+        glance: glance.clone(),
+    });
+    glance
 }
 
 /// What a sale offered when that could last be told: Postgres may be away, or a shard be rebuilt, while the others sell.

@@ -13,15 +13,22 @@ const LEFT_AFTER: Millis = 2_000;
 /// Units that were sent to the ledger for longer than this, by a call that came late, are looked into.
 const ORPHANED_AFTER: Millis = 30_000;
 
-/// Finishes transfers that were left between two shards, and brings back units that left for nothing; returns how
-/// many transfers that were.
+/// Finishes transfers that were left between two shards, brings back units that left for nothing, and has sales reconciled of
+/// which that was broken off; returns how many transfers that were.
 ///
 /// # Errors
 /// The first fault; the other sales have had their turn.
 pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
+    // Whoever had woken them may have gone in the middle of it, and their messages wait for the end of it.
+    for sale in app.ledger.claimed_sales().await? {
+        app.permits.need(sale);
+    }
     let sales = app.sales.live().await?;
-    let mut sales: Vec<&Arc<Sale>> = sales.iter().filter(|sale| sale.is_in_stock()).collect();
+    let mut sales: Vec<&Arc<Sale>> = sales
+        .iter()
+        .filter(|sale| sale.is_in_stock() && !app.permits.is_resting(sale.id))
+        .collect();
     begin_anywhere(&mut sales);
     for sale in sales {
         tally.note(borrow::finish_left(app, sale, LEFT_AFTER).await);

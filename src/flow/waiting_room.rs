@@ -4,7 +4,7 @@
 //! loses the line, everybody's ticket takes him back to his place when he asks the next time.
 
 use super::App;
-use super::stats::last_glance;
+use super::stats::{glance_anew, last_glance};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Sale, SaleState};
@@ -47,7 +47,12 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     if !sale.guards.waiting_room {
         return Ok(WaitOutcome::NoRoom);
     }
-    let Some(glance) = last_glance(app, id).await? else {
+    let mut glance = last_glance(app, id).await?;
+    // The last unit may have been sold since: who asks after that is not let in.
+    if glance.as_ref().is_some_and(|glance| !glance.is_sold_out()) {
+        glance = glance_anew(app, id).await?;
+    }
+    let Some(glance) = glance else {
         return Ok(WaitOutcome::SaleNotFound);
     };
     let state = glance.sale.state_at(glance.now());
@@ -72,6 +77,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     };
     let answer = app.stock.wait(home(&sale, user), user, &waiting).await?;
     Ok(match answer {
+        RoomAnswer::Admitted { .. } if free <= 0.0 => WaitOutcome::Turn(Turn::SoldOut),
         RoomAnswer::Admitted { until } => WaitOutcome::Turn(Turn::Admitted { until }),
         RoomAnswer::Full => WaitOutcome::Full,
         RoomAnswer::Banned => WaitOutcome::Banned,

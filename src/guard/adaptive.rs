@@ -65,6 +65,7 @@ mod tests {
 
     const SETTINGS: GuardSettings = GuardSettings {
         address_rate: 0,
+        account_rate: 0,
         instance_rate: 0,
         shared_rate: 0,
         adaptive_min_rate: 100,

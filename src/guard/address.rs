@@ -8,6 +8,15 @@ const HOPS_MAX: usize = 32;
 /// The bits of an IPv6 address that name a client: a household or a virtual machine has a /64 to itself.
 const IPV6_BITS: u8 = 64;
 
+/// The bits of an IPv6 address that name a network: a site or a customer of a hoster has a /48, with 65,536 clients.
+const IPV6_NETWORK_BITS: u8 = 48;
+/// A network has what so many of its clients have.
+pub const NETWORK_CLIENTS: u8 = 16;
+
+/// The /48 of an IPv6 client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Network(Ipv6Addr);
+
 /// What one limit is for: an IPv4 address, or the /64 of an IPv6 one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client(IpAddr);
@@ -19,13 +28,22 @@ impl Client {
         // An IPv4 address may arrive on a socket of the other family.
         match address.to_canonical() {
             IpAddr::V4(address) => Self(IpAddr::V4(address)),
-            IpAddr::V6(address) => Self(IpAddr::V6(block(address))),
+            IpAddr::V6(address) => Self(IpAddr::V6(block(address, IPV6_BITS))),
+        }
+    }
+
+    /// The network that an IPv6 client is in.
+    #[must_use]
+    pub fn network(self) -> Option<Network> {
+        match self.0 {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(Network(block(address, IPV6_NETWORK_BITS))),
         }
     }
 }
 
-fn block(address: Ipv6Addr) -> Ipv6Addr {
-    Ipv6Net::new(address, IPV6_BITS).map_or(address, |net| net.network())
+fn block(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
+    Ipv6Net::new(address, bits).map_or(address, |net| net.network())
 }
 
 /// The address of whoever asks: the socket's, or, when that is a trusted proxy's, the right-most hop of `forwarded` that
@@ -87,6 +105,14 @@ mod tests {
         assert_eq!(of("2001:db8:1:2:3:4:5:6", &[], &[]), is("2001:db8:1:2::"));
         assert_ne!(of("2001:db8:1:2::1", &[], &[]), of("2001:db8:1:3::1", &[], &[]));
         assert_eq!(of("::ffff:192.0.2.7", &[], &[]), is("192.0.2.7"));
+    }
+
+    #[test]
+    fn ipv6_clients_share_a_48() {
+        let network = |address: &str| of(address, &[], &[]).network();
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:ffff::9"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:2:2::1"));
+        assert_eq!(network("192.0.2.7"), None);
     }
 
     #[test]

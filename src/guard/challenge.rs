@@ -1,6 +1,7 @@
 //! Challenges: posed to an account that has not asked for too many, solved for one request. A crash between the limit
 //! and what follows costs the account one of those that it may ask for; a challenge that was kept and not told expires.
 
+use super::accounts::Accounts;
 use super::riddle;
 use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::fault::Fault;
@@ -12,6 +13,8 @@ use crate::flow::App;
 use crate::stock::Stock;
 use crate::stock::limit::{Asking, Limit, Verdict};
 use chrono::Utc;
+use governor::Quota;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,24 +29,40 @@ const DRAWING_WAIT: Duration = Duration::from_millis(500);
 /// whatever they cost, and refused the others who asked.
 const CHEAP: u32 = 1000;
 
+/// Challenges that an account may ask this process for in a minute and at once. This is more than the window lets through,
+/// so that an account that got none for want of a place may try again.
+const ASKED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(2 * MINUTE_MAX - 1);
+
 /// Draws challenges, not more at once than there are processors for half of them: on threads of their own, so that whoever
 /// buys does not wait for them.
-pub struct Easel(Arc<Semaphore>);
+pub struct Easel {
+    places: Arc<Semaphore>,
+    accounts: Accounts,
+}
 
 impl Default for Easel {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new(processors.div_ceil(2))))
+        Self::new(processors.div_ceil(2))
     }
 }
 
 impl Easel {
+    /// With places to draw so many at once.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            accounts: Accounts::new(Quota::per_minute(ASKED_A_MINUTE)),
+        }
+    }
+
     /// A place to draw one.
     ///
     /// # Errors
     /// `Overloaded` when others are being drawn for too long.
     async fn place(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let place = tokio::time::timeout(DRAWING_WAIT, Arc::clone(&self.0).acquire_owned());
+        let place = tokio::time::timeout(DRAWING_WAIT, Arc::clone(&self.places).acquire_owned());
         match place.await {
             Ok(Ok(place)) => Ok(place),
             _ => Err(Fault::Overloaded("too many challenges are being drawn".to_owned())),
@@ -156,15 +175,27 @@ pub async fn pose(
         request: *challenge.id.as_bytes(),
         now: None,
     };
-    // Before it is counted: whoever is told to come again has used up nothing.
-    let place = if needs_place(kind, cost) {
-        Some(easel.place().await?)
-    } else {
-        None
-    };
+    // First here and then in Redis, so that an account that has had its challenges takes no place from others.
+    if let Err(wait) = easel.accounts.pass(user, NonZeroU32::MIN) {
+        return Ok(Posing::Limited {
+            wait_ms: Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX),
+        });
+    }
     if let Verdict::Limited { wait_ms } = app.stock.pass(&limit, &asking).await? {
         return Ok(Posing::Limited { wait_ms });
     }
+    let place = if needs_place(kind, cost) {
+        match easel.place().await {
+            Ok(place) => Some(place),
+            Err(overloaded) => {
+                // An account that is told to try again has used up nothing.
+                app.stock.give_back(&asking).await?;
+                return Err(overloaded);
+            }
+        }
+    } else {
+        None
+    };
     // Told before it is kept, so that what is told is not too long.
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
     let (answer, shown) = match kind {
@@ -234,13 +265,13 @@ mod tests {
 
     #[tokio::test]
     async fn while_too_many_are_being_drawn_the_next_waits_and_is_then_refused() {
-        let easel = Arc::new(Easel(Arc::new(Semaphore::new(1))));
+        let easel = Arc::new(Easel::new(1));
         let (end, ended) = mpsc::channel::<()>();
         let first = {
             let easel = Arc::clone(&easel);
             tokio::spawn(async move { drawn(&easel, move || ended.recv().ok()).await })
         };
-        while easel.0.available_permits() > 0 {
+        while easel.places.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
         let refused = drawn(&easel, || Some(2)).await;

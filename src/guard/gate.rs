@@ -1,12 +1,15 @@
 //! The gate of one process: who may come in, cheapest question first.
 
+use super::accounts::Accounts;
 use super::adaptive::AdaptiveRate;
-use super::address::Client;
+use super::address::{Client, NETWORK_CLIENTS, Network};
 use super::shared::SharedBucket;
 use crate::domain::guard::{GuardSettings, Layer};
+use crate::domain::ids::UserId;
 use crate::stock::Stock;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -32,10 +35,13 @@ pub struct Refusal {
 pub struct Gate {
     settings: RwLock<GuardSettings>,
     address_rate: AtomicU32,
+    account_rate: AtomicU32,
     /// What this instance takes now: fixed, or adapted.
     instance_rate: AtomicU32,
     shared_rate: AtomicU32,
     addresses: DefaultKeyedRateLimiter<Client>,
+    networks: DefaultKeyedRateLimiter<Network>,
+    accounts: Accounts,
     instance: DefaultDirectRateLimiter,
     shared: SharedBucket,
     adaptive: AdaptiveRate,
@@ -62,9 +68,12 @@ impl Gate {
         let gate = Self {
             settings: RwLock::default(),
             address_rate: AtomicU32::default(),
+            account_rate: AtomicU32::default(),
             instance_rate: AtomicU32::default(),
             shared_rate: AtomicU32::default(),
             addresses: RateLimiter::dashmap(quota),
+            networks: RateLimiter::dashmap(quota),
+            accounts: Accounts::new(quota),
             instance: RateLimiter::direct(quota),
             shared: SharedBucket::default(),
             adaptive: AdaptiveRate::default(),
@@ -84,6 +93,7 @@ impl Gate {
     pub fn follow(&self, settings: GuardSettings) {
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         self.address_rate.store(settings.address_rate, Ordering::Relaxed);
+        self.account_rate.store(settings.account_rate, Ordering::Relaxed);
         self.shared_rate.store(settings.shared_rate, Ordering::Relaxed);
         self.adapt();
     }
@@ -114,6 +124,8 @@ impl Gate {
     pub fn forget(&self) {
         self.addresses.retain_recent();
         self.addresses.shrink_to_fit();
+        self.networks.retain_recent();
+        self.networks.shrink_to_fit();
     }
 
     /// Lets a request in, or not.
@@ -123,10 +135,10 @@ impl Gate {
     pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
         let refused = |layer| move |wait| Refusal { layer, wait };
         let rate = self.address_rate.load(Ordering::Relaxed);
-        if let Some(cost) = cost(rate)
+        if rate > 0
             && let Some(client) = client()
         {
-            self.pass_address(&client, cost).map_err(refused(Layer::Address))?;
+            self.pass_address(client, rate).map_err(refused(Layer::Address))?;
         }
         if let Some(cost) = cost(self.rate()) {
             // A cost is never more than the bucket holds.
@@ -150,11 +162,34 @@ impl Gate {
         Inside(self, Instant::now())
     }
 
-    fn pass_address(&self, client: &Client, cost: NonZeroU32) -> Result<(), Duration> {
-        match self.addresses.check_key_n(client, cost) {
-            Ok(Err(not_until)) => Err(not_until.wait_time_from(DefaultClock::default().now())),
-            _ => Ok(()),
-        }
+    /// Lets a request of an account in, or not.
+    ///
+    /// # Errors
+    /// It has asked for too much; for how long.
+    pub fn admit_account(&self, user: &UserId) -> Result<(), Refusal> {
+        let Some(cost) = cost(self.account_rate.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
+        self.accounts.pass(user, cost).map_err(|wait| Refusal {
+            layer: Layer::Account,
+            wait,
+        })
+    }
+
+    fn pass_address(&self, client: Client, rate: u32) -> Result<(), Duration> {
+        pass(&self.addresses, &client, rate)?;
+        let network = client.network();
+        network.map_or(Ok(()), |network| {
+            pass(&self.networks, &network, rate.saturating_mul(NETWORK_CLIENTS.into()))
+        })
+    }
+}
+
+/// Counts a request in the bucket of its key; says how long to wait if that is empty.
+fn pass<K: Hash + Eq + Clone>(buckets: &DefaultKeyedRateLimiter<K>, key: &K, rate: u32) -> Result<(), Duration> {
+    match cost(rate).map(|cost| buckets.check_key_n(key, cost)) {
+        Some(Ok(Err(not_until))) => Err(not_until.wait_time_from(DefaultClock::default().now())),
+        _ => Ok(()),
     }
 }
 
@@ -162,4 +197,25 @@ impl Gate {
 fn cost(rate: u32) -> Option<NonZeroU32> {
     let rate = NonZeroU32::new(rate)?;
     NonZeroU32::new(CELLS.get() / rate).or(Some(NonZeroU32::MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_what_sixteen_of_its_clients_have() {
+        let gate = Gate::new(GuardSettings {
+            address_rate: 1,
+            ..GuardSettings::default()
+        });
+        let client = |number: usize| Client::of(format!("2001:db8:1:{number:x}::1").parse().unwrap());
+        assert!(gate.pass_address(client(0), 1).is_ok());
+        assert!(gate.pass_address(client(0), 1).is_err(), "one client has its own limit");
+        let passed = (1..1000).filter(|number| gate.pass_address(client(*number), 1).is_ok());
+        // Sixteen at once, and sixteen a second.
+        assert!((15..500).contains(&passed.count()));
+        let other = Client::of("2001:db8:2::1".parse().unwrap());
+        assert!(gate.pass_address(other, 1).is_ok());
+    }
 }

@@ -3,12 +3,13 @@
 //! Only wrong keys are counted. Somebody who guesses would otherwise keep out all who share an address with him, and gains
 //! nothing by this: the key is too long to be guessed at any rate.
 
-use super::address::Client;
+use super::address::{Client, Network};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::sync::Cache;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Tries at once, and after that in a minute.
@@ -19,9 +20,22 @@ const SAID_A_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 const ADDRESSES_MAX: u64 = 10_000;
 /// After so long an address has all its tries again.
 const FORGOTTEN: Duration = Duration::from_secs(120);
+/// Lines of the log in a minute about the addresses of one network, and about all.
+const LINES_OF_NETWORK: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
+const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+
+/// Refusals that one instance writes into the audit log in a minute, whoever is refused.
+const RECORDED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
 /// See the module.
-pub struct SignIns(Cache<Client, Arc<Tries>>);
+pub struct SignIns {
+    addresses: Cache<Client, Arc<Tries>>,
+    lines_of_networks: Cache<Network, Arc<DefaultDirectRateLimiter>>,
+    lines: DefaultDirectRateLimiter,
+    /// Wrong keys since the last line, about which the log has none.
+    unlogged: AtomicU64,
+    to_be_recorded: DefaultDirectRateLimiter,
+}
 
 /// What is left to one address.
 struct Tries {
@@ -29,39 +43,66 @@ struct Tries {
     to_be_said: DefaultDirectRateLimiter,
 }
 
-/// An address has no tries left.
-#[derive(Debug, Clone, Copy)]
-pub struct Exhausted {
-    /// How long until the next one.
-    pub wait: Duration,
-    /// Whether that has not been said for a while.
-    pub is_news: bool,
+/// A wrong key that was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongKey {
+    /// How long until the address may try again, if it has no try left.
+    pub wait: Option<Duration>,
+    /// Whether the log gets a line, and then how many wrong keys before it got none.
+    pub line: Option<u64>,
 }
 
 impl Default for SignIns {
     fn default() -> Self {
-        let cache = Cache::builder().max_capacity(ADDRESSES_MAX).time_to_idle(FORGOTTEN);
-        Self(cache.build())
+        Self {
+            addresses: Cache::builder()
+                .max_capacity(ADDRESSES_MAX)
+                .time_to_idle(FORGOTTEN)
+                .build(),
+            lines_of_networks: Cache::builder()
+                .max_capacity(ADDRESSES_MAX)
+                .time_to_idle(FORGOTTEN)
+                .build(),
+            lines: RateLimiter::direct(Quota::per_minute(LINES)),
+            unlogged: AtomicU64::default(),
+            to_be_recorded: RateLimiter::direct(Quota::per_minute(RECORDED_A_MINUTE)),
+        }
     }
 }
 
 impl SignIns {
-    /// Counts a wrong key, if there is a try left.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn count(&self, client: Client) -> Result<(), Exhausted> {
+    /// Whether there is room in the audit log for one more refusal.
+    pub fn may_record(&self) -> bool {
+        self.to_be_recorded.check().is_ok()
+    }
+
+    /// Counts a wrong key.
+    pub fn count(&self, client: Client) -> WrongKey {
         let fresh = || {
             Arc::new(Tries {
                 left: RateLimiter::direct(Quota::per_minute(TRIES)),
                 to_be_said: RateLimiter::direct(Quota::per_minute(SAID_A_MINUTE)),
             })
         };
-        let tries = self.0.get_with(client, fresh);
-        tries.left.check().map_err(|not_until| Exhausted {
-            wait: not_until.wait_time_from(DefaultClock::default().now()),
-            is_news: tries.to_be_said.check().is_ok(),
-        })
+        let tries = self.addresses.get_with(client, fresh);
+        let wait = tries.left.check().err();
+        let wait = wait.map(|not_until| not_until.wait_time_from(DefaultClock::default().now()));
+        let is_news = wait.is_none() || tries.to_be_said.check().is_ok();
+        let has_line = is_news && self.has_line(client);
+        let line = has_line.then(|| self.unlogged.swap(0, Ordering::Relaxed));
+        if !has_line {
+            self.unlogged.fetch_add(1, Ordering::Relaxed);
+        }
+        WrongKey { wait, line }
+    }
+
+    /// Whether the log has room for a line about this client.
+    fn has_line(&self, client: Client) -> bool {
+        let of_network = client.network().is_none_or(|network| {
+            let fresh = || Arc::new(RateLimiter::direct(Quota::per_minute(LINES_OF_NETWORK)));
+            self.lines_of_networks.get_with(network, fresh).check().is_ok()
+        });
+        of_network && self.lines.check().is_ok()
     }
 }
 
@@ -74,18 +115,38 @@ mod tests {
         let sign_ins = SignIns::default();
         let client = |address: &str| Client::of(address.parse().unwrap());
         for _ in 0..10 {
-            assert!(sign_ins.count(client("192.0.2.1")).is_ok());
+            let counted = sign_ins.count(client("192.0.2.1"));
+            assert_eq!((counted.wait, counted.line), (None, Some(0)));
         }
-        let first = sign_ins.count(client("192.0.2.1")).unwrap_err();
+        let first = sign_ins.count(client("192.0.2.1"));
+        let wait = first.wait.unwrap();
         assert!(
-            first.wait > Duration::from_secs(1) && first.wait <= Duration::from_secs(6),
+            wait > Duration::from_secs(1) && wait <= Duration::from_secs(6),
             "{first:?}"
         );
-        assert!(first.is_news);
+        assert_eq!(first.line, Some(0));
         for _ in 0..5 {
-            let again = sign_ins.count(client("192.0.2.1")).unwrap_err();
-            assert!(!again.is_news, "it is said once in a while, not each time");
+            let again = sign_ins.count(client("192.0.2.1"));
+            assert!(again.wait.is_some());
+            assert_eq!(again.line, None, "it is said once in a while, not each time");
         }
-        assert!(sign_ins.count(client("192.0.2.2")).is_ok());
+        let other = sign_ins.count(client("192.0.2.2"));
+        assert_eq!((other.wait, other.line), (None, Some(5)), "how many got no line");
+    }
+
+    #[test]
+    fn no_network_and_not_all_of_them_flood_the_log() {
+        let sign_ins = SignIns::default();
+        let lines = |network: usize, clients: usize| {
+            let client = |n: usize| Client::of(format!("2001:db8:{network:x}:{n:x}::1").parse().unwrap());
+            (0..clients)
+                .filter(|n| sign_ins.count(client(*n)).line.is_some())
+                .count()
+        };
+        // A network has 20 lines at once and 20 a minute; this takes no minute.
+        let one = lines(1, 1000);
+        assert!((20..40).contains(&one), "{one}");
+        let others: usize = (2..60).map(|network| lines(network, 30)).sum();
+        assert!((60..200).contains(&others), "{others}");
     }
 }

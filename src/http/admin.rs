@@ -14,7 +14,7 @@ use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::{OrderState, OrdersOf};
 use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
-use crate::domain::report::ShardStats;
+use crate::domain::report::{Audit, RebuildPreview, Rebuilt, ShardStats};
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
 use crate::flow::restock::RestockOutcome;
@@ -309,31 +309,107 @@ pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
     Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 
-/// `GET /v1/admin/sales/{id}/audit`
+/// The most differences that one answer lists.
+const DIFFERENCES_MAX: u32 = 1000;
+
+/// Which of an audit's differences are asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// At most so many differences; 1000 if it is left out.
+    #[serde(default)]
+    limit: PageSize<DIFFERENCES_MAX>,
+    /// Only the differences after this one, as an answer before had it last.
+    starting_after: Option<String>,
+}
+
+/// An audit with one page of its differences.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AuditPage {
+    #[serde(flatten)]
+    audit: Audit,
+    /// How many differences there are in all.
+    differences_total: usize,
+    /// Whether more follow; ask for them with `starting_after` and the last difference.
+    has_more: bool,
+}
+
+impl AuditPage {
+    fn of(mut audit: Audit, query: &AuditQuery) -> Self {
+        let differences_total = audit.differences.len();
+        if let Some(after) = &query.starting_after {
+            audit.differences.retain(|difference| difference > after);
+        }
+        let Page { data, has_more } = Page::of(std::mem::take(&mut audit.differences), query.limit.get());
+        audit.differences = data;
+        Self {
+            audit,
+            differences_total,
+            has_more,
+        }
+    }
+}
+
+/// `GET /v1/admin/sales/{id}/audit`. Every page is counted anew: the differences are in the order of their text, so what
+/// stays wrong is on one page.
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn audit(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+pub async fn audit(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(query): Query<AuditQuery>,
+) -> Result<HttpResponse, Problem> {
     let app = Arc::clone(&api.app);
     let next = api
         .audits
         .next(id, move || async move { flow::audit::audit(&app, id).await });
     let audit = api.for_long(AUDIT_WAIT, |_| next).await?;
-    Ok(HttpResponse::Ok().json(audit.ok_or_else(|| Problem::not_found("such sale"))?))
+    let audit = audit.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
+}
+
+/// How a rebuild is asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebuildQuery {
+    /// Whether to change nothing, and to say what a rebuild would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What a rebuild came to, or would.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum RebuildAnswer {
+    Done(Rebuilt),
+    DryRun(RebuildPreview),
 }
 
 /// `POST /v1/admin/sales/{id}/rebuild`
 ///
 /// # Errors
 /// The problem that is answered.
-pub async fn rebuild(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+pub async fn rebuild(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(query): Query<RebuildQuery>,
+) -> Result<HttpResponse, Problem> {
     let sale = api
         .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     let rebuilt = api
         .for_long(REBUILD_WAIT, move |app| async move {
-            flow::permit::rebuild_sale(&app, id).await
+            Ok(if query.dry_run {
+                let preview = flow::rebuild::preview::preview(&app, id).await?;
+                preview.map(RebuildAnswer::DryRun)
+            } else {
+                let rebuilt = flow::permit::rebuild_sale(&app, id).await?;
+                rebuilt.map(RebuildAnswer::Done)
+            })
         })
         .await?;
     match rebuilt {

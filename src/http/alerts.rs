@@ -1,11 +1,10 @@
 //! The feed of alerts as server-sent events.
 
-use super::extract::{LastEvent, Operator};
+use super::extract::{LastEvent, OpenSession, Operator};
 use super::problem::{Code, Problem};
 use super::session::{LOOK_EVERY, has_ended};
 use super::{Api, event_stream};
 use crate::domain::alert::Alert;
-use crate::domain::console::SessionSecret;
 use crate::flow;
 use crate::flow::alert_feed::{FOLLOWERS_MAX, Follower};
 use actix_web::HttpResponse;
@@ -27,7 +26,7 @@ struct Reader {
     api: Arc<Api>,
     follower: Follower,
     /// Whose session it is; who comes with the key has none.
-    session: Option<SessionSecret>,
+    session: Option<OpenSession>,
     look_at: Instant,
 }
 

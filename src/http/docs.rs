@@ -4,10 +4,11 @@ use super::file::File;
 use super::openapi::{
     EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command,
 };
-use super::problem::Code;
+use super::problem::{Code, Problem};
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// What the page may load and do: show itself in its own style.
@@ -20,6 +21,15 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
 });
 static STYLE: LazyLock<File> =
     LazyLock::new(|| File::new(include_str!("docs/reference.css"), "text/css; charset=utf-8", POLICY));
+
+/// The page of each code, to which the `type` of its problems leads.
+static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+    let pages = Code::ALL.iter().map(|code| {
+        let text = explain(*code).into_string();
+        (code.as_str(), File::new(text, "text/html; charset=utf-8", POLICY))
+    });
+    pages.collect()
+});
 
 /// How deep members of members are told.
 const DEPTH_MAX: usize = 4;
@@ -34,17 +44,53 @@ pub async fn style(request: HttpRequest) -> HttpResponse {
     STYLE.answer(&request)
 }
 
+/// `GET /problems/{code}`
+///
+/// # Errors
+/// `not_found` where there is no such code.
+pub async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let page = PROBLEMS.get(request.match_info().query("code"));
+    let page = page.ok_or_else(|| Problem::not_found("such code"))?;
+    Ok(page.answer(&request))
+}
+
+fn head(title: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) }
+            link rel="stylesheet" href="/docs/reference.css";
+        }
+    }
+}
+
+fn explain(code: Code) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(code.title()))
+            body {
+                main {
+                    h1 { (code.title()) }
+                    p { "Code " code { (code.as_str()) } ", status " (code.status()) "." }
+                    h2 { "What happened" }
+                    p { (worded(code.cause())) }
+                    h2 { "What to do" }
+                    p { (worded(code.advice())) }
+                    p { a href="/docs#problems" { "All codes" } }
+                }
+            }
+        }
+    }
+}
+
 fn render(reference: &Reference) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "Flashsale API" }
-                link rel="stylesheet" href="/docs/reference.css";
-            }
+            (head("Flashsale API"))
             body {
                 a.skip href="#content" { "Skip to the content" }
                 header {
@@ -119,7 +165,11 @@ fn codes() -> Markup {
                 thead { tr { th { "Code" } th { "Status" } th { "Meaning" } } }
                 tbody {
                     @for code in Code::ALL {
-                        tr { td { code { (code.as_str()) } } td { (code.status()) } td { (code.title()) } }
+                        tr {
+                            td { a href={ "/problems/" (code.as_str()) } { code { (code.as_str()) } } }
+                            td { (code.status()) }
+                            td { (code.title()) }
+                        }
                     }
                 }
             }

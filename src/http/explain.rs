@@ -7,16 +7,19 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Error, Segment};
+use std::any::TypeId;
+use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A JSON object as a value.
 ///
 /// # Errors
 /// `invalid_request`.
-pub fn parse_json<T: DeserializeOwned + JsonSchema>(body: &[u8]) -> Result<T, Problem> {
+pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Result<T, Problem> {
     // What is derived for an object would take a list of its members as well.
     if body.trim_ascii_start().first() != Some(&b'{') {
-        let object = described(&Schemas::alone::<T>());
+        let object = described(&schema_of::<T>());
         return Err(Problem::invalid(format!("the body must be JSON: {object}")));
     }
     serde_json::from_slice(body).map_err(|error| {
@@ -33,7 +36,7 @@ pub fn parse_json<T: DeserializeOwned + JsonSchema>(body: &[u8]) -> Result<T, Pr
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_value<T: DeserializeOwned + JsonSchema>(value: Value) -> Result<T, String> {
+pub fn parse_value<T: DeserializeOwned + JsonSchema + 'static>(value: Value) -> Result<T, String> {
     let parsed = serde_path_to_error::deserialize::<_, T>(value);
     parsed.map_err(|error| wrong::<T>("the body", &error))
 }
@@ -42,21 +45,29 @@ pub fn parse_value<T: DeserializeOwned + JsonSchema>(value: Value) -> Result<T, 
 ///
 /// # Errors
 /// `invalid_request`.
-pub fn parse_query<T: DeserializeOwned + JsonSchema>(query: &str) -> Result<T, Problem> {
+pub fn parse_query<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> Result<T, Problem> {
     serde_urlencoded::from_str(query).map_err(|_| {
         let again = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
         refusal("the query", serde_path_to_error::deserialize::<_, T>(again))
     })
 }
 
-fn refusal<T: JsonSchema, E: Display>(whole: &str, parsed: Result<T, Error<E>>) -> Problem {
+/// The schema of a type, which is made once: anybody may send what is wrong, and as often as they like.
+fn schema_of<T: JsonSchema + 'static>() -> Arc<Value> {
+    static MADE: LazyLock<Mutex<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(Mutex::default);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let schema = made.entry(TypeId::of::<T>());
+    Arc::clone(schema.or_insert_with(|| Arc::new(Schemas::alone::<T>())))
+}
+
+fn refusal<T: JsonSchema + 'static, E: Display>(whole: &str, parsed: Result<T, Error<E>>) -> Problem {
     Problem::invalid(match parsed {
         Err(error) => wrong::<T>(whole, &error),
         Ok(_) => format!("{whole} is not valid"),
     })
 }
 
-fn wrong<T: JsonSchema>(whole: &str, error: &Error<impl Display>) -> String {
+fn wrong<T: JsonSchema + 'static>(whole: &str, error: &Error<impl Display>) -> String {
     let said = error.inner().to_string();
     // The path is that of the object which lacks a member, or has it twice.
     for (start, end) in [
@@ -71,8 +82,8 @@ fn wrong<T: JsonSchema>(whole: &str, error: &Error<impl Display>) -> String {
             return format!("{at}{dot}{name} {end}");
         }
     }
-    let schema = Schemas::alone::<T>();
-    let (mut schema, mut at) = (&schema, String::new());
+    let schema = schema_of::<T>();
+    let (mut schema, mut at) = (&*schema, String::new());
     for segment in error.path() {
         match segment {
             Segment::Map { key } => {
@@ -194,6 +205,36 @@ mod tests {
     use chrono::{DateTime, Utc};
     use serde::Deserialize;
     use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+
+    /// Counts how often its schema is made.
+    struct Counted;
+
+    impl<'de> Deserialize<'de> for Counted {
+        fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            u8::deserialize(from).map(|_| Self)
+        }
+    }
+
+    impl JsonSchema for Counted {
+        fn schema_name() -> std::borrow::Cow<'static, str> {
+            "Counted".into()
+        }
+        fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+            MADE.fetch_add(1, Ordering::Relaxed);
+            schemars::json_schema!({"type": "object"})
+        }
+    }
+
+    #[test]
+    fn a_schema_is_made_once_however_much_is_wrong() {
+        for body in ["[]", "x", "", "{}", "[]"] {
+            assert!(parse_json::<Counted>(body.as_bytes()).is_err());
+        }
+        assert_eq!(MADE.load(Ordering::Relaxed), 1);
+    }
 
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]

@@ -2,14 +2,17 @@
 
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
-use super::{Api, operator};
+use super::{Api, gateway, operator};
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
+use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
+use crate::flow::App;
 use actix_web::dev::Payload;
+use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -29,13 +32,33 @@ pub const ADMISSION: &str = "X-Admission";
 /// The last event of a stream that a client has.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The largest body. A sale's has room for 100 to 180 items, by the length of their names.
+/// The largest body.
 pub(super) const BODY_MAX: usize = 16 * 1024;
+/// The largest body where an operator creates or changes a sale: room for the most items with the longest names.
+pub(super) const SALE_BODY_MAX: usize = 1024 * 1024;
 /// The longest that a client may take to send it.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
 /// The shopper whose token came with the request.
 pub struct Shopper(pub UserId);
+
+/// The shopper whose token came with the request, and how long that token is taken.
+pub struct Session {
+    /// The shopper.
+    pub user: UserId,
+    /// When the token was issued, if it says so.
+    pub issued_at: Option<i64>,
+    /// In which second it ends, since the epoch.
+    pub until: i64,
+}
+
+impl Session {
+    /// Whether the token would be refused now.
+    #[must_use]
+    pub fn has_ended(&self, app: &App) -> bool {
+        Utc::now().timestamp() >= self.until || app.bans.have_ended(&self.user, self.issued_at)
+    }
+}
 
 /// Whoever looks at what is for everybody: a shopper, if he says so.
 pub struct Browser(pub Option<Shopper>);
@@ -47,8 +70,17 @@ pub struct Operator {
     pub actor: Actor,
     /// What he called himself when that session began.
     pub name: Option<OperatorName>,
-    /// The secret of that session, if it is one.
-    pub session: Option<SessionSecret>,
+    /// That session, if it is one.
+    pub session: Option<OpenSession>,
+}
+
+/// A session that had not ended when a request came.
+#[derive(Clone)]
+pub struct OpenSession {
+    /// What its cookie says.
+    pub secret: SessionSecret,
+    /// When it ends by itself.
+    pub expires_at: DateTime<Utc>,
 }
 
 /// The request's idempotency key.
@@ -121,6 +153,7 @@ impl Tokens {
     /// Checks tokens that were signed with this secret.
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
+        hs256::install();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         validation.validate_nbf = true;
@@ -136,10 +169,21 @@ impl Tokens {
     /// Whose token this is, and when it was issued.
     #[must_use]
     pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
+        let session = self.session(token)?;
+        Some((session.user, session.issued_at))
+    }
+
+    /// Whose token this is, and how long it is taken.
+    #[must_use]
+    pub fn session(&self, token: &str) -> Option<Session> {
         let now = Utc::now().timestamp();
         // A token as a whole is its own proof: a single bit that is different makes it another.
         if let Some(good) = self.good.get(token).filter(|good| good.holds_at(now)) {
-            return Some((good.user, good.issued_at));
+            return Some(Session {
+                user: good.user,
+                issued_at: good.issued_at,
+                until: good.until,
+            });
         }
         let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
             .ok()?
@@ -159,7 +203,7 @@ impl Tokens {
             };
             self.good.insert(token.into(), good);
         }
-        Some((user, issued_at))
+        Some(Session { user, issued_at, until })
     }
 }
 
@@ -226,18 +270,32 @@ macro_rules! from_head {
     };
 }
 
-/// Whoever has sent a token that is taken.
-fn shopper(request: &HttpRequest) -> Option<Shopper> {
+/// The session of a token that is taken.
+fn session(request: &HttpRequest) -> Option<Session> {
     let api = api(request).ok()?;
-    let (user, issued_at) = api.tokens.user(bearer(request.headers())?)?;
-    (!api.app.bans.have_ended(&user, issued_at)).then_some(Shopper(user))
+    let session = api.tokens.session(bearer(request.headers())?)?;
+    (!api.app.bans.have_ended(&session.user, session.issued_at)).then_some(session)
 }
 
-from_head!(Shopper, |request: &HttpRequest| {
-    shopper(request).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))
+from_head!(Session, |request: &HttpRequest| {
+    let session =
+        session(request).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))?;
+    gateway::admit_account(api(request)?, request, &session.user)?;
+    Ok(session)
 });
 
-from_head!(Browser, |request: &HttpRequest| Ok(Browser(shopper(request))));
+impl FromRequest for Shopper {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let session = Session::from_request(request, payload).into_inner();
+        ready(session.map(|session| Self(session.user)))
+    }
+}
+
+from_head!(Browser, |request: &HttpRequest| Ok(Browser(
+    session(request).map(|session| Shopper(session.user))
+)));
 
 impl FromRequest for Operator {
     type Error = Problem;
@@ -312,41 +370,38 @@ impl FromRequest for Body {
         let announced = request.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let payload = payload.take();
-        let is_sale = matches!(
-            request.match_pattern().as_deref(),
-            Some("/v1/admin/sales" | "/v1/admin/sales/{id}")
-        );
-        let too_large = move || too_large(is_sale);
+        let most = body_max(request);
         Box::pin(async move {
             // What is announced too large is not waited for.
-            if announced.is_some_and(|length| length > BODY_MAX as u64) {
-                return Err(too_large());
+            if announced.is_some_and(|length| length > most as u64) {
+                return Err(too_large(most));
             }
-            let body = tokio::time::timeout(BODY_TIME, read(payload, too_large)).await;
+            let body = tokio::time::timeout(BODY_TIME, read(payload, most)).await;
             body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time")))
                 .map(Self)
         })
     }
 }
 
-fn too_large(is_sale: bool) -> Problem {
-    let advice = if is_sale {
-        ": give its items shorter names, or make two sales of them"
-    } else {
-        ""
-    };
-    Problem::new(
-        Code::PayloadTooLarge,
-        format!("a body has at most {BODY_MAX} bytes{advice}"),
-    )
+/// The largest body that this request may have.
+fn body_max(request: &HttpRequest) -> usize {
+    let pattern = request.match_pattern().unwrap_or_default();
+    match (request.method(), pattern.as_str()) {
+        (&Method::POST, "/v1/admin/sales") | (&Method::PUT, "/v1/admin/sales/{id}") => SALE_BODY_MAX,
+        _ => BODY_MAX,
+    }
 }
 
-async fn read(mut payload: Payload, too_large: impl Fn() -> Problem) -> Result<Bytes, Problem> {
+fn too_large(most: usize) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("this body has at most {most} bytes"))
+}
+
+async fn read(mut payload: Payload, most: usize) -> Result<Bytes, Problem> {
     let mut body = BytesMut::new();
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| Problem::invalid(format!("the body is broken: {error}")))?;
-        if body.len() + chunk.len() > BODY_MAX {
-            return Err(too_large());
+        if body.len() + chunk.len() > most {
+            return Err(too_large(most));
         }
         body.extend_from_slice(&chunk);
     }
@@ -370,7 +425,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Json<T> {
     }
 }
 
-impl<T: DeserializeOwned + JsonSchema> FromRequest for Query<T> {
+impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Query<T> {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {

@@ -4,13 +4,15 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETag, EntityTag, Header as _, IfNoneMatch, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
+
+/// What no page of ours asks a browser for.
+const UNUSED: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
 
 /// A file as it is served.
 pub struct File {
@@ -63,7 +65,9 @@ impl File {
             // Kept, but asked about each time: files of two versions do not work together.
             .insert_header((CACHE_CONTROL, "no-cache"))
             .insert_header((CONTENT_SECURITY_POLICY, self.policy))
-            .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            // No page that opened this one, or that it opened, keeps a hand on it.
+            .insert_header(("Cross-Origin-Opener-Policy", "same-origin"))
+            .insert_header(("Permissions-Policy", UNUSED))
             // A sale's address is nobody's business; those of orders are in no address.
             .insert_header((REFERRER_POLICY, "no-referrer"));
         answer

@@ -3,8 +3,8 @@
 use super::Api;
 use super::problem::{Code, Problem};
 use crate::domain::guard::Layer;
-use crate::domain::ids::SaleId;
-use crate::guard::address::{Client, address};
+use crate::domain::ids::{SaleId, UserId};
+use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -14,6 +14,7 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpRequest, ResponseError};
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 /// What proxies write.
 const FORWARDED: &str = "X-Forwarded-For";
@@ -34,7 +35,10 @@ pub async fn gateway<B: MessageBody + 'static>(
         .admit(&api.app.stock, || client_of(&api, request.request()))
         .await
     {
-        count(&api, sale_of(&request), refusal.layer);
+        count(&api, sale_of(request.match_info().as_str()), refusal.layer);
+        if refusal.layer == Layer::Address {
+            mention_proxy(&api, request.request());
+        }
         let problem = problem(refusal);
         if let Some(sale) = bought(&request) {
             api.app.pulse.count(sale, limit(refusal.layer), None);
@@ -43,6 +47,30 @@ pub async fn gateway<B: MessageBody + 'static>(
         return Ok(request.into_response(response).map_into_right_body());
     }
     Ok(next.call(request).await?.map_into_left_body())
+}
+
+/// Refuses an account that asks for too much.
+///
+/// # Errors
+/// `rate_limited`.
+pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
+    api.gate.admit_account(user).map_err(|refusal| {
+        count(api, sale_of(request.match_info().as_str()), refusal.layer);
+        problem(refusal)
+    })
+}
+
+/// Warns once if the limit of an address refuses what a proxy may have sent that the configuration does not name.
+fn mention_proxy(api: &Api, request: &HttpRequest) {
+    let Some(peer) = request.peer_addr() else { return };
+    let is_forwarded = request.headers().contains_key(FORWARDED) && !is_proxy(peer.ip(), &api.trusted_proxies);
+    if is_forwarded && !api.is_proxy_mentioned.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            address = %peer.ip(),
+            "the limit of this address refuses requests that carry {FORWARDED}; if it is your proxy, name it in \
+             FLASHSALE_TRUSTED_PROXIES"
+        );
+    }
 }
 
 /// Whose request it is; nobody's if it came over no socket with an address.
@@ -63,9 +91,9 @@ pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     ))
 }
 
-/// The sale that a request names.
-fn sale_of(request: &ServiceRequest) -> Option<SaleId> {
-    let rest = request.match_info().as_str().strip_prefix("/v1/sales/")?;
+/// The sale that a path names.
+fn sale_of(path: &str) -> Option<SaleId> {
+    let rest = path.strip_prefix("/v1/sales/")?;
     rest.split('/').next()?.parse().ok()
 }
 
@@ -100,6 +128,7 @@ const fn limit(layer: Layer) -> &'static str {
 fn problem(refusal: Refusal) -> Problem {
     let (code, detail) = match refusal.layer {
         Layer::Address => (Code::RateLimited, "too many requests from this address"),
+        Layer::Account => (Code::RateLimited, "too many requests of this account"),
         Layer::Instance => (Code::Overloaded, "more requests than this instance takes"),
         _ => (Code::Overloaded, "more requests than all instances take"),
     };

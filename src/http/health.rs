@@ -1,5 +1,6 @@
 //! For machines: is the process alive, can it work, what has it counted.
 
+use super::operator;
 use super::problem::{Code, Problem};
 use crate::flow::{self, App};
 use crate::metrics;
@@ -22,26 +23,38 @@ pub(super) struct Health {
 pub(super) struct Readiness {
     /// `ready`
     status: &'static str,
-    /// What operators should know of the settings of Redis; no reason not to work.
-    warnings: BTreeSet<String>,
+    /// For operators: what to know of the settings of Redis. No reason not to work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnings: Option<BTreeSet<String>>,
 }
+
+/// Marks a listener whose clients may read why an instance is not ready.
+pub struct Trusted;
 
 /// `GET /healthz`
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Health { status: "ok" })
 }
 
-/// `GET /readyz`
+/// `GET /readyz`: anybody may know that this instance cannot work, operators also why.
 ///
 /// # Errors
-/// The problem that is answered: why this instance cannot work.
-pub async fn readyz(app: Data<App>) -> Result<HttpResponse, Problem> {
-    match flow::ready::readiness(&app).await {
+/// The problem that is answered: what keeps this instance from working.
+pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Problem> {
+    let is_trusted = request.app_data::<Trusted>().is_some() || operator::shows_key(&request);
+    match &*flow::ready::readiness(&app).await {
         Ok(warnings) => Ok(HttpResponse::Ok().json(Readiness {
             status: "ready",
-            warnings,
+            warnings: is_trusted.then(|| warnings.clone()),
         })),
-        Err(reason) => Err(Problem::new(Code::Unavailable, reason)),
+        Err(not_ready) => {
+            let reason = if is_trusted {
+                not_ready.reason.as_str()
+            } else {
+                not_ready.cause.as_str()
+            };
+            Err(Problem::new(Code::Unavailable, format!("not ready: {reason}")))
+        }
     }
 }
 

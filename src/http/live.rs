@@ -4,11 +4,10 @@
 //! sixty do, and nothing when nobody does. How purchases are answered and how long that takes is counted by each instance
 //! for sales that somebody watches on any, and told to the others ([`crate::flow::pulse`]).
 
-use super::extract::{Operator, SalePath};
+use super::extract::{OpenSession, Operator, SalePath};
 use super::problem::{Code, Problem};
 use super::session::{LOOK_EVERY, has_ended};
 use super::{Api, OTHERS_WAIT, event_stream};
-use crate::domain::console::SessionSecret;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
 use crate::domain::sale::SaleState;
@@ -256,7 +255,7 @@ struct Viewer {
     api: Arc<Api>,
     latest: watch::Receiver<Bytes>,
     /// Whose session it is; who comes with the key has none. The look at it shows that the stream is alive.
-    secret: Option<SessionSecret>,
+    session: Option<OpenSession>,
     look_at: Instant,
     has_ended: bool,
     _place: OwnedSemaphorePermit,
@@ -291,7 +290,7 @@ pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) 
 }
 
 /// A place to watch from, and what was seen before; none when there is no more room.
-fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Option<(Viewer, Vec<Point>)> {
+fn watch_sale(api: &Arc<Api>, sale: SaleId, session: Option<OpenSession>) -> Option<(Viewer, Vec<Point>)> {
     let live = &api.live;
     let place = Arc::clone(&live.places).try_acquire_owned().ok()?;
     let mut feeds = locked(&live.feeds);
@@ -319,7 +318,7 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, secret: Option<SessionSecret>) -> Op
     let viewer = Viewer {
         api: Arc::clone(api),
         latest,
-        secret,
+        session,
         look_at: Instant::now() + LOOK_EVERY,
         has_ended: false,
         _place: place,
@@ -350,10 +349,10 @@ async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)>
 }
 
 impl Viewer {
-    /// Whether the session has ended, as far as that can be told now.
+    /// Whether the session has ended.
     async fn is_signed_out(&self) -> bool {
-        match &self.secret {
-            Some(secret) => has_ended(&self.api, secret).await,
+        match &self.session {
+            Some(session) => has_ended(&self.api, session).await,
             None => false,
         }
     }

@@ -97,7 +97,7 @@ impl Reference {
                     SESSION: {
                         "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
                         "description": "The console's session, which a browser is given for the operators' key. Whoever \
-                            is no browser sends the key itself.",
+                            is no browser sends the key itself. Over HTTPS the cookie's name begins with `__Secure-`.",
                     },
                     SESSION_TOKEN: {
                         "type": "apiKey", "in": "header", "name": REQUEST_TOKEN,

@@ -1,17 +1,21 @@
-//! Operators: who they are, and that what they do is written down.
+//! Operators: who they are, and what they do, which is in the audit log.
+//!
+//! No request reaches a handler under `/v1/admin` before [`only_operators`] knows who sent it.
 //!
 //! An operator is known by the operators' key, or by the cookie of a session of the console. A browser sends a cookie along
 //! with whatever any page has it ask, so what changes something also needs the session's request token, which only a page
 //! of this instance can read, and must not come from another origin.
 
-use super::extract::{Body, Operator, api, bearer, single, unauthenticated};
+use super::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use super::problem::{Code, Problem};
 use super::{Api, gateway, request_id};
 use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow;
+use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
+use crate::guard::sign_ins::WrongKey;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
@@ -19,17 +23,27 @@ use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, LOCATION, 
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, ResponseError as _};
+use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 
 /// The cookie of a session.
 pub const SESSION_COOKIE: &str = "flashsale_console";
+/// The same where the browser speaks HTTPS: under this name, browsers take no cookie that was set over plain HTTP.
+pub const SECURE_SESSION_COOKIE: &str = "__Secure-flashsale_console";
 /// Where it is sent to, and to nothing that shoppers are given.
 pub const SESSION_PATH: &str = "/v1/admin";
 /// Where a page shows the request token of its session.
 pub const REQUEST_TOKEN: &str = "X-Console-Token";
 /// What somebody with the operators' key calls himself.
 pub const OPERATOR: &str = "X-Operator";
+/// Reads that are in the audit log, because they show whose data they are.
+const SHOPPERS_DATA: [&str; 3] = ["/v1/admin/orders", "/v1/admin/orders/{id}", "/v1/admin/bans"];
+/// Actions that an operator may always take: they stop a sale.
+const STOPS: [&str; 2] = ["sales.pause", "sales.close"];
+/// The outcome of an action that was not refused.
+const DONE: &str = "done";
 /// How long the answer to an action waits until it is noted what came of it.
 const NOTE_MAX: Duration = Duration::from_secs(2);
 
@@ -52,11 +66,11 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
                 session: None,
             });
         }
-        // Told and counted, and answered as always: programs go by the status.
+        // Counted, and answered as always: programs go by the status.
         let _exhausted = wrong_key(api, request);
         return Err(unauthenticated("the operators' key is wrong"));
     }
-    let Some(secret) = secret_of(request, expected) else {
+    let Some(secret) = secret_of(api, request) else {
         return Err(unauthenticated("the operators' key is missing"));
     };
     if !request.method().is_safe() {
@@ -66,6 +80,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
             .flatten()
             .unwrap_or_default();
         if !is_from_here(request) || !secret.is_request_token(expected, given.as_bytes()) {
+            note_refusal(api, request, Code::ConsoleTokenRequired);
             return Err(Problem::new(
                 Code::ConsoleTokenRequired,
                 format!("send {REQUEST_TOKEN}: what GET {SESSION_PATH}/session answers to a page of this instance"),
@@ -80,36 +95,59 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         Some(session) => Ok(Operator {
             actor: Actor::Console(session.id),
             name: session.operator,
-            session: Some(secret),
+            session: Some(OpenSession {
+                secret,
+                expires_at: session.expires_at,
+            }),
         }),
         None => Err(unauthenticated("the session has ended, sign in again; or")),
     }
 }
 
+/// Whether a request shows the operators' key, where nothing depends on it but how much is said.
+pub(super) fn shows_key(request: &HttpRequest) -> bool {
+    let expected = api(request).map(|api| api.admin_key.expose().as_bytes());
+    let given = bearer(request.headers()).unwrap_or_default().as_bytes();
+    expected.is_ok_and(|expected| given.ct_eq(expected).into())
+}
+
 /// Tells of a wrong key, and how long to wait with the next one if its address has shown too many.
 pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
     let address = gateway::address_of(api, request)?;
-    match api.sign_ins.count(Client::of(address)) {
-        Ok(()) => {
-            tracing::warn!(%address, "somebody showed a wrong operators' key");
-            None
+    let WrongKey { wait, line } = api.sign_ins.count(Client::of(address));
+    if wait.is_none() {
+        note_refusal(api, request, Code::Unauthenticated);
+    }
+    match (line, wait) {
+        (Some(unlogged), None) => tracing::warn!(%address, unlogged, "somebody showed a wrong operators' key"),
+        (Some(unlogged), Some(_)) => {
+            tracing::warn!(%address, unlogged, "too many wrong operators' keys from one address");
         }
-        Err(exhausted) => {
-            if exhausted.is_news {
-                tracing::warn!(%address, "too many wrong operators' keys from one address");
-            }
-            Some(exhausted.wait)
-        }
+        (None, _) => {}
+    }
+    wait
+}
+
+/// The name of a session's cookie in a request.
+pub(super) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static str {
+    if api.speaks_https(request) {
+        SECURE_SESSION_COOKIE
+    } else {
+        SESSION_COOKIE
     }
 }
 
 /// The secret of the session that a request's cookie names, if it is one of ours.
-pub(super) fn secret_of(request: &HttpRequest, admin_key: &str) -> Option<SessionSecret> {
+pub(super) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
+    secret_in(request, cookie_name(api, request), api.admin_key.expose())
+}
+
+fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<SessionSecret> {
     let lists = request.headers().get_all(COOKIE);
     let pairs = lists
         .filter_map(|list| list.to_str().ok())
         .flat_map(|list| list.split(';'));
-    let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(SESSION_COOKIE)?.strip_prefix('='));
+    let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
     values.find_map(|value| SessionSecret::parse(value, admin_key))
 }
 
@@ -134,20 +172,21 @@ pub(super) fn is_from_here(request: &HttpRequest) -> bool {
         .is_some_and(|(_, it)| it.eq_ignore_ascii_case(host))
 }
 
-/// Notes each action of an operator before it begins, and afterwards what came of it.
+/// Lets operators through to what is theirs, whatever the handler asks for, and writes into the audit log: each action
+/// before it begins and its outcome afterwards, each read of shoppers' data, and refusals for lack of authority.
 ///
 /// # Errors
 /// Those of the service behind it.
-pub async fn trail<B: MessageBody + 'static>(
+pub async fn only_operators<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B, BoxBody>>, Error> {
-    if request.method().is_safe() {
-        return Ok(next.call(request).await?.map_into_left_body());
-    }
-    let (api, id) = match begin(&mut request).await {
+    let begun = match begin(&mut request).await {
         Ok(begun) => begun,
         Err(problem) => return Ok(request.into_response(problem.error_response()).map_into_right_body()),
+    };
+    let Some(Begun { api, actor, id }) = begun else {
+        return Ok(next.call(request).await?.map_into_left_body());
     };
     let answer = to_the_end(async move {
         let answer = next.call(request).await;
@@ -155,6 +194,11 @@ pub async fn trail<B: MessageBody + 'static>(
             Ok(answer) => (outcome(answer), created(answer)),
             Err(error) => (code(error), None),
         };
+        // An outage is no operator's doing.
+        let is_refused = ![DONE, Code::Unavailable.as_str(), Code::Overloaded.as_str()].contains(&outcome);
+        if let Some(actor) = actor.filter(|_| is_refused) {
+            api.refused_actions.count(actor);
+        }
         note(&api, id, outcome, sale).await;
         answer
     });
@@ -169,34 +213,107 @@ pub(super) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'stat
     })
 }
 
-/// Identifies the operator and notes that his action begins; returns the action's number. What is at no path that is known
-/// cannot be noted, so it goes no further.
-async fn begin(request: &mut ServiceRequest) -> Result<(Data<Api>, i64), Problem> {
+/// An action that is in the audit log.
+struct Begun {
+    api: Data<Api>,
+    /// Whose it is, for the limit on refused actions; reads do not count.
+    actor: Option<ActorAt>,
+    /// Its number.
+    id: i64,
+}
+
+/// Identifies the operator and, where the request is one for the audit log, writes there that it begins. A path that is not
+/// known has no name there, so such a request goes no further.
+async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     let api = request.app_data::<Data<Api>>().cloned();
     let api = api.ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))?;
-    // As it is routed by: what was percent-encoded there has been decoded.
-    let path = request.match_info().as_str();
-    let pattern = request.resource_map().match_pattern(path);
+    let is_read = request.method().is_safe();
+    let pattern = request.resource_map().match_pattern(request.path());
     let pattern = pattern.ok_or_else(|| Problem::not_found("such path"))?;
-    let sale = sale_of(path);
-    let operator = identify(request.request()).await.map_err(before_it_began)?;
+    let operator = identify(request.request()).await;
+    let operator = if is_read {
+        operator?
+    } else {
+        operator.map_err(before_it_began)?
+    };
+    request.extensions_mut().insert(operator.clone());
+    if is_read && !SHOPPERS_DATA.contains(&pattern.as_str()) {
+        return Ok(None);
+    }
     let name = match operator.actor {
         Actor::Console(_) => operator.name.clone(),
-        Actor::ApiKey => name_of(request.headers())?,
+        _ if is_read => name_of(request.headers()).ok().flatten(),
+        _ => name_of(request.headers())?,
     };
-    let Body(body) = request.extract::<Body>().await?;
+    let detail = if is_read {
+        asked(request.path(), request.query_string())
+    } else {
+        let Body(body) = request.extract::<Body>().await?;
+        let detail = detail(&body);
+        request.set_payload(Payload::from(body));
+        detail
+    };
+    let address = gateway::address_of(&api, request.request());
+    let actor = ActorAt(operator.actor, address);
     let new = NewAction {
         actor: operator.actor,
         operator: name,
-        address: gateway::address_of(&api, request.request()).map(|address| address.to_string()),
+        address: address.map(|address| address.to_string()),
         action: action(request.method(), &pattern),
-        sale,
-        detail: detail(&body),
+        sale: sale_of(request.path()),
+        detail,
     };
-    request.extensions_mut().insert(operator);
-    request.set_payload(Payload::from(body));
-    let id = begin_action(&api, new).await?;
-    Ok((api, id))
+    if is_read {
+        if api.known_reads.has(actor, &new) {
+            return Ok(None);
+        }
+    } else if !STOPS.contains(&new.action.as_str()) {
+        api.refused_actions
+            .check(actor)
+            .map_err(|wait| Problem::wait(Code::RateLimited, "too many refused actions of this operator", wait))?;
+    }
+    let id = begin_action(&api, new.clone()).await?;
+    if is_read {
+        api.known_reads.note(actor, &new);
+    }
+    Ok(Some(Begun {
+        api,
+        actor: (!is_read).then_some(actor),
+        id,
+    }))
+}
+
+/// What a read asks for: the parameters of its query, and the id in its path.
+fn asked(path: &str, query: &str) -> Map<String, Value> {
+    let parameters = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into()));
+    let id = path
+        .strip_prefix("/v1/admin/orders/")
+        .map(|id| ("id".to_owned(), id.into()));
+    let asked: Map<String, Value> = parameters.chain(id).collect();
+    detail(Value::Object(asked).to_string().as_bytes())
+}
+
+/// Writes into the audit log that somebody without authority was refused, a bounded number of times in a minute.
+pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
+    if !api.sign_ins.may_record() {
+        return;
+    }
+    let pattern = request.resource_map().match_pattern(request.path()).unwrap_or_default();
+    let new = NewAction {
+        actor: Actor::Nobody,
+        operator: None,
+        address: gateway::address_of(api, request).map(|address| address.to_string()),
+        action: action(request.method(), &pattern),
+        sale: sale_of(request.path()),
+        detail: Map::new(),
+    };
+    let app = Arc::clone(&api.operators);
+    // The refusal does not wait for Postgres.
+    tokio::spawn(request_id::within(async move {
+        if let Err(fault) = flow::console::refuse(&app, &new, code.as_str()).await {
+            tracing::warn!(%fault, "could not record a refusal in the audit log");
+        }
+    }));
 }
 
 /// What somebody with the operators' key calls himself, if he says so.
@@ -234,13 +351,19 @@ pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option
     if outcome == Code::Unavailable.as_str() {
         return;
     }
-    let app = api.app.clone();
+    let app = Arc::clone(&api.operators);
     // Not in vain if the time is over: it goes on for as long as Postgres is given.
     let noting = tokio::spawn(async move { flow::console::end(&app, id, outcome, sale).await });
     match tokio::time::timeout(NOTE_MAX, noting).await {
         Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(fault))) => tracing::warn!(%fault, action = id, outcome, "it is not noted what came of an action"),
-        Ok(Err(_)) | Err(_) => tracing::warn!(action = id, outcome, "it is not noted in time what came of an action"),
+        Ok(Ok(Err(fault))) => tracing::warn!(%fault, action = id, outcome, "could not record the outcome of an action"),
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!(
+                action = id,
+                outcome,
+                "could not record the outcome of an action in time"
+            );
+        }
     }
 }
 
@@ -257,6 +380,7 @@ fn action(method: &Method, pattern: &str) -> String {
         Method::POST => {}
         Method::PUT | Method::PATCH => words.push("change"),
         Method::DELETE => words.push("delete"),
+        Method::GET | Method::HEAD => words.push("read"),
         _ => words.push("other"),
     }
     words.join(".").chars().take(64).collect()
@@ -276,7 +400,7 @@ fn created<B>(answer: &ServiceResponse<B>) -> Option<SaleId> {
 fn outcome<B>(answer: &ServiceResponse<B>) -> &'static str {
     match answer.response().error() {
         Some(error) => code(error),
-        None if answer.status().is_success() => "done",
+        None if answer.status().is_success() => DONE,
         None => "refused",
     }
 }
@@ -308,6 +432,7 @@ mod tests {
             (Method::POST, "/v1/admin/payments/settle", "payments.settle"),
             (Method::PATCH, "/v1/admin/guards", "guards.change"),
             (Method::DELETE, "/v1/admin/session", "session.delete"),
+            (Method::GET, "/v1/admin/orders/{id}", "orders.read"),
         ] {
             assert_eq!(action(&method, pattern), expected);
         }
@@ -348,7 +473,7 @@ mod tests {
         let cookie = secret.encode("key");
         let of = |header: String| {
             let request = TestRequest::get().insert_header(("Cookie", header)).to_http_request();
-            secret_of(&request, "key")
+            secret_in(&request, SESSION_COOKIE, "key")
         };
         assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), Some(secret));
         // Somebody may have set one of that name for a wider path.

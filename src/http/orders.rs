@@ -80,7 +80,7 @@ pub async fn purchase(
     let (sale, request, shown) = match asked {
         Ok(asked) => asked,
         Err(error) => {
-            unread(&api, named, &error);
+            unread(&api, named, &error, began);
             return Err(error);
         }
     };
@@ -110,12 +110,19 @@ pub async fn purchase(
 
 /// Counts a purchase that was refused before anything was asked of its sale: its token, key or body is not as it must be.
 /// Many of them tell of a mistake of ours as well, such as an instance with another secret than the others.
-fn unread(api: &Api, named: Option<SalePath>, error: &Error) {
+fn unread(api: &Api, named: Option<SalePath>, error: &Error, began: Instant) {
     let Some(code) = error.as_error::<Problem>().map(|problem| problem.code().as_str()) else {
         return;
     };
     api.metrics.purchases.of([code]).inc();
+    api.metrics.purchase_duration.observe(began.elapsed());
     if let Some(SalePath(sale)) = named {
+        // The shopper's window is looked at later.
+        let code = if code == Code::RateLimited.as_str() {
+            "account_limit"
+        } else {
+            code
+        };
         api.app.pulse.count(sale, code, None);
     }
 }
@@ -151,12 +158,14 @@ const fn layer(outcome: &PurchaseOutcome) -> Option<Layer> {
         PurchaseOutcome::RateLimited { .. } => Some(Layer::Window),
         PurchaseOutcome::CoolingDown { .. } => Some(Layer::Cooldown),
         PurchaseOutcome::TooManyHolds => Some(Layer::Holds),
+        PurchaseOutcome::Unprobed(refusal) => layer(refusal),
         _ => None,
     }
 }
 
 fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
-    Err(match outcome {
+    let is_key_free = outcome.is_key_free();
+    let problem = match outcome {
         PurchaseOutcome::Reserved(order) => {
             let location = format!("/v1/orders/{}", order.id);
             return Ok(HttpResponse::Created().insert_header((LOCATION, location)).json(order));
@@ -204,7 +213,9 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
         PurchaseOutcome::SoldOut => Problem::new(Code::SoldOut, "there are not that many units left"),
         PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
         PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
-    })
+        PurchaseOutcome::Unprobed(refusal) => return answer(*refusal).map_err(|problem| problem.of_key(false)),
+    };
+    Err(problem.of_key(is_key_free))
 }
 
 fn milliseconds(wait: Millis) -> Duration {
@@ -379,12 +390,24 @@ mod tests {
             PurchaseOutcome::ItemNotFound,
         ];
         let layers = refusals.iter().filter_map(layer);
-        let gateway = [Layer::Address, Layer::Instance, Layer::Shared, Layer::Challenge];
+        let gateway = [
+            Layer::Address,
+            Layer::Account,
+            Layer::Instance,
+            Layer::Shared,
+            Layer::Challenge,
+        ];
         for layer in layers.chain(gateway) {
             assert!(metrics.guard_refusals.knows([layer.as_str()]), "{layer:?}");
         }
         let problems = refusals.map(|outcome| answer(outcome).unwrap_err());
-        let faults = [Fault::Unavailable, Fault::Incomplete, Fault::Overloaded, Fault::Bug];
+        let faults = [
+            Fault::Unavailable,
+            Fault::Incomplete,
+            Fault::Overloaded,
+            Fault::Newer,
+            Fault::Bug,
+        ];
         let faults = faults.map(|fault| Problem::from(fault(String::new())));
         for problem in problems.iter().chain(&faults) {
             let code = problem.code().as_str();

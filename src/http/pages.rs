@@ -7,6 +7,7 @@ use super::problem::Problem;
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::ShopLinks;
 use actix_web::http::StatusCode;
+use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::html;
@@ -131,6 +132,13 @@ static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
 
 /// What else the console shows, by the last part of the address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "trail"];
+
+/// `GET /` where operators alone are served.
+pub async fn to_console() -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((LOCATION, "/console"))
+        .finish()
+}
 
 /// `GET /console`, and `GET /console/{view}`
 pub async fn console(request: HttpRequest) -> HttpResponse {

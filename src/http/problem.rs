@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 macro_rules! codes {
-    ($($code:ident $name:literal $status:literal $title:literal)*) => {
+    ($($code:ident $name:literal $status:literal $title:literal $cause:literal $advice:literal)*) => {
         /// What went wrong, for programs.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
@@ -44,34 +44,95 @@ macro_rules! codes {
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$code => $title,)* }
             }
+
+            /// What happened, on the page of its type. Words in backticks are code.
+            #[must_use]
+            pub const fn cause(self) -> &'static str {
+                match self { $(Self::$code => $cause,)* }
+            }
+
+            /// What a client does about it, likewise.
+            #[must_use]
+            pub const fn advice(self) -> &'static str {
+                match self { $(Self::$code => $advice,)* }
+            }
         }
     };
 }
 
 codes! {
-    InvalidRequest        "invalid_request"         400 "The request is not valid"
+    InvalidRequest "invalid_request" 400 "The request is not valid"
+        "The JSON, a field, a parameter or a header is wrong. `detail` names it."
+        "Correct the request. The same request fails again."
     IdempotencyKeyMissing "idempotency_key_missing" 400 "The header Idempotency-Key is missing"
-    Unauthenticated       "unauthenticated"         401 "Authentication is needed"
-    Banned                "banned"                  403 "The account is banned"
-    AdmissionRequired     "admission_required"      403 "The sale has a waiting room"
-    ChallengeRequired     "challenge_required"      403 "A challenge has to be solved"
-    ChallengeFailed       "challenge_failed"        403 "The challenge is not solved"
+        "A purchase or a restock came without `Idempotency-Key`."
+        "Send the header: one new key for each wish, and the same key on every retry."
+    Unauthenticated "unauthenticated" 401 "Authentication is needed"
+        "The token, key or signature is missing, wrong or expired."
+        "Sign in again, then send the request with the same `Idempotency-Key`."
+    Banned "banned" 403 "The account is banned"
+        "An operator or a guard has banned the account. It cannot buy."
+        "Do not retry. The account's orders can still be read, paid and cancelled."
+    AdmissionRequired "admission_required" 403 "The sale has a waiting room"
+        "The request has no valid `X-Admission`."
+        "Take a place in the waiting room, then send the same key with the `X-Admission` that it gives."
+    ChallengeRequired "challenge_required" 403 "A challenge has to be solved"
+        "The sale asks for a solved challenge before it gives a purchase token."
+        "Ask for a challenge, solve it, and send the answer with the request for the token."
+    ChallengeFailed "challenge_failed" 403 "The challenge is not solved"
+        "The answer is wrong, too late, or was used before."
+        "Ask for a new challenge and solve that one."
     PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
-    ConsoleTokenRequired  "console_token_required"  403 "The console's token is needed"
-    NotFound              "not_found"               404 "There is no such thing"
-    SaleNotOpen           "sale_not_open"           409 "The sale does not sell now"
-    SoldOut               "sold_out"                409 "Sold out"
-    PurchaseLimitReached  "purchase_limit_reached"  409 "The limit for one shopper is reached"
-    OrderNotCancellable   "order_not_cancellable"   409 "The order cannot be cancelled"
-    InvalidTransition     "invalid_transition"      409 "Its state does not allow it"
-    InsufficientStock     "insufficient_stock"      409 "There are not that many free units"
-    PayloadTooLarge       "payload_too_large"       413 "The body is too large"
-    IdempotencyKeyReused  "idempotency_key_reused"  422 "The idempotency key belongs to another request"
-    TooManyHolds          "too_many_holds"          409 "There are too many unpaid orders"
-    CoolingDown           "cooling_down"            429 "Orders were not paid"
-    RateLimited           "rate_limited"            429 "Too many requests"
-    Overloaded            "overloaded"              503 "Too much at once"
-    Unavailable           "unavailable"             503 "Not available now"
+        "The request has no valid `X-Purchase-Token` for its `Idempotency-Key`."
+        "Get a purchase token for this key, then send the same request with it."
+    ConsoleTokenRequired "console_token_required" 403 "The console's token is needed"
+        "A session of the console changes something only with its `X-Console-Token`."
+        "Pages send the token of their session. Programs send the operators' key instead of a cookie."
+    NotFound "not_found" 404 "There is no such thing"
+        "The path, sale, item or order does not exist, or it belongs to another shopper."
+        "Check the id. The same request fails again."
+    MethodNotAllowed "method_not_allowed" 405 "The path does not answer this method"
+        "The path exists and answers other methods."
+        "Use one of the methods that the header `Allow` names."
+    SaleNotOpen "sale_not_open" 409 "The sale does not sell now"
+        "The sale is in the state that `sale_state` names: draft, scheduled, paused or closed."
+        "Wait for `starts_at` of a scheduled sale or for the end of a pause. A closed sale stays closed."
+    SoldOut "sold_out" 409 "Sold out"
+        "No shard had enough free units at that moment."
+        "Tell the shopper. Units come back when orders expire or are cancelled; do not poll."
+    PurchaseLimitReached "purchase_limit_reached" 409 "The limit for one shopper is reached"
+        "The shopper's reserved and paid units and the new ones exceed the item's `per_user_limit`."
+        "Ask for fewer units. Cancelled and expired orders no longer count."
+    OrderNotCancellable "order_not_cancellable" 409 "The order cannot be cancelled"
+        "The order is paid, expired or revoked."
+        "Read the order and show its state."
+    InvalidTransition "invalid_transition" 409 "Its state does not allow it"
+        "The sale, payment or dead letter is in a state that does not allow the action, or it changed meanwhile."
+        "Read it again. Repeat the action only where its state allows that."
+    InsufficientStock "insufficient_stock" 409 "There are not that many free units"
+        "A restock takes back more units than are free, or exceeds the most that an item can have."
+        "Read the sale's stats and choose another quantity, with a new key."
+    PayloadTooLarge "payload_too_large" 413 "The body is too large"
+        "A body has at most 16 KiB. A sale that an operator creates or changes has at most 1 MiB."
+        "Send a smaller body."
+    IdempotencyKeyReused "idempotency_key_reused" 422 "The idempotency key belongs to another request"
+        "An earlier request with this `Idempotency-Key` had another body."
+        "Use a new key for a new wish."
+    TooManyHolds "too_many_holds" 409 "There are too many unpaid orders"
+        "The shopper has as many unpaid orders in this sale as it allows."
+        "Let the shopper pay or cancel an order first."
+    CoolingDown "cooling_down" 429 "Orders were not paid"
+        "The shopper's last orders in this sale were not paid."
+        "Tell the shopper when `Retry-After` is over. It may be hours, so do not wait in a loop."
+    RateLimited "rate_limited" 429 "Too many requests"
+        "The shopper, the address or the operator has asked too often."
+        "Wait `Retry-After` seconds, then send the request with the same key."
+    Overloaded "overloaded" 503 "Too much at once"
+        "The instance has too many requests, or too many orders wait for the ledger. Nothing was reserved."
+        "Wait `Retry-After` seconds, then send the request with the same key."
+    Unavailable "unavailable" 503 "Not available now"
+        "Redis or Postgres did not answer, or the sale's stock is being rebuilt. The outcome is not known."
+        "Wait `Retry-After` seconds, then send the request with the same key: it returns the order if there is one."
 }
 
 /// An answer that says no.
@@ -80,9 +141,10 @@ pub struct Problem {
     code: Code,
     detail: String,
     sale_state: Option<SaleState>,
+    is_key_free: bool,
     nothing_done: bool,
     retry_after_seconds: Option<i64>,
-    /// The methods that the path does answer, where another was asked: HTTP has a status of its own for that.
+    /// The methods that the path answers, where another was asked.
     allow: Option<&'static str>,
 }
 
@@ -109,7 +171,8 @@ impl JsonSchema for Code {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
 pub(super) struct Body<'a> {
-    /// The code as a path, relative to the server.
+    /// Where the code is explained: a reference relative to the address that was asked, which answers in HTML.
+    #[schemars(with = "String", extend("format" = "uri-reference"))]
     r#type: String,
     /// What the code means, the same in every answer with it.
     title: &'a str,
@@ -121,6 +184,9 @@ pub(super) struct Body<'a> {
     /// The sale's state, where that is what is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     sale_state: Option<SaleState>,
+    /// False where a purchase is refused and it is certain that its `Idempotency-Key` has no order; else it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_has_order: Option<bool>,
     /// True where an operator's request has done nothing, although its code does not tell; else it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     nothing_done: Option<bool>,
@@ -135,6 +201,7 @@ impl Problem {
             code,
             detail: detail.into(),
             sale_state: None,
+            is_key_free: false,
             nothing_done: false,
             retry_after_seconds,
             allow: None,
@@ -211,12 +278,21 @@ impl Problem {
         }
     }
 
+    /// The same problem of a purchase, with whether it is certain that its key has no order.
+    #[must_use]
+    pub fn of_key(self, is_free: bool) -> Self {
+        Self {
+            is_key_free: is_free,
+            ..self
+        }
+    }
+
     /// The path exists and answers other methods.
     #[must_use]
     pub fn method_not_allowed(allow: &'static str) -> Self {
         Self {
             allow: Some(allow),
-            ..Self::invalid(format!("this path answers {allow}"))
+            ..Self::new(Code::MethodNotAllowed, format!("this path answers {allow}"))
         }
     }
 
@@ -229,12 +305,14 @@ impl Problem {
     /// As it is sent.
     pub(super) fn body(&self) -> Body<'_> {
         Body {
+            // Behind a proxy an instance does not know by which name it is asked, so the reference is relative.
             r#type: format!("/problems/{}", self.code.as_str()),
             title: self.code.title(),
-            status: self.status_code().as_u16(),
+            status: self.code.status(),
             detail: &self.detail,
             code: self.code,
             sale_state: self.sale_state,
+            key_has_order: self.is_key_free.then_some(false),
             nothing_done: self.nothing_done.then_some(true),
         }
     }
@@ -256,6 +334,10 @@ impl From<Fault> for Problem {
                 Code::Overloaded,
                 "nothing was reserved; repeat the request with the same key",
             ),
+            Fault::Newer(_) => Self::new(
+                Code::Unavailable,
+                "this instance is older than the sale's data; repeat the request with the same key",
+            ),
             Fault::Bug(_) => Self::new(
                 Code::Unavailable,
                 "something unexpected happened and was logged; repeat the request with the same key",
@@ -272,9 +354,6 @@ impl fmt::Display for Problem {
 
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
-        if self.allow.is_some() {
-            return StatusCode::METHOD_NOT_ALLOWED;
-        }
         StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
     }
 

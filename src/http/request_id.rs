@@ -1,8 +1,10 @@
-//! `X-Request-Id` on every answer: the client's own if it sends a sensible one, else a new one. Every line that is logged
+//! `X-Request-Id` on every answer: a trusted proxy's own, anybody else's with `client-` before it, else a new one, so nobody
+//! can pass for another request in the log. Also what every answer says to browsers. Every line that is logged
 //! about the request bears it, at `FLASHSALE_LOG=flashsale=debug` down to the scripts that it ran; and here, where every
 //! request passes, they are counted.
 
 use super::Api;
+use super::problem::Problem;
 use crate::flow::App;
 use crate::guard::address::is_proxy;
 use crate::metrics::Metrics;
@@ -12,7 +14,7 @@ use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use std::sync::Arc;
@@ -23,6 +25,12 @@ use uuid::Uuid;
 static HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// Where a proxy says of which trace the request is a part.
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// What stands before the id of anybody but a trusted proxy.
+const CLIENTS: &[u8] = b"client-";
+static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+/// A year, in seconds.
+const HTTPS_ALONE: &str = "max-age=31536000";
 
 tokio::task_local! {
     /// The id of the request that is being answered.
@@ -52,7 +60,7 @@ pub async fn request_id(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let began = Instant::now();
     let (metrics, client) = (metrics_of(&request), client_of(request.path()));
-    let given = request.headers().get(&HEADER).filter(|id| is_sensible(id)).cloned();
+    let (is_https, given) = (is_https(&request), given(&request));
     let id = given.or_else(|| HeaderValue::from_str(&Uuid::now_v7().to_string()).ok());
     let Some(id) = id else {
         return next.call(request).await;
@@ -81,12 +89,12 @@ pub async fn request_id(
     let id = within.take_value().unwrap_or_else(|| HeaderValue::from_static("lost"));
     let answer: Result<_, (StatusCode, Error)> = match answer {
         Ok(mut response) => {
-            response.headers_mut().insert(HEADER.clone(), id);
+            mark(response.headers_mut(), id, is_https);
             Ok(response)
         }
         Err(error) => {
             let mut response = error.error_response();
-            response.headers_mut().insert(HEADER.clone(), id);
+            mark(response.headers_mut(), id, is_https);
             Err((response.status(), InternalError::from_response(error, response).into()))
         }
     };
@@ -102,6 +110,48 @@ pub async fn request_id(
         metrics.request_duration.of([client]).observe(began.elapsed());
     }
     answer.map_err(|(_, error)| error)
+}
+
+/// The id that a request brings, if it is sensible.
+fn given(request: &ServiceRequest) -> Option<HeaderValue> {
+    let id = request.headers().get(&HEADER).filter(|id| is_sensible(id))?;
+    if is_from_proxy(request) {
+        return Some(id.clone());
+    }
+    HeaderValue::from_bytes(&[CLIENTS, id.as_bytes()].concat()).ok()
+}
+
+/// What every answer has: the request's id, and that browsers take it for what it says it is and give it to no other
+/// origin; over HTTPS, that they ask for nothing here without it.
+fn mark(headers: &mut HeaderMap, id: HeaderValue, is_https: bool) {
+    headers.insert(HEADER.clone(), id);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(RESOURCE_POLICY.clone(), HeaderValue::from_static("same-origin"));
+    if is_https {
+        headers.insert(STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(HTTPS_ALONE));
+    }
+}
+
+/// Whether a browser shall use HTTPS for this host from now on. `localhost` is shared by all that is developed there.
+fn is_https(request: &ServiceRequest) -> bool {
+    let api = request.app_data::<Data<Api>>();
+    api.is_some_and(|api| api.speaks_https(request.request()))
+        && !request.connection_info().host().starts_with("localhost")
+}
+
+/// Refuses a path with percent-encoded characters: no path of ours has any, and what stands in front may have decided by
+/// the path as it is spelled who may ask for it.
+///
+/// # Errors
+/// Those of the service behind it.
+pub async fn plain_path(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    if request.uri().path().contains('%') {
+        return Err(Problem::not_found("such path").into());
+    }
+    next.call(request).await
 }
 
 /// Where the requests of this server are counted.

@@ -1,18 +1,17 @@
 //! Sessions of the console: sign in, look, sign out.
 
 use super::Api;
-use super::extract::Json;
+use super::extract::{Json, OpenSession};
 use super::gateway;
 use super::operator::{
-    REQUEST_TOKEN, SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, identify, is_from_here, note,
-    secret_of, to_the_end, wrong_key,
+    REQUEST_TOKEN, SECURE_SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, cookie_name, identify,
+    is_from_here, note, secret_of, to_the_end, wrong_key,
 };
 use super::problem::{Code, Problem};
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow;
-use crate::guard::address::is_proxy;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
@@ -99,7 +98,7 @@ pub async fn sign_in(
     let cookie = cookie(
         &secret.encode(api.admin_key.expose()),
         SESSION_SECONDS,
-        is_secure(&api, &request),
+        cookie_name(&api, &request),
     );
     let mut answer = private(HttpResponse::Created());
     answer.insert_header((SET_COOKIE, cookie));
@@ -134,7 +133,7 @@ async fn begin_session(
 /// # Errors
 /// The problem that is answered.
 pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let session = match secret_of(&request, api.admin_key.expose()) {
+    let session = match secret_of(&api, &request) {
         Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
         None => None,
     };
@@ -148,7 +147,7 @@ pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
 /// The problem that is answered.
 pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await.map_err(before_it_began)?;
-    let Some(secret) = operator.session else {
+    let Some(OpenSession { secret, .. }) = operator.session else {
         return Err(Problem::invalid(
             "there is no session: who has the key need not sign out",
         ));
@@ -163,7 +162,7 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     };
     to_the_end(end_session(api.clone(), new, secret)).await??;
     let mut answer = private(HttpResponse::Ok());
-    answer.insert_header((SET_COOKIE, cookie("", 0, is_secure(&api, &request))));
+    answer.insert_header((SET_COOKIE, cookie("", 0, cookie_name(&api, &request))));
     Ok(answer.json(view(&api, None)))
 }
 
@@ -181,10 +180,13 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
     ended
 }
 
-/// Whether a session has ended, as far as that can be told now.
-pub(super) async fn has_ended(api: &Api, secret: &SessionSecret) -> bool {
-    let look = flow::console::session(&api.app, api.admin_key.expose(), secret);
-    matches!(timeout(LOOK_MAX, look).await, Ok(Ok(None)))
+/// Whether a session has ended. While Postgres does not answer, it lasts as long as it was to last.
+pub(super) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
+    if session.expires_at <= Utc::now() {
+        return true;
+    }
+    let found = flow::console::session(&api.operators, api.admin_key.expose(), &session.secret);
+    matches!(timeout(LOOK_MAX, found).await, Ok(Ok(None)))
 }
 
 async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
@@ -214,17 +216,7 @@ fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> SessionView {
 }
 
 /// A cookie that no script reads and no other site has sent.
-fn cookie(value: &str, seconds: i64, is_secure: bool) -> String {
-    let secure = if is_secure { "; Secure" } else { "" };
-    format!("{SESSION_COOKIE}={value}; Path={SESSION_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
-}
-
-/// Whether the browser speaks HTTPS, with us or with a proxy that says so.
-fn is_secure(api: &Api, request: &HttpRequest) -> bool {
-    let proxy = request
-        .peer_addr()
-        .is_some_and(|peer| is_proxy(peer.ip(), &api.trusted_proxies));
-    let said = request.headers().get_all("X-Forwarded-Proto").last();
-    let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
-    request.app_config().secure() || proxy && said.is_some_and(|it| it.trim().eq_ignore_ascii_case("https"))
+fn cookie(value: &str, seconds: i64, name: &'static str) -> String {
+    let secure = if name == SECURE_SESSION_COOKIE { "; Secure" } else { "" };
+    format!("{name}={value}; Path={SESSION_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }

@@ -24,12 +24,12 @@ pub struct Page<T> {
 /// The most that a page has, and what it has if nothing is said.
 const PAGE_MAX: u32 = 100;
 
-/// How many are asked for on a page.
+/// How many are asked for on a page that has at most `MAX`.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(try_from = "u32")]
-pub struct PageSize(u32);
+pub struct PageSize<const MAX: u32 = PAGE_MAX>(u32);
 
-impl PageSize {
+impl<const MAX: u32> PageSize<MAX> {
     /// How many that is.
     #[must_use]
     pub const fn get(self) -> usize {
@@ -37,24 +37,24 @@ impl PageSize {
     }
 }
 
-impl Default for PageSize {
+impl<const MAX: u32> Default for PageSize<MAX> {
     fn default() -> Self {
-        Self(PAGE_MAX)
+        Self(MAX)
     }
 }
 
-impl TryFrom<u32> for PageSize {
+impl<const MAX: u32> TryFrom<u32> for PageSize<MAX> {
     type Error = String;
     fn try_from(size: u32) -> Result<Self, String> {
-        if (1..=PAGE_MAX).contains(&size) {
+        if (1..=MAX).contains(&size) {
             Ok(Self(size))
         } else {
-            Err(format!("a page has 1 to {PAGE_MAX}"))
+            Err(format!("a page has 1 to {MAX}"))
         }
     }
 }
 
-impl JsonSchema for PageSize {
+impl<const MAX: u32> JsonSchema for PageSize<MAX> {
     fn inline_schema() -> bool {
         true
     }
@@ -62,7 +62,7 @@ impl JsonSchema for PageSize {
         "PageSize".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
+        json_schema!({"type": "integer", "minimum": 1, "maximum": MAX})
     }
 }
 

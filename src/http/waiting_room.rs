@@ -1,6 +1,6 @@
 //! The waiting room: a shopper asks how he stands, or is told whenever that changes.
 
-use super::extract::{Json, Query, SalePath, Shopper};
+use super::extract::{Json, Query, SalePath, Session, Shopper};
 use super::gateway;
 use super::problem::{Code, Problem};
 use super::{Api, event_stream};
@@ -50,7 +50,7 @@ pub struct Asking {
 enum State {
     /// He waits.
     Waiting,
-    /// He waits, and nothing is free; what is held may come back.
+    /// Nothing is free, and what is held may come back: he waits, or it would be his turn.
     SoldOut,
     /// It is his turn.
     Admitted,
@@ -74,7 +74,7 @@ impl State {
 pub struct Standing {
     /// Where he stands.
     state: State,
-    /// His place: 1 is the next.
+    /// His place: 1 is the next. Missing where it is, or would be, his turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
     /// How many wait.
@@ -117,19 +117,20 @@ pub async fn ask(
         .json(standing))
 }
 
-/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one whenever it has changed.
+/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one whenever it has changed. The stream ends
+/// with the shopper's token, and when the account is banned.
 ///
 /// # Errors
 /// The problem that is answered.
 pub async fn follow(
     api: Data<Api>,
-    Shopper(user): Shopper,
+    session: Session,
     SalePath(sale): SalePath,
     Query(asking): Query<Asking>,
 ) -> Result<HttpResponse, Problem> {
     let ticket = asking.ticket;
-    let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
-    let Some(seat) = api.followers.take(sale, &user) else {
+    let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &session.user));
+    let Some(seat) = api.followers.take(sale, &session.user) else {
         return Err(Problem::wait(
             Code::Overloaded,
             "this instance tells as many shoppers, or this one as often, as it can; ask with POST instead",
@@ -137,11 +138,11 @@ pub async fn follow(
         ));
     };
     // Now, so that what cannot be is answered as a problem.
-    let standing = stand(&api, sale, &user, ticket).await?;
+    let standing = stand(&api, sale, &session.user, ticket).await?;
     let follower = Follower {
         api: api.into_inner(),
         sale,
-        user,
+        session,
         ticket,
         told: None,
         next: Some(standing),
@@ -158,7 +159,7 @@ pub async fn follow(
         let event = format!("event: {}\ndata: {data}\n\n", standing.state.as_str());
         // If the line is lost meanwhile, he comes back to the place that he was told.
         let ticket = standing.ticket.as_deref();
-        let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.user));
+        let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.session.user));
         follower.ticket = place.or(follower.ticket);
         follower.told = Some(standing);
         Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
@@ -211,7 +212,7 @@ impl Drop for Seat {
 struct Follower {
     api: Arc<Api>,
     sale: SaleId,
-    user: UserId,
+    session: Session,
     ticket: Option<Place>,
     told: Option<Standing>,
     next: Option<Standing>,
@@ -230,7 +231,8 @@ impl Follower {
         let pause = Duration::from_secs(u64::try_from(told.ask_again_seconds?).ok()?);
         let mut ask_at = Instant::now() + pause;
         loop {
-            if self.api.ending.is_cancelled() || Instant::now() >= self.until {
+            let has_ended = self.session.has_ended(&self.api.app);
+            if has_ended || self.api.ending.is_cancelled() || Instant::now() >= self.until {
                 return None;
             }
             if Instant::now() >= quiet_until {
@@ -242,8 +244,9 @@ impl Follower {
             if !is_due && self.is_sold_out().await.is_none_or(is_as_told) {
                 continue;
             }
-            match stand(&self.api, self.sale, &self.user, self.ticket).await {
+            match stand(&self.api, self.sale, &self.session.user, self.ticket).await {
                 Ok(standing) if standing != told => return Some(Some(standing)),
+                Err(problem) if problem.code() == Code::Banned => return None,
                 // Unchanged, or not known now: what was told stands.
                 Ok(_) | Err(_) => ask_at = Instant::now() + pause,
             }
@@ -253,7 +256,7 @@ impl Follower {
     /// Whether nothing is free, if that is known now.
     async fn is_sold_out(&self) -> Option<bool> {
         let glance = glance(&self.api.app, self.sale).await.ok()??;
-        Some(glance.free.values().all(|units| *units <= 0))
+        Some(glance.is_sold_out())
     }
 }
 
@@ -282,6 +285,10 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     Ok(match turn {
+        Turn::SoldOut => Standing {
+            ask_again_seconds: Some(ASK_AGAIN_MAX),
+            ..nothing(State::SoldOut)
+        },
         Turn::Admitted { until } => Standing {
             admission: Some(api.token_keys.admit(sale, user, until / 1000)),
             expires_at: Some(time::format(&from_millis(until / 1000 * 1000))),

@@ -1,13 +1,14 @@
 //! What the ledger counts, for reports.
 
 use super::outbox::Message;
-use super::{Ledger, Tx, begin, fault, unsigned};
+use super::{Ledger, Tx, begin, fault, small, unsigned};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, OrderCounts};
 use chrono::{DateTime, Utc};
-use std::collections::BTreeMap;
+use sqlx::PgPool;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The ledger's side of one shard, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,23 +17,45 @@ pub struct ShardBooks {
     pub position: Option<Position>,
     /// Held and sold units by SKU.
     pub units: BTreeMap<Sku, (i64, i64)>,
-    /// Held and sold units by SKU, as the orders add up; the grants must say the same.
-    pub by_orders: BTreeMap<Sku, (i64, i64)>,
     /// Messages that the shard has not been told, oldest first.
     pub waiting: Vec<Message>,
-    /// Events that could not be taken in, do not say of which order they are, and are not dealt with, with the reason.
-    pub unreadable: Vec<(Position, String)>,
 }
 
-/// The ledger's side of a sale, as of one moment.
+/// The ledger's side of one shard in sums, as of one moment. Its size depends on the items alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct ShardSums {
+    /// The last event that was taken in.
+    pub position: Option<Position>,
+    /// Held and sold units by SKU.
+    pub units: BTreeMap<Sku, (i64, i64)>,
+    /// Units of decided orders that the outbox has still to deliver, by SKU: all of them, and those that were paid.
+    pub undelivered: BTreeMap<Sku, (i64, i64)>,
+}
+
+/// The ledger's side of a sale in sums, as of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sums {
     /// Units that the sale owns, by SKU.
     pub stock: BTreeMap<Sku, i64>,
-    /// Restocks that nobody has decided.
+    /// Restocks that are not decided.
     pub pending_restocks: i64,
     /// Each shard, by its number.
-    pub shards: Vec<ShardBooks>,
+    pub shards: Vec<ShardSums>,
+    /// Messages about restocks and withdrawals that wait in the outbox.
+    pub waiting: Vec<Message>,
+}
+
+/// A shard whose grant of an item differs from its orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// The shard.
+    pub shard: u16,
+    /// The item.
+    pub sku: Sku,
+    /// Held and sold units by the grant.
+    pub granted: (i64, i64),
+    /// Held and sold units by the orders.
+    pub ordered: (i64, i64),
 }
 
 /// The units that a sale owns, as of one moment.
@@ -50,7 +73,7 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn owned(&self, sale: SaleId) -> Result<Owned, Fault> {
-        let mut tx = self.snapshot().await?;
+        let mut tx = snapshot(&self.jobs).await?;
         let stock = stock_of(&mut tx, sale).await?;
         let rows = sqlx::query!(
             "select shard, message from outbox where sale_id = $1 \
@@ -66,37 +89,49 @@ impl Ledger {
         Ok(Owned { stock, waiting })
     }
 
-    /// A transaction in which everything is as of one moment.
-    async fn snapshot(&self) -> Result<Tx, Fault> {
-        let mut tx = begin(&self.reports).await?;
-        sqlx::query!("set transaction isolation level repeatable read, read only")
-            .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
-        Ok(tx)
-    }
-
-    /// Reads a sale's books in one snapshot.
+    /// Units that orders hold and own on these shards, by SKU.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn books(&self, sale: SaleId, shards: u16) -> Result<Books, Fault> {
-        let mut tx = self.snapshot().await?;
-        // All orders of a sale are added up.
-        sqlx::query!("set local statement_timeout = '60s'")
-            .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
-        let mut books = Books {
+    pub async fn kept_on(&self, sale: SaleId, shards: &BTreeSet<u16>) -> Result<BTreeMap<Sku, i64>, Fault> {
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        let kept = sqlx::query!(
+            "select sku, sum(held + sold)::int8 as \"units!\" from grants \
+             where sale_id = $1 and shard = any($2) group by sku",
+            sale.0,
+            &shards
+        );
+        let kept = kept.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        kept.into_iter()
+            .map(|row| Ok((super::word(&row.sku)?, row.units)))
+            .collect()
+    }
+
+    /// Reads in one snapshot where the shards of a sale stand: what its grants say, however many orders there are.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn shard_books(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
+        let mut tx = snapshot(&self.jobs).await?;
+        shards_of(&mut tx, sale, shards).await
+    }
+
+    /// Reads a sale's sums in one snapshot. The cost depends on shards, items and the outbox, not on orders.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn sums(&self, sale: SaleId, shards: u16) -> Result<Sums, Fault> {
+        let mut tx = snapshot(&self.reports).await?;
+        let mut sums = Sums {
             stock: stock_of(&mut tx, sale).await?,
-            shards: vec![ShardBooks::default(); usize::from(shards)],
-            ..Books::default()
+            shards: vec![ShardSums::default(); usize::from(shards)],
+            ..Sums::default()
         };
         let pending = sqlx::query_scalar!(
             "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
             sale.0
         );
-        books.pending_restocks = pending.fetch_one(&mut *tx).await.map_err(|error| fault(&error))?;
+        sums.pending_restocks = pending.fetch_one(&mut *tx).await.map_err(|error| fault(&error))?;
         let positions = sqlx::query!(
             "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
             sale.0
@@ -106,45 +141,96 @@ impl Ledger {
                 epoch: row.drained_epoch,
                 seq: row.drained_seq,
             };
-            books.shard(row.shard)?.position = Some(position);
+            at(&mut sums.shards, row.shard)?.position = Some(position);
         }
         let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
         for row in grants.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
             let sku = super::word(&row.sku)?;
-            books.shard(row.shard)?.units.insert(sku, (row.held, row.sold));
+            at(&mut sums.shards, row.shard)?.units.insert(sku, (row.held, row.sold));
         }
-        let orders = sqlx::query!(
-            "select shard, sku, coalesce(sum(quantity) filter (where state = 'reserved'), 0)::int8 as \"held!\", \
-             coalesce(sum(quantity) filter (where state = 'paid'), 0)::int8 as \"sold!\" \
-             from orders where sale_id = $1 group by shard, sku",
+        // A message that is none of ours is left out: the relay reports it.
+        let decided = sqlx::query!(
+            "select shard, message->>'sku' as \"sku!\", sum((message->>'quantity')::int8)::int8 as \"units!\", \
+             coalesce(sum((message->>'quantity')::int8) filter (where message->>'state' = 'paid'), 0)::int8 as \"paid!\" \
+             from outbox where sale_id = $1 and message->>'kind' = 'resolve' \
+             and jsonb_typeof(message->'sku') = 'string' and jsonb_typeof(message->'quantity') = 'number' \
+             group by shard, message->>'sku'",
             sale.0
         );
-        for row in orders.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            let sku = super::word(&row.sku)?;
-            books.shard(row.shard)?.by_orders.insert(sku, (row.held, row.sold));
-        }
-        let waiting = sqlx::query!(
-            "select shard, message from outbox where sale_id = $1 order by outbox_id",
-            sale.0
-        );
-        for row in waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
-            if let Ok(message) = Message::read(row.message) {
-                books.shard(row.shard)?.waiting.push(message);
+        for row in decided.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+            if let Ok(sku) = row.sku.parse() {
+                at(&mut sums.shards, row.shard)?
+                    .undelivered
+                    .insert(sku, (row.units, row.paid));
             }
         }
+        let waiting = sqlx::query_scalar!(
+            "select message from outbox where sale_id = $1 \
+             and message->>'kind' in ('restock', 'withdrawn', 'give_back') order by outbox_id",
+            sale.0
+        );
+        let waiting = waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))?;
+        sums.waiting = waiting
+            .into_iter()
+            .filter_map(|message| Message::read(message).ok())
+            .collect();
+        Ok(sums)
+    }
+
+    /// The shards and items whose grants differ from their orders, which are all added up.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn misfits(&self, sale: SaleId) -> Result<Vec<Misfit>, Fault> {
+        let mut tx = snapshot(&self.reports).await?;
+        sqlx::query!("set local statement_timeout = '60s'")
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        let misfits = sqlx::query!(
+            "select shard as \"shard!\", sku as \"sku!\", coalesce(g.held, 0) as \"granted_held!\", \
+             coalesce(g.sold, 0) as \"granted_sold!\", coalesce(o.held, 0) as \"ordered_held!\", \
+             coalesce(o.sold, 0) as \"ordered_sold!\" \
+             from (select shard, sku, held, sold from grants where sale_id = $1) g \
+             full join (select shard, sku, coalesce(sum(quantity) filter (where state = 'reserved'), 0)::int8 as held, \
+                 coalesce(sum(quantity) filter (where state = 'paid'), 0)::int8 as sold \
+                 from orders where sale_id = $1 group by shard, sku) o using (shard, sku) \
+             where coalesce(g.held, 0) <> coalesce(o.held, 0) or coalesce(g.sold, 0) <> coalesce(o.sold, 0) \
+             order by sku, shard",
+            sale.0
+        );
+        let misfits = misfits.fetch_all(&mut *tx).await.map_err(|error| fault(&error))?;
+        let misfits = misfits.into_iter().map(|row| {
+            Ok(Misfit {
+                shard: unsigned(i64::from(row.shard))?,
+                sku: super::word(&row.sku)?,
+                granted: (row.granted_held, row.granted_sold),
+                ordered: (row.ordered_held, row.ordered_sold),
+            })
+        });
+        misfits.collect()
+    }
+
+    /// Events of a sale that could not be taken in, do not say of which order they are, and are not dealt with: shard,
+    /// position and reason.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn unreadable_events(&self, sale: SaleId) -> Result<Vec<(u16, Position, String)>, Fault> {
         let dead = sqlx::query!(
             "select shard, epoch, seq, reason from dead_letters \
              where sale_id = $1 and order_id is null and settled_at is null order by shard, epoch, seq",
             sale.0
         );
-        for row in dead.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        let dead = dead.fetch_all(&self.reports).await.map_err(|error| fault(&error))?;
+        let events = dead.into_iter().map(|row| {
             let position = Position {
                 epoch: row.epoch,
                 seq: row.seq,
             };
-            books.shard(row.shard)?.unreadable.push((position, row.reason));
-        }
-        Ok(books)
+            Ok((unsigned(i64::from(row.shard))?, position, row.reason))
+        });
+        events.collect()
     }
 
     /// How many orders a sale has in each state.
@@ -181,9 +267,11 @@ impl Ledger {
     pub async fn oldest_hold(&self, sale: Option<SaleId>) -> Result<Option<DateTime<Utc>>, Fault> {
         // Shard by shard, as `orders_due` has them: one look into the index each.
         let oldest = sqlx::query_scalar!(
-            "select min(first.expires_at) from shards s \
+            "select min(first.expires_at + coalesce( \
+                 (select sum(a.until - greatest(a.since, first.created_at)) from outages a \
+                  where a.until > first.created_at), interval '0')) from shards s \
              join sales on sales.sale_id = s.sale_id and sales.retired_at is null cross join lateral \
-                 (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                 (select o.expires_at, o.created_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
                   and o.state = 'reserved' order by o.expires_at limit 1) first \
              where $1::uuid is null or s.sale_id = $1",
             sale.map(|sale| sale.0)
@@ -223,13 +311,51 @@ impl Ledger {
     }
 }
 
-impl Books {
-    fn shard(&mut self, shard: i16) -> Result<&mut ShardBooks, Fault> {
-        let index: usize = unsigned(i64::from(shard))?;
-        self.shards
-            .get_mut(index)
-            .ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
+/// A transaction in which everything is as of one moment.
+async fn snapshot(pool: &PgPool) -> Result<Tx, Fault> {
+    let mut tx = begin(pool).await?;
+    sqlx::query!("set transaction isolation level repeatable read, read only")
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+    Ok(tx)
+}
+
+fn at<T>(shards: &mut [T], shard: i16) -> Result<&mut T, Fault> {
+    let index: usize = unsigned(i64::from(shard))?;
+    let found = shards.get_mut(index);
+    found.ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
+}
+
+/// Where the shards of a sale stand, without its orders.
+async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
+    let mut books = vec![ShardBooks::default(); usize::from(shards)];
+    let positions = sqlx::query!(
+        "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
+        sale.0
+    );
+    for row in positions.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+        let position = Position {
+            epoch: row.drained_epoch,
+            seq: row.drained_seq,
+        };
+        at(&mut books, row.shard)?.position = Some(position);
     }
+    let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
+    for row in grants.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+        let sku = super::word(&row.sku)?;
+        at(&mut books, row.shard)?.units.insert(sku, (row.held, row.sold));
+    }
+    let waiting = sqlx::query!(
+        "select shard, message from outbox where sale_id = $1 order by outbox_id",
+        sale.0
+    );
+    for row in waiting.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+        if let Ok(message) = Message::read(row.message) {
+            at(&mut books, row.shard)?.waiting.push(message);
+        }
+    }
+    Ok(books)
 }
 
 /// Units that a sale owns, by SKU.

@@ -196,12 +196,14 @@ impl Ledger {
     }
 }
 
-/// [`Ledger::recent_bans`], on a connection that one has.
+/// [`Ledger::recent_bans`], on a connection that one has. Decisions are numbered in their order, so the numbers are read from the
+/// newest on, as far as the first that is too old.
 pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
     let rows = sqlx::query_as!(
         Row,
         "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-         from bans where greatest(banned_at, lifted_at) > now() - interval '10 minutes' \
+         from bans where change > coalesce((select max(change) from bans \
+             where greatest(banned_at, lifted_at) <= now() - interval '10 minutes'), 0) \
          order by change desc limit 10000"
     )
     .fetch_all(connection)

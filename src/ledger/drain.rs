@@ -1,6 +1,9 @@
 //! Taking events in: each exactly once, because a shard's position moves in the transaction that stores its rows,
 //! and because an order's id, its key and its event are each unique for ever.
 
+mod recover;
+
+pub use self::recover::{Recovered, RowOrder};
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, step};
 use crate::domain::event::{Event, Position, Reserved};
@@ -21,7 +24,8 @@ const TRIES_MAX: usize = 64;
 /// queue in one.
 pub struct Claim {
     tx: Tx,
-    sale: SaleId,
+    /// The sale.
+    pub sale: SaleId,
     shard: u16,
     /// The last event that has been taken in.
     pub position: Position,
@@ -389,7 +393,7 @@ impl Units {
 }
 
 fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<Row<'a>, String> {
-    let reserved = event.reserved.as_ref().map_err(Clone::clone)?;
+    let reserved = event.reserved.as_ref().map_err(ToString::to_string)?;
     let item = sale
         .items
         .get(usize::from(reserved.item))
@@ -485,14 +489,11 @@ async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Ro
         "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
              currency, created_at, expires_at, epoch, seq) \
          select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second' + coalesce( \
-                 (select sum(a.until - greatest(a.since, o.created)) from outages a \
-                  where a.until > o.created and a.until <= sh.extended_until), interval '0'), o.epoch, o.seq \
+             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
          from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
              $10::timestamptz[], $11::int8[], $12::int8[]) \
              as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
-         join sales s on s.sale_id = $1 \
-         join shards sh on sh.sale_id = $1 and sh.shard = $2",
+         join sales s on s.sale_id = $1",
         sale.0,
         small(shard),
         &columns.ids,
@@ -529,14 +530,11 @@ async fn insert_orders(
         "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
              currency, created_at, expires_at, epoch, seq) \
          select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second' + coalesce( \
-                 (select sum(a.until - greatest(a.since, o.created)) from outages a \
-                  where a.until > o.created and a.until <= sh.extended_until), interval '0'), o.epoch, o.seq \
+             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
          from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
              $10::timestamptz[], $11::int8[], $12::int8[]) \
              as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
          join sales s on s.sale_id = $1 \
-         join shards sh on sh.sale_id = $1 and sh.shard = $2 \
          on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
              quantity::int8 as \"quantity!\", seq as \"seq!\", expires_at as \"expires_at!\"",

@@ -2,7 +2,7 @@
 //! paying, cancelling and expiring queue up and only the first finds it `reserved`.
 
 use super::outbox::{Message, send, send_all};
-use super::{Ledger, be_brief, begin, begin_in_order, commit, fault, small, step, unsigned, word};
+use super::{Ledger, be_brief, begin_brief, begin_in_order, commit, fault, is_locked, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -52,11 +52,14 @@ impl Row {
     }
 }
 
-/// Selects orders; the condition is all that differs.
+/// Selects orders; the condition is all that differs. The hold of a reserved one lasts longer by each outage since.
 macro_rules! select_orders {
     ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
-            amount_minor, currency, state, created_at, expires_at, paid_at, epoch, seq from orders where " + $condition
+            amount_minor, currency, state, created_at, expires_at + case state when 'reserved' then coalesce( \
+                (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
+                interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq \
+            from orders where " + $condition
             $(+ $more)*, $($argument),*)
     };
 }
@@ -69,8 +72,23 @@ pub struct Decided {
     pub order: Order,
     /// Its shard.
     pub shard: u16,
+    /// When, by Postgres's clock.
+    pub at: Millis,
     /// The message's number.
     pub message: i64,
+}
+
+/// A shard that has holds which may have ended.
+#[derive(Debug, Clone, Copy)]
+pub struct DueShard {
+    /// Its sale.
+    pub sale: SaleId,
+    /// The shard.
+    pub shard: u16,
+    /// How long a hold lasts without outages, in milliseconds.
+    pub window: Millis,
+    /// The first deadline of its holds without outages.
+    pub first: Millis,
 }
 
 /// What a cancellation came to.
@@ -84,6 +102,8 @@ pub enum Cancellation {
     NotCancellable(OrderState),
     /// The ledger has no such order of this shopper.
     NotFound,
+    /// Another transaction has locked the order or its grant for long; nothing has changed.
+    Locked,
 }
 
 impl Ledger {
@@ -220,12 +240,14 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; asking again finds what happened.
-    pub async fn cancel(&self, id: OrderId, user: &UserId, now: Millis) -> Result<Cancellation, Fault> {
-        let mut tx = begin(&self.api).await?;
+    pub async fn cancel(&self, id: OrderId, user: &UserId) -> Result<Cancellation, Fault> {
+        let mut tx = begin_brief(&self.api).await?;
         let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
-        let row = row.fetch_optional(&mut *tx).instrument(step("lock order")).await;
-        let Some(row) = row.map_err(|error| fault(&error))? else {
-            return Ok(Cancellation::NotFound);
+        let row = match row.fetch_optional(&mut *tx).instrument(step("lock order")).await {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Cancellation::NotFound),
+            Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
+            Err(error) => return Err(fault(&error)),
         };
         let shard = unsigned(i64::from(row.shard))?;
         let order = row.into_order()?;
@@ -234,53 +256,74 @@ impl Ledger {
             OrderState::Cancelled => return Ok(Cancellation::Already(order)),
             other => return Ok(Cancellation::NotCancellable(other)),
         }
-        let message = resolve(&mut tx, &order, shard, OrderState::Cancelled, now)
-            .await
-            .map_err(|e| fault(&e))?;
+        let (message, at) = match resolve(&mut tx, &order, shard, OrderState::Cancelled).await {
+            Ok(sent) => sent,
+            Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
+            Err(error) => return Err(fault(&error)),
+        };
         commit(tx).await?;
         let order = Order {
             state: OrderState::Cancelled,
             ..order
         };
-        Ok(Cancellation::Now(Decided { order, shard, message }))
+        Ok(Cancellation::Now(Decided {
+            order,
+            shard,
+            at,
+            message,
+        }))
     }
 
-    /// The shards that have orders past their deadline at `now`, by Redis's clock, which set the deadlines, or by Postgres's
-    /// and a little ahead of it.
+    /// The shards that have orders whose deadline without outages is past at `now`, by Redis's clock, which set the deadlines, or
+    /// by Postgres's and a little ahead of it.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<(SaleId, u16)>, Fault> {
+    pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<DueShard>, Fault> {
         let rows = sqlx::query!(
-            "select s.sale_id, s.shard from shards s \
-             join sales on sales.sale_id = s.sale_id and sales.retired_at is null \
-             where exists (select from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
-                 and o.state = 'reserved' and o.expires_at <= greatest(now() + interval '10 seconds', $1))",
+            "select s.sale_id, s.shard, sales.payment_window_seconds, first.expires_at from shards s \
+             join sales on sales.sale_id = s.sale_id and sales.retired_at is null cross join lateral \
+                 (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                  and o.state = 'reserved' order by o.expires_at limit 1) first \
+             where first.expires_at <= greatest(now() + interval '10 seconds', $1)",
             now.map(from_millis)
         )
         .fetch_all(&self.jobs)
         .await
         .map_err(|error| fault(&error))?;
-        rows.into_iter()
-            .map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.shard))?)))
-            .collect()
+        let shards = rows.into_iter().map(|row| {
+            Ok(DueShard {
+                sale: SaleId(row.sale_id),
+                shard: unsigned(i64::from(row.shard))?,
+                window: i64::from(row.payment_window_seconds) * 1000,
+                first: row.expires_at.timestamp_millis(),
+            })
+        });
+        shards.collect()
     }
 
-    /// Expires up to `max` orders of a shard whose deadline is at or before `now`, Redis's clock. Returns how many.
+    /// Expires up to `max` orders of a shard whose deadline without outages is at or before `due` and that no pending payment is
+    /// for; `now` is Redis's clock. Returns how many.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn expire_due(&self, sale: SaleId, shard: u16, now: Millis, max: i64) -> Result<usize, Fault> {
+    pub async fn expire_due(&self, of: &DueShard, due: Millis, now: Millis, max: i64) -> Result<usize, Fault> {
+        let (sale, shard) = (of.sale, of.shard);
         let mut tx = begin_in_order(&self.jobs).await?;
         be_brief(&mut tx).await?;
+        // `offset 0` has the payment of each order looked up in the index, where a join would read all that are pending.
         let rows = sqlx::query!(
-            "update orders set state = 'expired', resolved_at = now() where order_id in \
+            "update orders set state = 'expired', resolved_at = now(), expires_at = expires_at + coalesce( \
+                 (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
+                 interval '0') where order_id in \
              (select order_id from orders where sale_id = $1 and shard = $2 and state = 'reserved' \
-              and expires_at <= $3 order by expires_at limit $4 for update skip locked) \
+              and expires_at <= $3 and not exists (select from payments p \
+                  where p.outcome = 'pending' and p.order_id = orders.order_id::text offset 0) \
+              order by expires_at limit $4 for update skip locked) \
              returning order_id, user_id, sku, quantity::int8 as \"quantity!\"",
             sale.0,
             small(shard),
-            from_millis(now),
+            from_millis(due),
             max
         )
         .fetch_all(&mut *tx)
@@ -316,31 +359,33 @@ impl Ledger {
     }
 }
 
-/// An order, whose row is locked, leaves `reserved`: row, grant and message. Returns the message's number.
+/// An order, whose row is locked, leaves `reserved`: row, grant and message. Returns the message's number, and when it was decided
+/// by Postgres's clock: the cooldown of a shopper begins then.
 pub(super) async fn resolve(
     tx: &mut PgConnection,
     order: &Order,
     shard: u16,
     state: OrderState,
-    now: Millis,
-) -> Result<i64, sqlx::Error> {
+) -> Result<(i64, Millis), sqlx::Error> {
     let paid = state == OrderState::Paid;
-    sqlx::query!(
-        "update orders set state = $2, resolved_at = $3, paid_at = case when $4 then $3::timestamptz end \
-         where order_id = $1",
+    let at = sqlx::query_scalar!(
+        "update orders set state = $2, resolved_at = date_trunc('milliseconds', now()), \
+             paid_at = case when $3 then date_trunc('milliseconds', now()) end, expires_at = $4 \
+         where order_id = $1 returning resolved_at as \"at!\"",
         order.id.0,
         state.as_str(),
-        from_millis(now),
-        paid
+        paid,
+        order.expires_at
     )
-    .execute(&mut *tx)
+    .fetch_one(&mut *tx)
     .instrument(step("update order"))
     .await?;
     let quantity = i64::from(order.quantity);
     move_units(tx, order.sale_id, shard, order.sku.as_str(), quantity, paid).await?;
     let units = (order.sku.to_string(), quantity);
-    let message = Message::resolve(order.id.0, order.user.as_str(), units, state, now);
-    send(tx, order.sale_id, shard, &message).await
+    let at = at.timestamp_millis();
+    let message = Message::resolve(order.id.0, order.user.as_str(), units, state, at);
+    Ok((send(tx, order.sale_id, shard, &message).await?, at))
 }
 
 /// Units stop being held; they are sold, or free.

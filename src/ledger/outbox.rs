@@ -3,10 +3,9 @@
 
 use super::{Ledger, Tx, begin, begin_in_order, commit, fault, small, step, unsigned};
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
@@ -76,7 +75,31 @@ impl Message {
     /// A message as it is stored; says why if it is none. Whoever counts what waits leaves such a one out: the relay sees to it
     /// that an operator hears of it.
     pub(super) fn read(stored: serde_json::Value) -> Result<Self, String> {
-        serde_json::from_value(stored).map_err(|error| format!("no message: {error}"))
+        let message: Self = serde_json::from_value(stored).map_err(|error| format!("no message: {error}"))?;
+        message.check_names().map_err(|error| format!("no message: {error}"))?;
+        Ok(message)
+    }
+
+    /// Checks that this version knows every name in it.
+    fn check_names(&self) -> Result<(), String> {
+        let user = |it: &str| it.parse::<UserId>().map_err(|error| error.to_string());
+        let sku = |it: &str| it.parse::<Sku>().map_err(|error| error.to_string());
+        match self {
+            Self::State | Self::Withdrawn { .. } => {}
+            Self::Resolve {
+                user: its_user,
+                sku: its_sku,
+                state,
+                ..
+            } => {
+                user(its_user)?;
+                sku(its_sku)?;
+                state.parse::<OrderState>()?;
+            }
+            Self::Ban { user: its_user } => _ = user(its_user)?,
+            Self::Restock { sku: its_sku, .. } | Self::GiveBack { sku: its_sku, .. } => _ = sku(its_sku)?,
+        }
+        Ok(())
     }
 
     /// An order has left `reserved`; `units` are its SKU and quantity.
@@ -128,6 +151,8 @@ pub struct Batch {
     tx: Tx,
     /// The messages: what operators have done, then what was decided about orders, each oldest first.
     pub messages: Vec<Outgoing>,
+    /// How many were due that this version cannot read. They are postponed.
+    pub unreadable: u64,
 }
 
 /// Writes one message; returns its number.
@@ -184,10 +209,37 @@ async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Postpones a message that this version cannot read: a worker of a newer version may take it. After an hour it counts as
+/// refused.
+async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
+    let row = sqlx::query!(
+        "update outbox set attempts = attempts + 1, \
+             not_before = now() + interval '1 second' * power(2, least(attempts, 6)), \
+             failure = case when created_at < now() - interval '1 hour' then $2 end \
+         where outbox_id = $1 returning sale_id, shard, attempts, failure is not null as \"refused!\"",
+        message,
+        reason
+    )
+    .fetch_one(&mut **tx)
+    .await
+    .map_err(|error| fault(&error))?;
+    let (sale, shard) = (SaleId(row.sale_id), row.shard);
+    if row.refused {
+        tracing::error!(
+            message, %sale, shard, %reason,
+            "no instance could read a decision of the ledger for an hour (its sale's `refused-messages`)"
+        );
+    } else if row.attempts == 1 {
+        tracing::warn!(message, %sale, shard, %reason, "a decision of the ledger waits for a newer version to deliver it");
+    }
+    Ok(())
+}
+
 impl Ledger {
     /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
     /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
-    /// must not keep everything else waiting. No two messages hang on which comes first.
+    /// must not keep everything else waiting. No two messages hang on which comes first. A shard that is being reconciled gets
+    /// only what is asked for its sale: it is compared with the ledger while it stands still.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -197,20 +249,21 @@ impl Ledger {
         sale: Option<SaleId>,
         except: &[(SaleId, u16)],
     ) -> Result<Batch, Fault> {
+        let mut unreadable = 0;
         loop {
-            if let Some(batch) = self.take_readable(max, sale, except).await? {
+            let mut batch = self.take_any(max, sale, except).await?;
+            unreadable += batch.unreadable;
+            // More may be due behind a batch of which nothing could be read.
+            if batch.messages.is_empty() && batch.unreadable > 0 {
+                commit(batch.tx).await?;
+            } else {
+                batch.unreadable = unreadable;
                 return Ok(batch);
             }
         }
     }
 
-    /// One batch; `None` when nobody could read any of it, which has been noted.
-    async fn take_readable(
-        &self,
-        max: i64,
-        sale: Option<SaleId>,
-        except: &[(SaleId, u16)],
-    ) -> Result<Option<Batch>, Fault> {
+    async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<Batch, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
         // Those of one sale are not looked for in everybody's order.
@@ -219,17 +272,20 @@ impl Ledger {
             Some(_) => begin(&self.jobs).await?,
         };
         let rows = sqlx::query!(
-            "with ahead as materialized \
+            "with claimed as materialized (select sale_id, shard from shards where run_id like '?%'), \
+             ahead as materialized \
                  (select outbox_id, sale_id, shard, message, attempts from outbox \
                   where failure is null and message ->> 'kind' <> 'resolve' and not_before <= now() \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
+                      and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit ($1::int8 + 1) / 2 for update skip locked), \
              others as materialized \
                  (select outbox_id, sale_id, shard, message, attempts from outbox \
                   where failure is null and message ->> 'kind' = 'resolve' and not_before <= now() \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
+                      and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit $1 - (select count(*) from ahead) for update skip locked) \
              select outbox_id as \"outbox_id!\", sale_id as \"sale_id!\", shard as \"shard!\", \
                  message as \"message!\", attempts as \"attempts!\" \
@@ -243,7 +299,7 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         let mut messages = Vec::with_capacity(rows.len());
-        let mut is_any_unreadable = false;
+        let mut unreadable = 0;
         for row in rows {
             match Message::read(row.message) {
                 Ok(message) => messages.push(Outgoing {
@@ -254,21 +310,16 @@ impl Ledger {
                     attempts: row.attempts,
                 }),
                 Err(reason) => {
-                    let sale = SaleId(row.sale_id);
-                    tracing::error!(
-                        message = row.outbox_id, %sale, shard = row.shard, %reason,
-                        "nobody can read a decision of the ledger (its sale's `refused-messages`)"
-                    );
-                    refuse(&mut tx, row.outbox_id, &reason).await?;
-                    is_any_unreadable = true;
+                    postpone_unreadable(&mut tx, row.outbox_id, &reason).await?;
+                    unreadable += 1;
                 }
             }
         }
-        if messages.is_empty() && is_any_unreadable {
-            commit(tx).await?;
-            return Ok(None);
-        }
-        Ok(Some(Batch { tx, messages }))
+        Ok(Batch {
+            tx,
+            messages,
+            unreadable,
+        })
     }
 
     /// Whether shards have still to be told of their part of a restock. What one of them has refused is no longer told.
@@ -287,17 +338,16 @@ impl Ledger {
         .map_err(|error| fault(&error))
     }
 
-    /// Deletes messages that were refused, of sales that Redis still has and that ended before `before`; says how many of
-    /// which sale.
+    /// Deletes messages that were refused, of sales that Redis still has and that ended or were closed 25 hours ago; says how
+    /// many of which sale.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn forget_refused(&self, before: DateTime<Utc>) -> Result<Vec<(SaleId, i64)>, Fault> {
+    pub async fn forget_refused(&self) -> Result<Vec<(SaleId, i64)>, Fault> {
         let rows = sqlx::query!(
             "with gone as (delete from outbox o using sales s where o.failure is not null and s.sale_id = o.sale_id \
-                 and s.retired_at is null and s.ends_at < $1 returning o.sale_id) \
-             select sale_id as \"sale!\", count(*) as \"messages!\" from gone group by sale_id",
-            before
+                 and s.retired_at is null and least(s.ends_at, s.closed_at) < now() - interval '25 hours' returning o.sale_id) \
+             select sale_id as \"sale!\", count(*) as \"messages!\" from gone group by sale_id"
         )
         .fetch_all(&self.jobs)
         .await
@@ -363,11 +413,11 @@ pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> 
 }
 
 impl Batch {
-    /// Notes what came of each message.
+    /// Notes what came of each message. Returns the sales with messages that another server was told than the ledger knows.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; all of them are tried again.
-    pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<(), Fault> {
+    pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<HashSet<SaleId>, Fault> {
         let sales: HashSet<SaleId> = self.messages.iter().map(|message| message.sale).collect();
         let sales: Vec<SaleId> = sales.into_iter().collect();
         let settled = settled_servers(&mut self.tx, &sales)
@@ -421,6 +471,13 @@ impl Batch {
         .instrument(step("postpone the others"))
         .await
         .map_err(|error| fault(&error))?;
-        commit(self.tx).await
+        commit(self.tx).await?;
+        let is_untold = |message: &&Outgoing| untold.contains(&message.id);
+        Ok(self
+            .messages
+            .iter()
+            .filter(is_untold)
+            .map(|message| message.sale)
+            .collect())
     }
 }

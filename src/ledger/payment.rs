@@ -2,14 +2,15 @@
 //! one transaction.
 
 use super::order::{Decided, Row, resolve, select_orders};
-use super::{Ledger, Tx, begin, commit, fault, step, unsigned};
+use super::{Ledger, Tx, begin_brief, begin_in_order, commit, fault, is_locked, step, unsigned};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
-use crate::domain::time::{Millis, from_millis};
+use crate::domain::time::from_millis;
 use chrono::{DateTime, Utc};
+use std::collections::HashSet;
 use tracing::Instrument as _;
 
 /// What became of a payment.
@@ -19,6 +20,17 @@ pub enum Settlement {
     Settled(PaymentOutcome, Option<Box<Decided>>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
+    /// Another transaction has locked the order or its grant for long; nothing was recorded.
+    Locked,
+}
+
+/// A payment that waits to be settled.
+#[derive(Debug, Clone)]
+pub struct PendingPayment {
+    /// The payment.
+    pub payment: Payment,
+    /// When it was recorded.
+    pub received_at: DateTime<Utc>,
 }
 
 /// A payment as it is stored.
@@ -56,13 +68,14 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the provider must send it again.
-    pub async fn settle_payment(&self, payment: &Payment, now: Millis) -> Result<Settlement, Fault> {
-        let mut tx = begin(&self.payments).await?;
+    pub async fn settle_payment(&self, payment: &Payment) -> Result<Settlement, Fault> {
+        let mut tx = begin_brief(&self.payments).await?;
         if known(&mut tx, payment).await? {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
-        let Some(decision) = decide(&mut tx, payment, now).await? else {
-            return Ok(Settlement::NoOrder);
+        let decision = match decide(&mut tx, payment).await? {
+            Ok(decision) => decision,
+            Err(undecided) => return Ok(undecided),
         };
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
@@ -114,27 +127,54 @@ impl Ledger {
         })
     }
 
-    /// Up to `max` payments whose orders were on their way when they came in, oldest first.
+    /// Up to `max` payments that wait to be settled, oldest first, after the one given.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn pending_payments(&self, max: i64) -> Result<Vec<Payment>, Fault> {
+    pub async fn pending_payments(
+        &self,
+        after: Option<&PendingPayment>,
+        max: i64,
+    ) -> Result<Vec<PendingPayment>, Fault> {
+        let mut tx = begin_in_order(&self.jobs).await?;
         let rows = sqlx::query!(
-            "select payment_id, webhook_id, order_id, amount_minor, currency from payments \
-             where outcome = 'pending' order by received_at limit $1",
+            "select payment_id, webhook_id, order_id, amount_minor, currency, received_at from payments \
+             where outcome = 'pending' and received_at >= coalesce($1, '-infinity'::timestamptz) \
+                 and ($1 is null or (received_at, payment_id) > ($1, $2)) \
+             order by received_at, payment_id limit $3",
+            after.map(|after| after.received_at),
+            after.map(|after| after.payment.payment_id.as_str()),
             max
         )
-        .fetch_all(&self.jobs)
+        .fetch_all(&mut *tx)
         .await
         .map_err(|error| fault(&error))?;
-        let payments = rows.into_iter().map(|row| Payment {
-            payment_id: row.payment_id,
-            webhook_id: row.webhook_id,
-            order_id: row.order_id,
-            amount_minor: row.amount_minor,
-            currency: row.currency,
+        let payments = rows.into_iter().map(|row| PendingPayment {
+            payment: Payment {
+                payment_id: row.payment_id,
+                webhook_id: row.webhook_id,
+                order_id: row.order_id,
+                amount_minor: row.amount_minor,
+                currency: row.currency,
+            },
+            received_at: row.received_at,
         });
         Ok(payments.collect())
+    }
+
+    /// Which of these payments' orders the ledger has.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn known_orders(&self, payments: &[PendingPayment]) -> Result<HashSet<OrderId>, Fault> {
+        let ids: Vec<_> = payments
+            .iter()
+            .filter_map(|it| it.payment.order())
+            .map(|id| id.0)
+            .collect();
+        let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", &ids);
+        let known = known.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        Ok(known.into_iter().map(OrderId).collect())
     }
 
     /// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that
@@ -228,8 +268,8 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; the next run tries again.
-    pub async fn settle_pending(&self, payment: &Payment, gone: bool, now: Millis) -> Result<Settlement, Fault> {
-        let mut tx = begin(&self.jobs).await?;
+    pub async fn settle_pending(&self, payment: &Payment, gone: bool) -> Result<Settlement, Fault> {
+        let mut tx = begin_brief(&self.jobs).await?;
         let mine = sqlx::query_scalar!(
             "select payment_id from payments where payment_id = $1 and outcome = 'pending' for update skip locked",
             payment.payment_id
@@ -242,15 +282,15 @@ impl Ledger {
         {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
-        let decision = match decide(&mut tx, payment, now).await? {
-            Some(decision) => decision,
-            None if gone => Decision {
+        let decision = match decide(&mut tx, payment).await? {
+            Ok(decision) => decision,
+            Err(Settlement::NoOrder) if gone => Decision {
                 outcome: PaymentOutcome::Unmatched,
                 order: None,
                 reason: None,
                 decided: None,
             },
-            None => return Ok(Settlement::NoOrder),
+            Err(undecided) => return Ok(undecided),
         };
         sqlx::query!(
             "update payments set outcome = $2, reason = $3, settled_at = now(), \
@@ -285,16 +325,40 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
     Ok(found.map_err(|error| fault(&error))?.is_some())
 }
 
-/// Locks the payment's order and pays it, or says why the money is owed back; `None` when there is no order.
-async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<Decision>, Fault> {
-    let Some(id) = payment.order() else { return Ok(None) };
+/// Whether the ledger has the payment of a paid order. It may have lost that, and know from the shopper's row that it was paid.
+async fn is_paid_for(tx: &mut Tx, order: OrderId) -> Result<bool, Fault> {
+    let found = sqlx::query_scalar!(
+        "select 1 as one from payments where matched_order_id = $1 and outcome = 'applied'",
+        order.0
+    );
+    let found = found.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))?;
+    Ok(found.is_some())
+}
+
+/// Locks the payment's order and pays it, or says why the money is owed back. The inner error says why neither was possible.
+async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settlement>, Fault> {
+    let Some(id) = payment.order() else {
+        return Ok(Err(Settlement::NoOrder));
+    };
     let row = select_orders!("order_id = $1 for update", id.0);
-    let row = row.fetch_optional(&mut **tx).instrument(step("lock order")).await;
-    let Some(row) = row.map_err(|error| fault(&error))? else {
-        return Ok(None);
+    let row = match row.fetch_optional(&mut **tx).instrument(step("lock order")).await {
+        Ok(Some(row)) => row,
+        Ok(None) => return Ok(Err(Settlement::NoOrder)),
+        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
+        Err(error) => return Err(fault(&error)),
     };
     let shard = unsigned(i64::from(row.shard))?;
     let order = Row::into_order(row)?;
+    let costs = (order.amount_minor, order.currency.as_str());
+    let is_unpaid_for = order.state == OrderState::Paid && costs == (payment.amount_minor, payment.currency.as_str());
+    if is_unpaid_for && !is_paid_for(tx, id).await? {
+        return Ok(Ok(Decision {
+            outcome: PaymentOutcome::Applied,
+            order: Some(id),
+            reason: None,
+            decided: None,
+        }));
+    }
     let reason = if order.state != OrderState::Reserved {
         Some(format!("the order was {} already", order.state))
     } else if bugs::has("any amount pays an order") {
@@ -305,23 +369,30 @@ async fn decide(tx: &mut Tx, payment: &Payment, now: Millis) -> Result<Option<De
         None
     };
     if let Some(reason) = reason {
-        return Ok(Some(Decision {
+        return Ok(Ok(Decision {
             outcome: PaymentOutcome::RefundDue,
             order: Some(order.id),
             reason: Some(reason),
             decided: None,
         }));
     }
-    let message = resolve(tx, &order, shard, OrderState::Paid, now)
-        .await
-        .map_err(|error| fault(&error))?;
+    let (message, at) = match resolve(tx, &order, shard, OrderState::Paid).await {
+        Ok(sent) => sent,
+        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
+        Err(error) => return Err(fault(&error)),
+    };
     let order = Order {
         state: OrderState::Paid,
-        paid_at: Some(from_millis(now)),
+        paid_at: Some(from_millis(at)),
         ..order
     };
-    let decided = Some(Decided { order, shard, message });
-    Ok(Some(Decision {
+    let decided = Some(Decided {
+        order,
+        shard,
+        at,
+        message,
+    });
+    Ok(Ok(Decision {
         outcome: PaymentOutcome::Applied,
         order: Some(id),
         reason: None,

@@ -193,6 +193,16 @@ impl Ledger {
         commit(tx).await
     }
 
+    /// The sales with shards that somebody has claimed to reconcile them.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn claimed_sales(&self) -> Result<Vec<SaleId>, Fault> {
+        let sales = sqlx::query_scalar!("select distinct sale_id from shards where run_id like '?%'");
+        let sales = sales.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        Ok(sales.into_iter().map(SaleId).collect())
+    }
+
     /// The Redis processes from which others have taken over, by run id.
     ///
     /// # Errors
@@ -218,25 +228,6 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         Ok(())
-    }
-
-    /// Up to `max` shoppers who have ordered, with their shards, in the order of their ids after the one given.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
-    pub async fn shoppers(&self, sale: SaleId, after: Option<&UserId>, max: i64) -> Result<Vec<(u16, UserId)>, Fault> {
-        let rows = sqlx::query!(
-            "select distinct user_id, shard from orders where sale_id = $1 and user_id > $2 order by user_id limit $3",
-            sale.0,
-            after.map_or("", UserId::as_str),
-            max
-        )
-        .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
-        rows.into_iter()
-            .map(|row| Ok((unsigned(i64::from(row.shard))?, word(&row.user_id)?)))
-            .collect()
     }
 
     /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
@@ -295,6 +286,23 @@ impl Ledger {
         .await
         .map_err(|error| fault(&error))?;
         Ok(())
+    }
+
+    /// Marks shards unverified: each is reconciled before it sells again. Returns those that were not until now.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn mark_unverified(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<u16>, Fault> {
+        let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        let marked = sqlx::query_scalar!(
+            "update shards set run_id = $3::text || run_id where sale_id = $1 and shard = any($2) \
+             and run_id not like $3 || '%' returning shard",
+            sale.0,
+            &numbers,
+            CLAIMED.to_string()
+        );
+        let marked = marked.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        marked.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
     }
 
     /// Claims shards for rebuilding, unless somebody has one of them: no event is taken in, no order of theirs is
@@ -537,10 +545,12 @@ impl RebuildClaim {
         .execute(&mut *self.tx)
         .await
         .map_err(|error| fault(&error))?;
-        // What they would tell has been written: also those that the shards had refused, or nobody can read. But for bans,
-        // about which may have been decided meanwhile.
+        // What they would deliver has been written, also if a shard had refused it. But for bans, about which may have been
+        // decided meanwhile, and for what only a newer version knows.
         sqlx::query!(
-            "delete from outbox where sale_id = $1 and shard = any($2) and message->>'kind' is distinct from 'ban'",
+            "delete from outbox where sale_id = $1 and shard = any($2) and (message->>'kind' \
+                 in ('state', 'resolve', 'restock', 'withdrawn', 'give_back') \
+                 or failure is not null and message->>'kind' is distinct from 'ban')",
             self.sale.0,
             &self.shards
         )

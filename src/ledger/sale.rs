@@ -5,7 +5,7 @@ use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
 use crate::domain::fault::Fault;
-use crate::domain::ids::{IdempotencyKey, SaleId};
+use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::part;
@@ -89,6 +89,7 @@ struct Row {
     secret: Vec<u8>,
     created_at: DateTime<Utc>,
     retired: bool,
+    leaving: bool,
 }
 
 impl Row {
@@ -115,6 +116,7 @@ impl Row {
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
             retired: self.retired,
+            leaving: self.leaving,
         })
     }
 }
@@ -124,7 +126,8 @@ macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
             payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
-            retired_at is not null as \"retired!\" from sales where " + $condition,
+            retired_at is not null as \"retired!\", \
+            least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" from sales where " + $condition,
             $($argument),*)
     };
 }
@@ -477,34 +480,97 @@ impl Ledger {
         Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
-    /// Sales that ended before `before` and still have keys in Redis, with nothing left to take in or to tell.
+    /// Sales that ended or were closed 25 hours ago and still have keys in Redis, with nothing left to take in or to deliver.
+    /// So long is a key's first answer given again; the hour is for instances that have just read that a sale is `leaving`.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn retirable(&self, before: DateTime<Utc>) -> Result<Vec<SaleId>, Fault> {
+    pub async fn retirable(&self) -> Result<Vec<SaleId>, Fault> {
         let found = sqlx::query_scalar!(
             "select sale_id from sales s where retired_at is null and state not in ('draft', 'loading') \
-             and ends_at < $1 \
+             and least(ends_at, closed_at) < now() - interval '25 hours' \
              and not exists (select from outbox o where o.sale_id = s.sale_id) \
              and not exists (select from orders o where o.sale_id = s.sale_id and o.state = 'reserved') \
              and not exists (select from restocks r where r.sale_id = s.sale_id and r.state = 'pending') \
-             order by ends_at limit 100",
-            before
+             order by ends_at limit 100"
         );
         let found = found.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
         Ok(found.into_iter().map(SaleId).collect())
     }
 
-    /// Notes that a sale's keys have been removed from Redis.
+    /// The next shoppers of a sale whose keys have to be removed; `None` while another worker removes some.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
-    pub async fn retire(&self, id: SaleId) -> Result<(), Fault> {
-        sqlx::query!("update sales set retired_at = now() where sale_id = $1", id.0)
-            .execute(&self.jobs)
+    pub async fn next_to_retire(&self, id: SaleId, max: i64) -> Result<Option<Retiring>, Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        let position = sqlx::query_scalar!(
+            "select retired_to from sales where sale_id = $1 and retired_at is null for no key update skip locked",
+            id.0
+        )
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let Some(position) = position else {
+            return Ok(None);
+        };
+        let rows = sqlx::query!(
+            "select distinct user_id, shard from orders where sale_id = $1 and user_id > $2 order by user_id limit $3",
+            id.0,
+            position,
+            max
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let shoppers = rows
+            .into_iter()
+            .map(|row| Ok((unsigned(i64::from(row.shard))?, word(&row.user_id)?)));
+        Ok(Some(Retiring {
+            shoppers: shoppers.collect::<Result<_, Fault>>()?,
+            sale: id,
+            tx,
+        }))
+    }
+}
+
+/// Shoppers whose keys one worker removes.
+pub struct Retiring {
+    tx: Tx,
+    sale: SaleId,
+    /// Each with the home shard, in their order.
+    pub shoppers: Vec<(u16, UserId)>,
+}
+
+impl Retiring {
+    /// Notes that their keys have been removed.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; they are removed once more.
+    pub async fn removed(mut self) -> Result<(), Fault> {
+        if let Some((_, last)) = self.shoppers.last() {
+            sqlx::query!(
+                "update sales set retired_to = $2 where sale_id = $1",
+                self.sale.0,
+                last.as_str()
+            )
+            .execute(&mut *self.tx)
             .await
             .map_err(|error| fault(&error))?;
-        Ok(())
+        }
+        commit(self.tx).await
+    }
+
+    /// Notes that all keys of the sale have been removed.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer; they are removed once more.
+    pub async fn retired(mut self) -> Result<(), Fault> {
+        sqlx::query!("update sales set retired_at = now() where sale_id = $1", self.sale.0)
+            .execute(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        commit(self.tx).await
     }
 }
 
@@ -540,7 +606,8 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
 /// Stores a new state and tells every shard of it.
 async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: DateTime<Utc>) -> Result<(), Fault> {
     sqlx::query!(
-        "update sales set state = $2, state_version = state_version + 1, starts_at = $3 where sale_id = $1",
+        "update sales set state = $2, state_version = state_version + 1, starts_at = $3, \
+             closed_at = case when $2 = 'closed' then now() end where sale_id = $1",
         sale.id.0,
         lifecycle.as_str(),
         starts_at

@@ -1,4 +1,4 @@
-//! The trail of what operators did.
+//! The audit log of what operators did: append-only, kept for ninety days.
 
 use super::{Ledger, fault};
 use crate::domain::console::{Action, NewAction, OperatorName};
@@ -6,11 +6,11 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use serde_json::Value;
 
-/// Actions that are kept: of those of the last ninety days, the newest.
-const KEPT_MAX: i64 = 100_000;
+/// Actions that one run forgets at the most.
+const FORGOTTEN_AT_ONCE: i64 = 10_000;
 
 impl Ledger {
-    /// Notes that an action begins; returns its number.
+    /// Writes that an action begins; returns its number.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -31,7 +31,7 @@ impl Ledger {
         .map_err(|error| fault(&error))
     }
 
-    /// Notes what came of an action, and of which sale it was if that was not known when it began.
+    /// Writes the outcome of an action, and of which sale it was if that was not known when it began.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
@@ -66,15 +66,15 @@ impl Ledger {
         rows.fetch_all(&self.reports).await.map_err(|error| fault(&error))
     }
 
-    /// Forgets actions of three months ago, and the oldest of too many.
+    /// Forgets actions of three months ago, a bounded number at once. The table refuses to forget any other.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer.
     pub async fn forget_actions(&self) -> Result<(), Fault> {
         sqlx::query!(
-            "delete from operator_actions where begun_at < now() - interval '90 days' \
-             or action_id <= (select max(action_id) - $1 from operator_actions)",
-            KEPT_MAX
+            "delete from operator_actions where action_id in (select action_id from operator_actions \
+             where begun_at < now() - interval '90 days' order by begun_at limit $1)",
+            FORGOTTEN_AT_ONCE
         )
         .execute(&self.jobs)
         .await

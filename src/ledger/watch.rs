@@ -60,9 +60,10 @@ impl Ledger {
 
     /// Every pool.
     #[must_use]
-    pub fn pools(&self) -> [PoolState; 5] {
+    pub fn pools(&self) -> [PoolState; 6] {
         [
             ("api", &self.api),
+            ("operators", &self.operators),
             ("payments", &self.payments),
             ("jobs", &self.jobs),
             ("reports", &self.reports),

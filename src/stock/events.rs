@@ -2,9 +2,9 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::record::{decode_event, decode_position};
+use super::record::{decode_event, decode_position, known};
 use super::script::{bytes, text};
-use crate::domain::event::{Event, Origin, Position};
+use crate::domain::event::{Event, Origin, Position, Unreadable};
 use crate::domain::fault::Fault;
 use futures_util::future::join_all;
 use redis::Value;
@@ -58,7 +58,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
-        decode_entries(self.command(&oldest(shard, max)).await?)
+        decode_entries(self.command(&range(shard, "-", max)).await?)
     }
 
     /// The same, once a replica has them too.
@@ -66,7 +66,16 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer, or no replica confirms that it has them.
     pub async fn replicated_events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
-        decode_entries(self.replicated(shard, oldest(shard, max)).await?)
+        decode_entries(self.replicated(shard, range(shard, "-", max)).await?)
+    }
+
+    /// Up to `max` events after this one, oldest first.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn events_after(&self, shard: ShardKey, after: Position, max: usize) -> Result<Vec<Event>, Fault> {
+        let from = format!("({}-{}", after.epoch, after.seq);
+        decode_entries(self.command(&range(shard, &from, max)).await?)
     }
 
     /// Forgets the events up to and with `position`, which the ledger has committed.
@@ -74,18 +83,25 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer; the next drain trims them.
     pub async fn trim_events(&self, shard: ShardKey, position: Position) -> Result<(), Fault> {
-        let from = format!("{}-{}", position.epoch, position.seq.saturating_add(1));
         let mut command = redis::cmd("XTRIM");
-        command.arg(shard.events()).arg("MINID").arg(from);
+        command.arg(shard.events());
+        if position.epoch == i64::MAX || position.seq == i64::MAX {
+            // No script writes such an id, and none writes behind it.
+            command.arg("MAXLEN").arg(0);
+        } else {
+            command
+                .arg("MINID")
+                .arg(format!("{}-{}", position.epoch, position.seq + 1));
+        }
         let _trimmed: i64 = self.command(&command).await?;
         Ok(())
     }
 }
 
-/// Reads the first entries of a stream.
-fn oldest(shard: ShardKey, max: usize) -> redis::Cmd {
+/// Reads entries of a stream from an id on.
+fn range(shard: ShardKey, from: &str, max: usize) -> redis::Cmd {
     let mut command = redis::cmd("XRANGE");
-    command.arg(shard.events()).arg("-").arg("+").arg("COUNT").arg(max);
+    command.arg(shard.events()).arg(from).arg("+").arg("COUNT").arg(max);
     command
 }
 
@@ -115,7 +131,10 @@ fn decode_entry(entry: Value) -> Result<Event, Fault> {
     let (field, raw) = (text(field)?, bytes(raw)?);
     let reserved = match field.as_str() {
         "reserved" => decode_event(&raw),
-        other => Err(format!("an event of an unknown kind: {other:?}")),
+        other => Err(known(&raw, 1, "event").map_or_else(
+            |fault| Unreadable::Newer(fault.to_string()),
+            |()| Unreadable::Damaged(format!("an event of an unknown kind: {other:?}")),
+        )),
     };
     // An order must not be lost over where it comes from, so what is none is passed over.
     let origin = match (fields.next(), fields.next()) {

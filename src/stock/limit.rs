@@ -168,6 +168,16 @@ impl Stock {
         }
     }
 
+    /// Takes a request out of the sliding window that it passed: it did not get what it asked for.
+    ///
+    /// # Errors
+    /// A fault says that it is not known whether it still counts.
+    pub async fn give_back(&self, asking: &Asking<'_>) -> Result<(), Fault> {
+        let mut command = redis::cmd("ZREM");
+        command.arg(asking.key("window")).arg(&asking.request);
+        self.command::<i64>(&command).await.map(drop)
+    }
+
     async fn ask_limiter(
         &self,
         script: &Named,

@@ -3,6 +3,7 @@
 
 use super::{CALL_MAX, CONNECT_MAX, bounded};
 use crate::domain::fault::Fault;
+use crate::domain::redis_certificates::RedisCertificates;
 use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -12,8 +13,8 @@ use redis::cluster_routing::{
 };
 use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError,
-    RedisFuture, RedisResult, Value,
+    Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisError, RedisFuture, RedisResult, TlsCertificates, TlsMode, Value,
 };
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -22,8 +23,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What the URL of a cluster begins with.
+/// What the URL of a cluster begins with, without and with TLS.
 const CLUSTER: &str = "redis+cluster://";
+const TLS_CLUSTER: &str = "rediss+cluster://";
 /// How often a cluster is asked again while a slot moves or a replica takes over; the time limit of a call ends it.
 const RETRIES_MAX: u32 = 8;
 /// How long it may take to ask a cluster anew who has what, and how long that is believed.
@@ -110,9 +112,19 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The same as an address.
-    pub(super) fn address(&self) -> ConnectionAddr {
-        ConnectionAddr::Tcp(self.host.clone(), self.port)
+    /// A client of this node. It has TLS and certificates where that of the other node has.
+    pub(super) fn client(&self, other: &ConnectionInfo) -> RedisResult<Client> {
+        let (host, port) = (self.host.clone(), self.port);
+        let address = match other.addr() {
+            ConnectionAddr::TcpTls { tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Client::open(other.clone().set_addr(address))
     }
 }
 
@@ -121,44 +133,54 @@ impl Link {
     ///
     /// # Errors
     /// `Unavailable` when nobody answers, or the URL is none.
-    pub(super) async fn connect(url: &str) -> Result<(Self, Way), Fault> {
-        match url.strip_prefix(CLUSTER) {
-            Some(nodes) => Self::connect_cluster(nodes).await,
-            None => Self::connect_one(url).await,
+    pub(super) async fn connect(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
+        let certificates = tls_certificates(certificates);
+        if let Some(nodes) = url.strip_prefix(CLUSTER) {
+            Self::connect_cluster("redis", nodes, certificates).await
+        } else if let Some(nodes) = url.strip_prefix(TLS_CLUSTER) {
+            Self::connect_cluster("rediss", nodes, certificates).await
+        } else {
+            Self::connect_one(url, &certificates).await
         }
     }
 
-    async fn connect_one(url: &str) -> Result<(Self, Way), Fault> {
-        let info = connection_info(url)?;
+    async fn connect_one(url: &str, certificates: &TlsCertificates) -> Result<(Self, Way), Fault> {
+        let info = connection_info(url, certificates)?;
         let config = ConnectionManagerConfig::new()
             .set_response_timeout(Some(CALL_MAX))
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_number_of_retries(1)
             .set_pipeline_buffer_size(4096);
-        let place = info.addr().to_string();
-        let unreachable = |error| unreachable(&place, &error);
+        let (place, is_tls) = (info.addr().to_string(), is_tls(&info));
+        let unreachable = |error| unreachable(&place, is_tls, &error);
         let client = Client::open(info).map_err(unreachable)?;
         let connected = ConnectionManager::new_with_config(client.clone(), config).await;
         Ok((Self::One(connected.map_err(unreachable)?), Way::One(client)))
     }
 
     /// `nodes` is `[user:password@]host:port,host:port…`: any of them tells the others.
-    async fn connect_cluster(nodes: &str) -> Result<(Self, Way), Fault> {
+    async fn connect_cluster(scheme: &str, nodes: &str, certificates: TlsCertificates) -> Result<(Self, Way), Fault> {
         let (login, hosts) = nodes.rsplit_once('@').map_or(("", nodes), |(_, hosts)| {
             (&nodes[..=nodes.len() - hosts.len() - 1], hosts)
         });
         let infos: Vec<ConnectionInfo> = hosts
             .trim_end_matches('/')
             .split(',')
-            .map(|host| connection_info(&format!("redis://{login}{host}")))
+            .map(|host| connection_info(&format!("{scheme}://{login}{host}"), &certificates))
             .collect::<Result<_, _>>()?;
         let Some(any) = infos.first().cloned() else {
             return Err(Fault::Unavailable(
                 "the URL of the Redis Cluster names no node".to_owned(),
             ));
         };
-        let unreachable = |error| unreachable(hosts, &error);
-        let client = ClusterClientBuilder::new(infos)
+        let is_tls = is_tls(&any);
+        let unreachable = |error| unreachable(hosts, is_tls, &error);
+        let mut builder = ClusterClientBuilder::new(infos);
+        if is_tls {
+            // Also for nodes that others tell it of.
+            builder = builder.tls(TlsMode::Secure).certs(certificates);
+        }
+        let client = builder
             .connection_timeout(CONNECT_MAX)
             .response_timeout(CALL_MAX)
             .retries(RETRIES_MAX)
@@ -236,24 +258,31 @@ impl Link {
     pub(super) async fn ask_server_of<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
-            Self::Cluster(link) => {
-                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
-                let mut connection = link.connection();
+            Self::Cluster(_) => {
                 // A client that does not know who has the slot asks any node, and what has no key every node answers. So
                 // something that only the right one answers goes ahead on the same connection.
                 let mut both = redis::pipe();
                 both.cmd("EXISTS").arg(key).add_command(command.clone());
-                let answers = connection.route_pipeline(both, 0, 2, route);
+                let (_exists, answer): (i64, T) = self.ask_together(key, both).await?;
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Sends commands to the server that has this key, one after the other. One of them must name the key: another server
+    /// refuses that one.
+    pub(super) async fn ask_together<T: FromRedisValue>(&self, key: &str, pipeline: Pipeline) -> Result<T, Fault> {
+        match self {
+            Self::One(connection) => bounded(pipeline.query_async(&mut connection.clone())).await,
+            Self::Cluster(link) => {
+                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+                let (mut connection, count) = (link.connection(), pipeline.len());
+                let answers = connection.route_pipeline(pipeline, 0, count, route);
                 let answers = Arc::clone(link).watched(answers);
                 let asked = bounded(async {
-                    match <[Value; 2]>::try_from(answers.await?) {
-                        Ok([Value::Int(_), answer]) => Ok(redis::from_redis_value(answer.extract_error()?)?),
-                        Ok([refused, _]) => Err(refused
-                            .extract_error()
-                            .err()
-                            .unwrap_or_else(|| (ErrorKind::UnexpectedReturnType, "EXISTS answered no number").into())),
-                        Err(_) => Err((ErrorKind::UnexpectedReturnType, "two questions had not two answers").into()),
-                    }
+                    let answers = answers.await?.into_iter().map(Value::extract_error);
+                    let answers = answers.collect::<RedisResult<Vec<Value>>>()?;
+                    Ok(redis::from_redis_value(Value::Array(answers))?)
                 });
                 let asked = asked.await;
                 if asked.is_err() {
@@ -337,18 +366,46 @@ fn ranges_by(rows: Vec<Vec<Value>>) -> Result<Vec<(RangeInclusive<i64>, Place)>,
     Ok(ranges)
 }
 
-fn connection_info(url: &str) -> Result<ConnectionInfo, Fault> {
+/// The same for the client.
+fn tls_certificates(certificates: &RedisCertificates) -> TlsCertificates {
+    TlsCertificates {
+        client_tls: certificates.client.as_ref().map(|client| ClientTlsConfig {
+            client_cert: client.certificates.clone(),
+            client_key: client.key.clone(),
+        }),
+        root_cert: certificates.authorities.clone(),
+    }
+}
+
+fn connection_info(url: &str, certificates: &TlsCertificates) -> Result<ConnectionInfo, Fault> {
     let info = url
         .into_connection_info()
-        .map_err(|error| unreachable("its URL", &error))?;
+        .map_err(|error| unreachable("its URL", false, &error))?;
+    let info = if is_tls(&info) {
+        let client = Client::build_with_tls(info, certificates.clone());
+        let client = client.map_err(|error| unreachable("its URL", true, &error))?;
+        client.get_connection_info().clone()
+    } else {
+        info
+    };
     // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a real
     // network.
     Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
 
-fn unreachable(place: &str, error: &RedisError) -> Fault {
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn unreachable(place: &str, is_tls: bool, error: &RedisError) -> Fault {
+    let tls = if is_tls {
+        ", whose host the certificate of Redis must name, FLASHSALE_REDIS_CACERT, the file of that certificate's \
+         authority, and FLASHSALE_REDIS_CERT, if Redis asks for a client certificate"
+    } else {
+        ""
+    };
     Fault::Unavailable(format!(
-        "Redis at {place} cannot be reached: {error}; check FLASHSALE_REDIS_URL"
+        "Redis at {place} cannot be reached: {error}; check FLASHSALE_REDIS_URL{tls}"
     ))
 }
 

@@ -1,9 +1,9 @@
-//! Calls `lua/permit.lua` and `lua/stop.lua`, and asks which server this is.
+//! Calls `lua/permit.lua`, `lua/stop.lua` and `lua/barrier.lua`, and asks which server this is.
 
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::decode_position;
-use super::script::{PERMIT, STOP, number, outcome, text, unknown};
+use super::script::{BARRIER, PERMIT, STOP, number, outcome, text, unknown};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
@@ -53,9 +53,9 @@ pub struct Permit<'a> {
     pub run_id: &'a str,
     /// How long it holds.
     pub holds: Duration,
-    /// So many events may wait for the ledger; with more, nothing is sold.
-    pub events_max: i64,
-    /// For so long they may wait.
+    /// Thousandths of the memory that Redis may use. While it uses so much, events may wait for a 300th of `age_max`.
+    pub memory_max: u16,
+    /// For so long events may wait for the ledger; while one waits for longer, nothing is sold.
     pub age_max: Duration,
     /// Whether only a permit that holds may go on. Otherwise whoever asks has just told the shard what it must know.
     pub renewal: bool,
@@ -122,7 +122,7 @@ impl Stock {
         }
         call.arg(permit.epoch)
             .arg(millis(permit.holds))
-            .arg(permit.events_max)
+            .arg(permit.memory_max)
             .arg(millis(permit.age_max))
             .arg(permit.run_id)
             .arg(u8::from(permit.renewal));
@@ -188,14 +188,18 @@ impl Stock {
         Ok(())
     }
 
-    /// Writes something of no meaning to the server that has this shard.
+    /// Writes something of no meaning to the server that has this shard, also when that has no memory left: the drain, which
+    /// makes room, waits until its shards are reconciled.
     ///
     /// # Errors
     /// `Unavailable` when it does not answer, or takes no writes.
     pub async fn try_write(&self, shard: ShardKey) -> Result<(), Fault> {
-        let mut command = redis::cmd("SET");
-        command.arg(shard.barrier()).arg("").arg("PX").arg(TRIED_MS);
-        self.command(&command).await
+        let mut call = BARRIER.prepare_invoke();
+        call.key(shard.barrier()).arg(TRIED_MS);
+        match outcome(self.run(&BARRIER, &call).await?)?.0.as_str() {
+            "SET" => Ok(()),
+            other => Err(unknown("barrier", other)),
+        }
     }
 
     /// Which life of which process has this shard, by its run id and its replication id: another one after every

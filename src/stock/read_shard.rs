@@ -3,12 +3,12 @@
 use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
-use super::record::{BuyerRecord, ShardRecord, decode_item};
-use super::script::{READ_SHARD, bytes, number, text};
+use super::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
+use super::script::{PURCHASE, READ_SHARD, bytes, number, text};
 use super::transfer::Transfer;
 use crate::domain::event::Event;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{Sku, UserId};
+use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
+
+/// Whether the server has the script, the shard's record and the shopper's row, and the time.
+type StandingAnswers = ((bool,), (Option<Vec<u8>>, Option<Vec<u8>>), (i64, i64));
 
 /// One shard as of one moment.
 #[derive(Debug, Clone)]
@@ -46,6 +49,9 @@ impl ShardReading {
     }
 }
 
+/// Shoppers read by one command, which is less than a millisecond of the server's time.
+const BUYERS_AT_ONCE: usize = 500;
+
 impl Stock {
     /// Reads one shard of a sale, with up to [`EVENTS_MAX`] undrained events if they are wanted.
     ///
@@ -71,6 +77,9 @@ impl Stock {
         let transfers = pairs(fields.next())?;
         let undrained = number(&mut fields)?;
         let events = decode_entries(fields.next().unwrap_or(Value::Nil))?;
+        if let Some(reason) = events.iter().find_map(Event::newer) {
+            return Err(Fault::Newer(reason.to_owned()));
+        }
 
         let mut items = BTreeMap::new();
         for (item, value) in sale.items.iter().zip(units) {
@@ -78,8 +87,7 @@ impl Stock {
         }
         let mut sent = Vec::with_capacity(transfers.len());
         for (id, value) in transfers {
-            let transfer = Transfer::decode(&id, &String::from_utf8_lossy(&value));
-            sent.push(transfer.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?);
+            sent.push(Transfer::decode(&id, &String::from_utf8_lossy(&value))?);
         }
         Ok(ShardReading {
             shard,
@@ -114,7 +122,52 @@ impl Stock {
         decode_buyer(value)
     }
 
-    /// The same, once a replica knows it too.
+    /// The same of many shoppers, in their order, a part of them at a time.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn read_buyers(&self, shard: ShardKey, users: &[&UserId]) -> Result<Vec<BuyerRecord>, Fault> {
+        let mut buyers = Vec::with_capacity(users.len());
+        for users in users.chunks(BUYERS_AT_ONCE) {
+            let mut command = redis::cmd("MGET");
+            users.iter().for_each(|user| _ = command.arg(shard.buyer(user)));
+            let values: Vec<Option<Vec<u8>>> = self.command(&command).await?;
+            for value in values {
+                buyers.push(decode_buyer(value)?);
+            }
+        }
+        Ok(buyers)
+    }
+
+    /// Reads what a shopper's row says of one request, on a server and a shard that may sell: another server may lack an
+    /// order that this one has accepted.
+    ///
+    /// # Errors
+    /// `Incomplete` when the server does not have the script that sells, or the shard has no permit.
+    pub async fn buyer_standing(&self, shard: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
+        let mut reading = redis::pipe();
+        // The script first: an admitted server has no permits but those of shards that were reconciled on it. The clock
+        // last: a permit that it finds to hold held when the row was read.
+        reading.cmd("SCRIPT").arg("EXISTS").arg(PURCHASE.get_hash());
+        reading.cmd("MGET").arg(shard.shard()).arg(shard.buyer(user));
+        reading.cmd("TIME");
+        let answers = self.noted(self.link.ask_together(&shard.shard(), reading).await);
+        let ((is_admitted,), (record, row), (seconds, micros)): StandingAnswers = answers?;
+        let record = record.map(|record| ShardRecord::decode(&record)).transpose()?;
+        let now = seconds * 1000 + micros / 1000;
+        if !is_admitted || record.is_none_or(|record| record.permit_until <= now) {
+            return Err(Fault::Incomplete(format!(
+                "shard {} of sale {} is being reconciled",
+                shard.shard, shard.sale
+            )));
+        }
+        match row {
+            Some(row) => BuyerStanding::decode(&row, order, now),
+            None => Ok(BuyerStanding::default()),
+        }
+    }
+
+    /// [`Stock::read_buyer`], once a replica knows it too.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer, or no replica confirms that it has it.

@@ -1,10 +1,24 @@
 //! The packed records of the scripts, written down once. All numbers are big-endian and unsigned.
 //!
+//! Each record carries its version, which is 0 today, at a place that is the same in every version:
+//!
+//! | record | version | a newer version |
+//! | --- | --- | --- |
+//! | a shard | byte 0, above its two lowest bits | byte 0 is 4 to 31 |
+//! | an item, an event's value, a transfer's value | byte 0 | byte 0 is 1 to 31 |
+//! | a shopper | byte 7, its upper four bits | byte 7 is 16 or more |
+//!
+//! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
+//! unavailable to this instance, and never rebuilt by it. A record that begins with another byte is damaged, not newer.
+//!
+//! A change of a record that version 0 cannot express takes two releases: the first reads the new version, the second
+//! writes it. ARCHITECTURE.md, *Upgrades*, has the whole rule.
+//!
 //! A shard, in `shard`:
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | state: 0 loading, 1 active, 2 paused, 3 closed |
+//! | 0 | 1 | version and state: 0 loading, 1 active, 2 paused, 3 closed |
 //! | 1 | 1 | brake: 1 while too much waits for the ledger |
 //! | 2 | 6 | permitted to sell until, milliseconds |
 //! | 8 | 6 | starts_at, milliseconds |
@@ -19,7 +33,8 @@
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
-//! | 0 | 6 | available |
+//! | 0 | 1 | version; a script reads and writes it with the next field, as one number of 6 bytes |
+//! | 1 | 5 | available |
 //! | 6 | 6 | held |
 //! | 12 | 4 | units that one shopper may have |
 //! | 16 | 2 | position of the item in the sale |
@@ -32,7 +47,7 @@
 //! | 4 | banned until, seconds; 0 when not, the highest number when for ever |
 //! | 2 | number of the last decision about that, 1 to 32767; 0 before the first |
 //! | 1 | 0 while every order is here; else 1 to 255, and another number whenever one more is left to the ledger |
-//! | 2 | number of items |
+//! | 2 | version, 4 bits; number of items, 12 bits |
 //! | 3 | number of entries in the window |
 //! | 6 an item | 2 position, 4 units that are reserved and paid |
 //! | 12 an entry | the sliding window, oldest first: 6 the request's time, the last 6 of its order's id |
@@ -41,11 +56,11 @@
 //! A shopper is one string because a script pays more for each field of a hash than for the bytes of a string. So
 //! that it stays short, an order that is decided while the whole is longer than 4 KiB is left to the ledger.
 //!
-//! An event's value, under the field `reserved`: an order's record from its state up to *resolved at*, the order's
+//! An event's value, under the field `reserved`: version, an order's record from its item up to *resolved at*, the order's
 //! id, the idempotency key, a newline, the user. Where the request is traced, a second field, `origin`: 16 bytes of its
 //! trace, 8 of its span.
 
-use crate::domain::event::{Position, Reserved};
+use crate::domain::event::{Position, Reserved, Unreadable};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
 use crate::domain::order::{Order, OrderState};
@@ -62,6 +77,21 @@ const SHARD_HEAD: usize = 42;
 const ROW_MAX: usize = 4096;
 /// The bytes of an item's record.
 const ITEM: usize = 60;
+/// The highest first byte of a newer record; what begins with a higher one is damaged.
+const NEWER_MAX: u8 = 31;
+
+/// Refuses a record that a newer version has written; `oldest` is the least first byte of such a one.
+pub(super) fn known(bytes: &[u8], oldest: u8, what: &str) -> Result<(), Fault> {
+    match bytes.first() {
+        Some(first) if (oldest..=NEWER_MAX).contains(first) => Err(newer(what)),
+        _ => Ok(()),
+    }
+}
+
+/// A record that only a newer version can read.
+pub(super) fn newer(what: &str) -> Fault {
+    Fault::Newer(format!("a newer version of the program has written the {what}"))
+}
 
 /// Takes packed numbers off the front of some bytes.
 struct Unpack<'a>(&'a [u8]);
@@ -119,6 +149,7 @@ impl ShardRecord {
     /// # Errors
     /// `Incomplete` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        known(bytes, 4, "shard")?;
         Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
     }
 
@@ -164,6 +195,7 @@ impl ShardRecord {
 /// # Errors
 /// `Incomplete` when the bytes are not a whole record.
 pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
+    known(bytes, 1, "item")?;
     read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
 }
 
@@ -171,7 +203,8 @@ pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
 #[must_use]
 pub fn encode_item(counters: &Counters, per_user_limit: u32, position: u16) -> Vec<u8> {
     let mut bytes = Pack(Vec::with_capacity(ITEM));
-    bytes.put(6, counters.available);
+    bytes.put(1, 0);
+    bytes.put(5, counters.available);
     bytes.put(6, counters.held);
     bytes.put(4, i64::from(per_user_limit));
     bytes.put(2, i64::from(position));
@@ -194,7 +227,7 @@ fn read_item(bytes: &[u8]) -> Option<Counters> {
         return None;
     }
     let mut bytes = Unpack(bytes);
-    let (available, held) = (bytes.number(6)?, bytes.number(6)?);
+    let (_version, available, held) = (bytes.number(1)?, bytes.number(5)?, bytes.number(6)?);
     let _limit_and_position = (bytes.number(4)?, bytes.number(2)?);
     let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
     let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
@@ -311,6 +344,9 @@ impl BuyerRecord {
     /// # Errors
     /// `Bug` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        if bytes.get(7).is_some_and(|byte| *byte > 15) {
+            return Err(newer("shopper"));
+        }
         Self::read(bytes).ok_or_else(|| Fault::Bug("a shopper's record is damaged".to_owned()))
     }
 
@@ -378,13 +414,42 @@ impl BuyerRecord {
     }
 }
 
-/// Decodes `<epoch>-<seq>`.
+/// What a shopper's row says of one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BuyerStanding {
+    /// Whether the request's order is in the row.
+    pub has_order: bool,
+    /// Whether the account is banned.
+    pub is_banned: bool,
+    /// Another number whenever one more order is left to the ledger; `None` while every order is in the row.
+    pub left: Option<i64>,
+}
+
+impl BuyerStanding {
+    /// Decodes the value of `buyer:<user>`.
+    ///
+    /// # Errors
+    /// `Bug` when the bytes are not a whole record.
+    pub fn decode(bytes: &[u8], order: OrderId, now: Millis) -> Result<Self, Fault> {
+        let buyer = BuyerRecord::decode(bytes)?;
+        let mut head = Unpack(bytes);
+        let (banned_until, _decision, left) = (head.number(4), head.number(2), head.number(1));
+        Ok(Self {
+            has_order: buyer.orders.iter().any(|(id, _)| *id == order),
+            is_banned: banned_until.is_some_and(|seconds| now < seconds * 1000),
+            left: left.filter(|left| *left != 0),
+        })
+    }
+}
+
+/// Decodes `<epoch>-<seq>`. Redis takes higher numbers than any script gives; each is the highest here.
 #[must_use]
 pub fn decode_position(id: &str) -> Option<Position> {
+    let number = |text: &str| text.parse::<u64>().ok().map(|it| i64::try_from(it).unwrap_or(i64::MAX));
     let (epoch, seq) = id.split_once('-')?;
     Some(Position {
-        epoch: epoch.parse().ok()?,
-        seq: seq.parse().ok()?,
+        epoch: number(epoch)?,
+        seq: number(seq)?,
     })
 }
 
@@ -392,7 +457,12 @@ pub fn decode_position(id: &str) -> Option<Position> {
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub fn decode_event(bytes: &[u8]) -> Result<Reserved, String> {
+pub fn decode_event(bytes: &[u8]) -> Result<Reserved, Unreadable> {
+    known(bytes, 1, "event").map_err(|fault| Unreadable::Newer(fault.to_string()))?;
+    read_event(bytes).map_err(Unreadable::Damaged)
+}
+
+fn read_event(bytes: &[u8]) -> Result<Reserved, String> {
     let head = bytes.get(..ORDER_HEAD).ok_or("shorter than an order's record")?;
     let order = bytes.get(ORDER_HEAD..ORDER_HEAD + 16).ok_or("no order id")?;
     let identity = bytes.get(ORDER_HEAD + 16..).ok_or("no identity")?;
@@ -454,7 +524,55 @@ mod tests {
         })
     }
 
+    fn is_newer<T>(decoded: Result<T, Fault>) -> bool {
+        matches!(decoded, Err(Fault::Newer(_)))
+    }
+
+    /// Every version from the next one on, of whatever length; what begins with no version is damaged.
+    #[test]
+    fn what_a_newer_version_has_written_is_never_misread() {
+        for length in [1, 44, 60, 100] {
+            let record = |first: u8| [vec![first], vec![0; length - 1]].concat();
+            for first in 0..=255 {
+                let record = record(first);
+                assert_eq!(
+                    is_newer(ShardRecord::decode(&record)),
+                    (4..=31).contains(&first),
+                    "{first}"
+                );
+                assert_eq!(is_newer(decode_item(&record)), (1..=31).contains(&first), "{first}");
+                let event = decode_event(&record);
+                assert_eq!(
+                    matches!(event, Err(Unreadable::Newer(_))),
+                    (1..=31).contains(&first),
+                    "{first}"
+                );
+            }
+        }
+        for version in 0..=15_u8 {
+            let row = [vec![0; 7], vec![version << 4, 0, 0, 0, 0]].concat();
+            assert_eq!(is_newer(BuyerRecord::decode(&row)), version > 0, "{version}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_row_tells_how_a_request_stands(buyer in buyer(8), left in 1..=255_u8, banned_until in 0..u32::MAX, at in 0..8_usize) {
+            let mut bytes = buyer.encode(left);
+            bytes[..4].copy_from_slice(&banned_until.to_be_bytes());
+            let read = BuyerRecord::decode(&bytes).unwrap();
+            let order = buyer.orders.get(at).map_or(OrderId(Uuid::nil()), |(id, _)| *id);
+            let until = i64::from(banned_until) * 1000;
+            for (now, is_banned) in [(until - 1, true), (until, false)] {
+                let standing = BuyerStanding::decode(&bytes, order, now).unwrap();
+                prop_assert_eq!(standing, BuyerStanding {
+                    has_order: read.orders.iter().any(|(id, _)| *id == order),
+                    is_banned,
+                    left: read.elsewhere.then_some(i64::from(left)),
+                });
+            }
+        }
+
         #[test]
         fn a_shard_comes_back_as_it_was_written(
             code in 0..=3_u8, brake: bool, times in [0..=MILLIS, 0..=MILLIS, 0..=MILLIS], version in 0..=MILLIS,
@@ -473,13 +591,16 @@ mod tests {
             let next = format!("{epoch}-*");
             prop_assert_eq!(&bytes[42..], next.as_bytes());
             prop_assert_eq!(ShardRecord::decode(&bytes).unwrap(), record);
+            prop_assert!(is_newer(ShardRecord::decode(&[&[bytes[0] + 4], &bytes[1..]].concat())));
             prop_assert!(ShardRecord::decode(&bytes[..42]).is_err());
         }
 
         #[test]
-        fn an_item_comes_back_as_it_was_written(numbers in vec(0..=MILLIS, 9), limit: u32, position: u16) {
+        fn an_item_comes_back_as_it_was_written(
+            available in 0..1_i64 << 40, numbers in vec(0..=MILLIS, 9), limit: u32, position: u16,
+        ) {
             let counters = Counters {
-                available: numbers[0],
+                available,
                 held: numbers[1],
                 sold: numbers[2],
                 revoked: numbers[3],
@@ -492,6 +613,7 @@ mod tests {
             let bytes = encode_item(&counters, limit, position);
             prop_assert_eq!(decode_item(&bytes).unwrap(), counters);
             prop_assert!(decode_item(&bytes[1..]).is_err());
+            prop_assert!(is_newer(decode_item(&[&[1], &bytes[1..]].concat())));
         }
 
         #[test]

@@ -166,8 +166,8 @@ impl Primaries {
             let primary = match known.primaries.remove(place) {
                 Some(primary) => primary,
                 None => {
-                    let info = self.info.clone().set_addr(place.address());
-                    Primary::of(Client::open(info).map_err(|error| fault(&error))?, Slots::Some)
+                    let client = place.client(&self.info).map_err(|error| fault(&error))?;
+                    Primary::of(client, Slots::Some)
                 }
             };
             primaries.insert(place.clone(), primary);

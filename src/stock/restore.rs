@@ -3,10 +3,11 @@
 //! still in the life that it restores, because a claim ends with its connection, and its holder may not know.
 
 use super::Stock;
+use super::events::decode_entries;
 use super::keys::ShardKey;
-use super::record::{BuyerRecord, ShardRecord, encode_item};
+use super::record::{BuyerRecord, ShardRecord, decode_position, encode_item};
 use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number, outcome, unknown};
-use crate::domain::event::Position;
+use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::report::Counters;
@@ -21,6 +22,26 @@ use uuid::Uuid;
 pub struct Begun {
     /// Whether its events were gone, or are left out: its shoppers may have orders that nobody else has heard of.
     pub lost_events: bool,
+}
+
+/// A shard's stream, as of one moment.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// The highest id that it ever had.
+    pub last: Position,
+    /// The oldest entry that it has.
+    pub first: Option<Event>,
+}
+
+/// A shopper of a shard.
+#[derive(Debug, Clone)]
+pub struct Buyer {
+    /// The shopper's home.
+    pub shard: ShardKey,
+    /// Who.
+    pub user: UserId,
+    /// What the shard knows of the shopper.
+    pub row: BuyerRecord,
 }
 
 /// Keys that one step looks at.
@@ -93,10 +114,7 @@ impl Stock {
             .collect();
         let mut cursor = 0_u64;
         loop {
-            let mut scan = redis::cmd("SCAN");
-            let pattern = ShardKey::pattern(any.sale);
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask_server_of(&any.shard(), &scan).await?;
+            let (next, keys) = self.scan(*any, cursor).await?;
             let mut found: HashMap<(ShardKey, Option<i64>), Vec<Vec<u8>>> = HashMap::new();
             for key in keys {
                 let of = buyers.iter().find(|(_, _, buyers)| key.starts_with(buyers.as_bytes()));
@@ -245,25 +263,84 @@ impl Stock {
             Err(Fault::Bug(_)) => None,
             value => value?,
         };
-        let record = value.and_then(|value| ShardRecord::decode(&value).ok());
-        Ok(record.map_or(0, |record| record.epoch))
+        match value.map(|value| ShardRecord::decode(&value)) {
+            Some(Ok(record)) => Ok(record.epoch),
+            Some(Err(fault @ Fault::Newer(_))) => Err(fault),
+            Some(Err(_)) | None => Ok(0),
+        }
     }
 
     /// The last event that a shard ever wrote.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, or the shard has no stream.
+    /// As [`Stock::stream`].
     pub async fn last_event(&self, shard: ShardKey) -> Result<Position, Fault> {
+        self.stream(shard).await.map(|stream| stream.last)
+    }
+
+    /// A shard's stream, as of one moment.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer, `Incomplete` or `Bug` when the shard has no stream.
+    pub async fn stream(&self, shard: ShardKey) -> Result<Stream, Fault> {
         let mut command = redis::cmd("XINFO");
         command.arg("STREAM").arg(shard.events());
         let fields: Vec<Value> = self.command(&command).await?;
-        let id = fields.chunks_exact(2).find_map(|pair| match pair {
-            [Value::BulkString(name), Value::BulkString(id)] if name == b"last-generated-id" => {
-                super::record::decode_position(std::str::from_utf8(id).ok()?)
+        let (mut last, mut first) = (None, None);
+        for pair in fields.chunks_exact(2) {
+            match pair {
+                [Value::BulkString(name), Value::BulkString(id)] if name == b"last-generated-id" => {
+                    last = std::str::from_utf8(id).ok().and_then(decode_position);
+                }
+                [Value::BulkString(name), entry @ Value::Array(_)] if name == b"first-entry" => {
+                    first = decode_entries(Value::Array(vec![entry.clone()]))?.pop();
+                }
+                _ => {}
             }
-            _ => None,
-        });
-        id.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))
+        }
+        let last = last.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))?;
+        Ok(Stream { last, first })
+    }
+
+    /// The next shoppers of shards that are on one server, each with its shard and its row, and where to go on; 0 as the place
+    /// is the beginning and the end. A row that cannot be read is left out. Takes small steps, so that no other call waits.
+    ///
+    /// # Errors
+    /// `Unavailable` when Redis does not answer.
+    pub async fn buyers(&self, shards: &[ShardKey], at: u64) -> Result<(u64, Vec<Buyer>), Fault> {
+        let Some(any) = shards.first() else {
+            return Ok((0, Vec::new()));
+        };
+        let (next, keys) = self.scan(*any, at).await?;
+        let mut found = Vec::with_capacity(keys.len());
+        for shard in shards {
+            let prefix = shard.buyers();
+            let keys: Vec<&Vec<u8>> = keys.iter().filter(|key| key.starts_with(prefix.as_bytes())).collect();
+            if keys.is_empty() {
+                continue;
+            }
+            let mut read = redis::cmd("MGET");
+            read.arg(&keys);
+            let rows: Vec<Option<Vec<u8>>> = self.command(&read).await?;
+            found.extend(keys.into_iter().zip(rows).filter_map(|(key, row)| {
+                let user = std::str::from_utf8(key).ok()?.strip_prefix(&prefix)?.parse().ok()?;
+                let row = BuyerRecord::decode(&row?).ok()?;
+                Some(Buyer {
+                    shard: *shard,
+                    user,
+                    row,
+                })
+            }));
+        }
+        Ok((next, found))
+    }
+
+    /// Some keys of the sale of this shard, on the server that has the shard, and where to go on.
+    async fn scan(&self, shard: ShardKey, at: u64) -> Result<(u64, Vec<Vec<u8>>), Fault> {
+        let mut scan = redis::cmd("SCAN");
+        let pattern = ShardKey::pattern(shard.sale);
+        scan.arg(at).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+        self.link.ask_server_of(&shard.shard(), &scan).await
     }
 }
 

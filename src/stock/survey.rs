@@ -9,7 +9,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
 use crate::domain::time::Millis;
 use futures_util::StreamExt;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use redis::{Cmd, Value};
 use std::time::Duration;
@@ -95,39 +95,61 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer.
     pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
-        // First, so that a server that is another one in between shows, and a shard that is rebuilt in the epoch.
+        let (transfers, silent) = self.transfers_each(sale, shards).await?;
+        silent.map_or(Ok(transfers), Err)
+    }
+
+    /// The same of the shards whose servers answer, with why one does not. What is on its way to a shard that does not answer
+    /// is left out.
+    ///
+    /// # Errors
+    /// `Bug` when a transfer is damaged.
+    pub async fn transfers_each(
+        &self,
+        sale: SaleId,
+        shards: u16,
+    ) -> Result<(Vec<(u16, Transfer)>, Option<Fault>), Fault> {
         let keys: Vec<ShardKey> = (0..shards).map(|shard| ShardKey { sale, shard }).collect();
-        let servers = self
-            .run_ids(&keys)
-            .await
-            .into_iter()
-            .collect::<Result<Vec<String>, Fault>>()?;
-        let epochs = (0..shards).map(|shard| self.epoch(ShardKey { sale, shard }));
-        let epochs = try_join_all(epochs).await?;
-        let found = (0..shards).map(|shard| async move {
+        // First, so that a server that is another one in between shows, and a shard that is rebuilt in the epoch.
+        let servers = self.run_ids(&keys).await;
+        let found = keys.iter().zip(servers).map(|(key, server)| async move {
+            let server = server?;
+            let epoch = self.epoch(*key).await?;
+            Ok::<_, Fault>((server, epoch))
+        });
+        let places = join_all(found).await;
+        let sent = keys.iter().zip(&places).map(|(key, place)| async move {
+            if place.is_err() {
+                return Ok(Vec::new());
+            }
             let mut command = redis::cmd("HGETALL");
-            command.arg(ShardKey { sale, shard }.transfers());
+            command.arg(key.transfers());
             self.command::<Vec<(String, String)>>(&command).await
         });
-        let found = try_join_all(found).await?;
+        let sent = join_all(sent).await;
+        let mut silent = places.iter().find_map(|place| place.as_ref().err().cloned());
         let mut transfers = Vec::new();
-        for (shard, sent) in (0..shards).zip(found) {
+        for (shard, sent) in (0..shards).zip(sent) {
+            let sent = sent.unwrap_or_else(|fault| {
+                silent.get_or_insert(fault);
+                Vec::new()
+            });
             for (id, value) in sent {
-                let transfer = Transfer::decode(&id, &value);
-                let mut transfer = transfer.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?;
+                let mut transfer = Transfer::decode(&id, &value)?;
                 let to = match transfer.to {
                     Destination::Shard(to) => to,
                     Destination::Ledger => shard,
                 };
-                transfer.to_epoch = epochs.get(usize::from(to)).copied().unwrap_or(0);
-                let server = servers.get(usize::from(shard));
-                transfer.server = server
-                    .filter(|server| servers.get(usize::from(to)) == Some(server))
-                    .cloned();
+                let place = |shard: u16| places.get(usize::from(shard))?.as_ref().ok();
+                let (Some((server, _)), Some((its_server, its_epoch))) = (place(shard), place(to)) else {
+                    continue;
+                };
+                transfer.to_epoch = *its_epoch;
+                transfer.server = Some(server).filter(|server| *server == its_server).cloned();
                 transfers.push((shard, transfer));
             }
         }
-        Ok(transfers)
+        Ok((transfers, silent))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
+use super::record::known;
 use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
@@ -44,7 +45,12 @@ pub struct Transfer {
 
 impl Transfer {
     /// Decodes a field of the hash `transfers`: `<to> <units> <sent at> <epoch> <sku>`.
-    pub(super) fn decode(id: &str, value: &str) -> Option<Self> {
+    pub(super) fn decode(id: &str, value: &str) -> Result<Self, Fault> {
+        known(value.as_bytes(), 1, "transfer")?;
+        Self::read(id, value).ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))
+    }
+
+    fn read(id: &str, value: &str) -> Option<Self> {
         let mut words = value.splitn(5, ' ');
         let to = match words.next()? {
             "ledger" => Destination::Ledger,
@@ -198,8 +204,7 @@ impl Stock {
         let Some(value) = self.command::<Option<String>>(&lookup).await? else {
             return Ok(());
         };
-        let sent = Transfer::decode(&id.to_string(), &value);
-        let sku = sent.ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))?.sku;
+        let sku = Transfer::decode(&id.to_string(), &value)?.sku;
         let mut call = WITHDRAW_DONE.prepare_invoke();
         call.key(from.item(&sku)).key(from.transfers()).key(from.applied());
         call.arg(id.to_string()).arg(sku.as_str());

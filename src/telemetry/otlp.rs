@@ -52,6 +52,9 @@ impl Traces {
         let host = uri.host().unwrap_or_default();
         let mut agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            // A redirect would carry the headers, which may be a key, elsewhere.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .timeout_global(Some(SEND_MAX));
         if is_this_machine(host) {
             agent = agent.proxy(None);

@@ -2,8 +2,10 @@
 //! with its goal; what must hold on every machine is asserted: nothing is lost, and every unit is accounted for.
 
 use crate::browser::window::Window;
-use crate::support::app::{Instance, JWT_SECRET, environment, sale_with};
+use crate::promises::crowd::{Doubled, doubled_crowd};
+use crate::support::app::{Client, Instance, JWT_SECRET, environment, sale_with};
 use crate::support::collector::{Sent, collector};
+use crate::support::crowd::World;
 use crate::support::load::{Bought, Shoppers, Until, name};
 use crate::support::poll::{self, Patience, within};
 use crate::support::raw::Raw;
@@ -14,12 +16,18 @@ use flashsale::bench::shoppers::{self, Question};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
 use flashsale::stock::keys::ShardKey;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::TcpSocket;
 use uuid::Uuid;
 
 /// How long anything may take.
@@ -160,7 +168,8 @@ fn first_pong(url: &str) -> Instant {
         BufReader::new(stream).read_line(&mut answer)?;
         Ok(answer.trim_end() == "+PONG")
     };
-    crate::support::poll::eventually("Redis answers", || pong().unwrap_or(false));
+    // It reads its files first.
+    poll::patiently(PATIENCE, "Redis answers", || pong().unwrap_or(false));
     Instant::now()
 }
 
@@ -344,6 +353,65 @@ async fn a_million_orders_are_rebuilt() {
     }
     drained(&environment.0, &sale, SHARDS).await;
     instance.assert_balanced(&sale).await;
+}
+
+/// Puts bans of a day ago into the ledger.
+async fn insert_bans(database: &str, count: i32) {
+    let mut database = connect(database).await;
+    let bans = "insert into bans (user_id, reason, banned_by, banned_at, change) \
+                select 'bot-' || n, 'a bot', 'browsing', now() - interval '1 day', nextval('ban_changes') \
+                from generate_series(1, $1) n";
+    sqlx::query(bans).bind(count).execute(&mut database).await.unwrap();
+    sqlx::query("vacuum analyze bans").execute(&mut database).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn a_restarted_redis_sells_again_beside_a_large_ledger() {
+    const ORDERS: usize = 1_000_000;
+    const BANS: i32 = 200_000;
+    const PROCESSES: usize = 8;
+    const ROUNDS: usize = 5;
+    const GOAL: f64 = 2.0;
+    println!(
+        "\nSeconds from the first PONG of a Redis that was killed to a purchase on every one of {SHARDS} shards; {ORDERS} \
+         orders of as many shoppers, {PROCESSES} instances, Redis and Postgres with fsync; {}",
+        machine()
+    );
+    println!("bans      rounds  median    max   goal");
+    let (mut redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+    let environment = (redis.url(), postgres.url());
+    let instance = start(&environment.0, &environment.1);
+    let sale = instance.load_sale(&terms(2_000_000, SHARDS, "redis")).await;
+    insert_orders(&environment.1, &sale, SHARDS, ORDERS).await;
+    let visitors = one_a_shard(&environment.1, &sale, SHARDS).await;
+    let _ok: String = Raw::connect(&environment.0).call(&mut redis::cmd("FLUSHALL"));
+    all_sell(&instance, &sale, &visitors, "rebuilt").await;
+    let _others: Vec<Instance> = (1..PROCESSES).map(|_| start(&environment.0, &environment.1)).collect();
+    let rebuilds = async || -> i64 {
+        let mut database = connect(&environment.1).await;
+        let rebuilds = sqlx::query_scalar("select sum(rebuilds)::int8 from shards where sale_id = $1::uuid");
+        rebuilds.bind(&sale).fetch_one(&mut database).await.unwrap()
+    };
+    let before = rebuilds().await;
+    for bans in [0, BANS] {
+        insert_bans(&environment.1, bans).await;
+        let mut seconds = Vec::new();
+        for round in 0..ROUNDS {
+            drained(&environment.0, &sale, SHARDS).await;
+            let key = format!("{bans}-{round}");
+            let each = restart(&mut redis, all_sell(&instance, &sale, &visitors, &key)).await;
+            seconds.push(spread(&each).max);
+        }
+        let Spread { median, max, .. } = spread(&seconds);
+        println!(
+            "{bans:8}  {ROUNDS:6}  {median:6.3} {max:6.3}  {GOAL:5.3}  {}",
+            verdict(max <= GOAL)
+        );
+    }
+    drained(&environment.0, &sale, SHARDS).await;
+    instance.assert_balanced(&sale).await;
+    assert_eq!(rebuilds().await, before, "nothing was lost");
 }
 
 /// A level with its servers, its sale, and what it came to.
@@ -735,4 +803,183 @@ async fn live_page_beside_a_crowd() {
 #[ignore = "a measurement: ./dev figures"]
 fn a_trial_of_the_sizes_of_sales_measures_every_one() {
     crate::bench::a_trial_of_the_sizes_measures_every_one();
+}
+
+/// Connections that a client holds without use: after a request it is idle, dribbles the next head or does not read.
+async fn hold(server: SocketAddr, source: Ipv4Addr, way: usize, open: &AtomicUsize, refused: &AtomicUsize) {
+    const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((source, 0))).unwrap();
+        let (Ok(mut stream), mut answer) = (socket.connect(server).await, [0; 4096]) else {
+            poll::pass(Duration::from_secs(1)).await;
+            continue;
+        };
+        let is_answered = stream.write_all(REQUEST).await.is_ok() && matches!(stream.read(&mut answer).await, Ok(1..));
+        if !is_answered {
+            refused.fetch_add(1, Ordering::Relaxed);
+            poll::pass(Duration::from_secs(1)).await;
+            continue;
+        }
+        open.fetch_add(1, Ordering::Relaxed);
+        match way % 3 {
+            0 => while let Ok(1..) = stream.read(&mut answer).await {},
+            1 => {
+                while stream.write_all(b"G").await.is_ok() {
+                    match tokio::time::timeout(Duration::from_secs(1), stream.read(&mut answer)).await {
+                        Err(_) | Ok(Ok(1..)) => {}
+                        Ok(_) => break,
+                    }
+                }
+            }
+            _ => {
+                let _sent = stream
+                    .write_all(&b"GET /docs HTTP/1.1\r\nHost: x\r\n\r\n".repeat(16))
+                    .await;
+                while stream.try_write(b"").is_ok() && stream.ready(Interest::ERROR).now_or_never().is_none() {
+                    poll::pass(Duration::from_secs(1)).await;
+                }
+            }
+        }
+        open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether shoppers buy while others hold all the connections that they can, from one address and from many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn slow_clients_keep_nobody_from_buying() {
+    const PURCHASES: usize = 300;
+    // The instance keeps 512 files for itself, and so does this process.
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let holders = usize::try_from(files.unwrap_or(u64::MAX))
+        .unwrap()
+        .saturating_sub(1200)
+        .min(20_000);
+    println!(
+        "\n{holders} connections that are idle, dribble or do not read, on one instance; {}",
+        machine()
+    );
+    for (name, sources) in [("one address", 1), ("200 addresses", 200)] {
+        let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+        // As they ship behind a proxy.
+        let limits = [
+            ("FLASHSALE_ADDRESS_CONNECTIONS", ""),
+            ("FLASHSALE_ADDRESS_RATE", ""),
+            ("FLASHSALE_TRUSTED_PROXIES", "10.0.0.0/8"),
+        ];
+        let instance = start_with(&redis.url(), &postgres.database().await, &limits);
+        let server: SocketAddr = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
+        let sale = instance.load_sale(&terms(100_000, SHARDS, "redis")).await;
+        let (open, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        // Threads of their own: a shopper does not wait for others in the same process.
+        let crowd = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        for n in 0..holders {
+            let (open, refused) = (Arc::clone(&open), Arc::clone(&refused));
+            let source = Ipv4Addr::new(127, 1, 0, u8::try_from(1 + n % sources).unwrap());
+            crowd.spawn(async move { hold(server, source, n / sources, &open, &refused).await });
+        }
+        // As many as there can be, or as one client may have.
+        let most = if sources == 1 { 450 } else { holders * 9 / 10 };
+        let mut least_open = usize::MAX;
+        within(PATIENCE, "they are connected", async || {
+            open.load(Ordering::Relaxed) >= most
+        })
+        .await;
+        let mut took = Vec::new();
+        for n in 0..PURCHASES {
+            let began = Instant::now();
+            // A shopper who comes now, over a connection of their own.
+            let shopper = Client::at(&instance.url);
+            let answer = shopper.buy(&name_of(n), &sale, "k", 1).await;
+            assert_eq!(answer.status, 201, "{answer:?}");
+            took.push(began.elapsed().as_secs_f64() * 1000.0);
+            least_open = least_open.min(open.load(Ordering::Relaxed));
+            // No faster than one address may ask.
+            poll::pass(Duration::from_millis(50)).await;
+        }
+        crowd.shutdown_background();
+        took.sort_by(f64::total_cmp);
+        println!(
+            "{name:13} {PURCHASES} of {PURCHASES} bought, p50 {:.0} ms, p99 {:.0} ms; at least {least_open} connections held, {} \
+             refused",
+            took[PURCHASES / 2],
+            took[PURCHASES * 99 / 100],
+            refused.load(Ordering::Relaxed)
+        );
+        instance.assert_balanced(&sale).await;
+    }
+}
+
+fn name_of(n: usize) -> String {
+    format!("honest-{n}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn copies_of_a_request_at_the_same_moment() {
+    const ROUNDS: usize = 20;
+    let world = World::new().await;
+    println!(
+        "\nKeys with an order and sold_out, of 2,040 of which half are asked for twice at once through two instances; 400 \
+         units on 8 shards; goal 0; {}",
+        machine()
+    );
+    for round in 0..ROUNDS {
+        let Doubled { orders, both } = doubled_crowd(&world, 400, 8, 2040).await;
+        println!("{round:5}  {both} of {orders} orders  {}", verdict(both == 0));
+    }
+}
+
+/// What Redis is asked while everybody is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn refusals_of_a_sale_that_is_sold_out() {
+    let shoppers = shoppers::Shoppers::of(200_000, JWT_SECRET).unwrap();
+    let time = load::Window {
+        warm: Duration::from_secs(1),
+        measured: Duration::from_secs(5),
+    };
+    println!(
+        "\nRefusals of a sale whose one unit is sold; one instance; {}",
+        machine()
+    );
+    println!("shards  clients  refusals/s  p50 ms  p99 ms  commands of surveys a refusal");
+    for (shards, clients) in [(8, 16), (8, 128), (64, 16), (64, 128)] {
+        let (redis, postgres) = (fresh_redis(), FreshPostgres::on_disk().await);
+        let instance = start(&redis.server.url(), &postgres.url());
+        let server = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
+        let mut terms = terms(1, shards, "redis");
+        terms["items"][0]["sku"] = json!(shoppers::sku(0));
+        let sale = instance.load_sale(&terms).await;
+        let raw = Raw::connect(&redis.server.url());
+        let before = calls(&raw, "mget");
+        let stop = tokio_util::sync::CancellationToken::new();
+        let question = Question::purchases(server, &sale, &shoppers, 1);
+        let tally = closed(server, &question, clients, time, &stop).await.unwrap();
+        assert_eq!(tally.others(409, "sold_out"), None);
+        // One in a purchase; the rest are surveys, and reads of shoppers' records.
+        #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
+        let surveys = (calls(&raw, "mget") - before) / tally.asked as f64 - 1.0;
+        let took = tally.percentiles(409, "sold_out");
+        println!(
+            "{shards:6} {clients:8} {:11.0} {:7.1} {:7.1} {surveys:8.1}",
+            tally.rate(409, "sold_out").unwrap(),
+            took.p50_ms.unwrap(),
+            took.p99_ms.unwrap(),
+        );
+    }
+}
+
+/// How often Redis ran this command, also inside of scripts.
+#[expect(clippy::cast_precision_loss, reason = "some millions")]
+fn calls(redis: &Raw, command: &str) -> f64 {
+    let stats: String = redis.call(redis::cmd("INFO").arg("commandstats"));
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap()) as f64
 }

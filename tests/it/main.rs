@@ -11,6 +11,8 @@
 
 mod bench;
 mod browser;
+mod compose;
+mod dev;
 mod figures;
 mod guides;
 mod http;
@@ -25,3 +27,4 @@ mod support;
 mod tidy;
 mod torture;
 mod traces;
+mod up;

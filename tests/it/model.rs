@@ -10,11 +10,61 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 pub use steps::Step;
 pub use subject::{Scripts, Subject};
 
 /// How many steps a case has at most.
 const STEPS_MAX: usize = 120;
+
+/// The scripts that no step calls, and the test that holds each against a reference, or against what others have written.
+const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
+    (
+        "ban",
+        "scripts/ban.rs",
+        "the_newest_decision_counts_in_whatever_order_they_come",
+    ),
+    (
+        "barrier",
+        "scripts/barrier.rs",
+        "a_barrier_changes_nothing_else_and_goes_by_itself",
+    ),
+    ("begin_restore", "scripts/restore.rs", RESTORED),
+    (
+        "compact_window",
+        "limits.rs",
+        "a_compact_window_does_what_its_model_does",
+    ),
+    ("end_restore", "scripts/restore.rs", RESTORED),
+    ("fixed_window", "limits.rs", "a_fixed_window_does_what_its_model_does"),
+    (
+        "forget_buyers",
+        "scripts/restore.rs",
+        "shoppers_are_forgotten_only_while_their_shard_is_written_to_that_life",
+    ),
+    ("leave_room", "scripts/waiting_room.rs", LINE),
+    (
+        "read_shard",
+        "scripts/read_shard.rs",
+        "a_reading_has_everything_that_the_shard_knows",
+    ),
+    ("restore_buyers", "scripts/restore.rs", RESTORED),
+    (
+        "sliding_window",
+        "limits.rs",
+        "a_sliding_window_does_what_its_model_does",
+    ),
+    (
+        "solve_challenge",
+        "scripts/challenge.rs",
+        "of_many_requests_at_once_one_has_it",
+    ),
+    ("token_bucket", "limits.rs", "a_token_bucket_does_what_its_model_does"),
+    ("waiting_room", "scripts/waiting_room.rs", LINE),
+];
+const RESTORED: &str = "what_is_restored_is_byte_for_byte_what_the_scripts_had_written";
+const LINE: &str = "whatever_happens_the_line_moves_by_the_rules";
 
 /// Runs the steps on the model and on Redis; says at which step and in what they differ, or which answers there were.
 pub fn compare(subject: &Subject, steps: &[Step]) -> Result<BTreeSet<String>, String> {
@@ -46,6 +96,16 @@ fn whatever_happens_in_whatever_order_the_scripts_do_as_the_model_does() {
     proptest!(config, |(steps in steps::steps(1..=STEPS_MAX))| {
         compare(&subject, &steps).map_err(TestCaseError::fail)?;
     });
+}
+
+/// Instances of the kept version and of this one work on the same shards: any of the two makes the next call.
+#[test]
+fn two_versions_side_by_side_do_as_the_model_does() {
+    let kept = Scripts::of("tests/state/2026-11-23/lua");
+    let subject = Subject::side_by_side(&servers::redis(), vec![Scripts::real(), kept]);
+    for number in 0..60 {
+        compare(&subject, &fixed_case(number)).unwrap_or_else(|wrong| panic!("case {number}: {wrong}"));
+    }
 }
 
 /// A comparison that never comes to the interesting answers would prove nothing.
@@ -99,5 +159,29 @@ fn the_random_steps_come_to_every_answer() {
     ];
     for answer in expected {
         assert!(seen.contains(answer), "never {answer}; only {seen:?}");
+    }
+    for name in Scripts::real().0.keys() {
+        let is_called = expected.iter().any(|answer| answer.starts_with(&format!("{name} ")));
+        assert!(is_called, "no answer of {name} is expected");
+    }
+}
+
+#[test]
+fn every_script_is_modelled_here_or_by_a_test_that_is_named() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = fs::read_dir(root.join("lua"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files: BTreeSet<String> = files
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let modelled = Scripts::real().0.into_keys();
+    let elsewhere = MODELLED_ELSEWHERE.iter().map(|(name, ..)| *name);
+    let listed: Vec<String> = modelled.chain(elsewhere).map(str::to_owned).collect();
+    assert_eq!(listed.len(), files.len(), "a script is listed twice");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), files);
+    for (name, file, test) in MODELLED_ELSEWHERE {
+        let text = fs::read_to_string(root.join("tests/it").join(file)).unwrap();
+        assert!(text.contains(&format!("fn {test}()")), "{name}: no {test} in {file}");
     }
 }

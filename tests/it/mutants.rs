@@ -731,10 +731,10 @@ const MUTANTS: &[Mutant] = &[
     ),
     ("any server is permitted", "permit", "~= run_id then", "== '' then"),
     (
-        "one event more may wait",
+        "events wait as long as ever while memory is short",
         "permit",
-        "waiting >= events_max",
-        "waiting > events_max",
+        "age_max = age_max / 300",
+        "age_max = age_max / 1",
     ),
     (
         "an event may wait for ever",

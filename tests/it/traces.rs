@@ -2,7 +2,7 @@
 //! has to do with what.
 
 use crate::support::app::{Instance, TestApp, Who, sale, sale_with};
-use crate::support::collector::{Sent, collector};
+use crate::support::collector::{Sent, collector, collector_answering};
 use crate::support::poll;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -101,6 +101,21 @@ fn hex(bytes: &[u8]) -> String {
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Headers for the collector may be a key.
+#[tokio::test]
+async fn a_collector_that_redirects_is_not_followed() {
+    let (elsewhere, followed) = collector();
+    let answer = format!("HTTP/1.1 302 Found\r\nlocation: {elsewhere}/\r\ncontent-length: 0\r\n\r\n");
+    let (url, sent) = collector_answering(answer);
+    let variables = [("FLASHSALE_OTLP_URL", url.as_str()), ("FLASHSALE_OTLP_RATIO", "1")];
+    let mut app = TestApp::with("api", &variables).await;
+    app.get(Who::Nobody, "/healthz").await.ok(200);
+    // At the end of the process, whatever waits is sent.
+    app.instance.terminate();
+    sent.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+    assert!(followed.try_recv().is_err(), "it was followed");
 }
 
 /// The steps of a batch that is taken in as nearly every one is.
@@ -330,7 +345,7 @@ async fn a_batch_that_cannot_be_taken_in_says_so_in_the_traces_of_its_purchases(
     let mut sql = async |statement: &'static str| {
         sqlx::query(statement).execute(&mut database).await.unwrap();
     };
-    sql("alter table outages rename to outages_away").await;
+    sql("alter table grants rename to grants_away").await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
     let mut told = Told::default();
     let is_error = |span: &Span| span.status.as_ref().is_some_and(|it| it.code == ERROR);
@@ -339,9 +354,9 @@ async fn a_batch_that_cannot_be_taken_in_says_so_in_the_traces_of_its_purchases(
         told.called("drained").any(is_error) && told.called("drain").any(is_error)
     });
     let failed = told.called("drain").find(|it| is_error(it)).unwrap();
-    assert!(said(failed, "fault").unwrap().contains("outages"), "{failed:#?}");
+    assert!(said(failed, "fault").unwrap().contains("grants"), "{failed:#?}");
     assert!(told.called("drained").all(|it| said(it, "order") == Some(order.id())));
-    sql("alter table outages_away rename to outages").await;
+    sql("alter table grants_away rename to grants").await;
     app.wait_for_order("ada", &order.id(), "reserved").await;
     poll::eventually("it was taken in", || {
         told.hear(&sent);

@@ -54,7 +54,7 @@ def create_sale(name, guards):
         "starts_at": (now - timedelta(minutes=1)).isoformat(),
         "ends_at": (now + timedelta(days=1)).isoformat(),
         "payment_window_seconds": 86_400,
-        "purchase_rate": {"limit": 100_000, "window_ms": 1000},
+        "purchase_rate": {"limit": 1000, "window_ms": 1},
         "guards": guards,
         "items": [
             {"sku": SKU, "name": "T-shirt", "price_minor": 2500, "currency": "EUR", "stock": STOCK, "per_user_limit": 100_000}

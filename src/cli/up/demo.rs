@@ -137,7 +137,7 @@ impl Api {
             .http_status_as_error(false)
             // The instance is on this machine, whatever proxy the environment names.
             .proxy(None)
-            // It is this very process that listens there.
+            // This very process has bound that address, so nobody else can answer there.
             .tls_config(trusting_anybody())
             .build();
         Self {
@@ -195,6 +195,19 @@ fn answer(path: &str, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Er
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+
+    /// So the key may go there without a look at the certificate.
+    #[test]
+    fn nobody_else_can_answer_at_an_address_that_this_process_has_bound() {
+        let own = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = own.local_addr().unwrap().port();
+        for host in ["0.0.0.0", "127.0.0.1"] {
+            let taken = TcpListener::bind((host, port)).unwrap_err();
+            assert_eq!(taken.kind(), ErrorKind::AddrInUse, "{host}");
+        }
+    }
 
     #[test]
     fn a_list_is_found_alone_or_as_a_member() {

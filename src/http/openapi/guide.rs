@@ -1,6 +1,6 @@
 //! What holds for every route. Words in backticks are code.
 
-use crate::http::extract::BODY_MAX;
+use crate::http::extract::{BODY_MAX, SALE_BODY_MAX};
 
 /// A heading and what is under it.
 pub type Chapter = (&'static str, Vec<String>);
@@ -22,9 +22,9 @@ pub fn chapters() -> Vec<Chapter> {
             vec![format!(
                 "JSON in UTF-8. Times are RFC 3339, answered in UTC with milliseconds. Money is an integer in the \
                  currency's minor unit. An integer is written as one: `4`, not `4.0` or `4e0`. Ids are UUIDs in lower case. Unknown members of a body are refused, and so is \
-                 one of more than {BODY_MAX} bytes. Answers may get further members: pass over those that you do not \
+                 a body of more than {BODY_MAX} bytes, or {SALE_BODY_MAX} where an operator creates or changes a sale. Answers may get further members: pass over those that you do not \
                  know. `HEAD` is answered wherever `GET` is, save for an endless stream; another method is answered 405 \
-                 with `Allow`."
+                 `method_not_allowed` with `Allow`."
             )],
         ),
         (
@@ -42,7 +42,10 @@ pub fn chapters() -> Vec<Chapter> {
             "Problems",
             texts(&[
                 "An answer that says no is `application/problem+json` (RFC 9457). Programs go by `code`; `detail` says \
-                 to people what is wrong in this case.",
+                 to people what is wrong in this case. `type` is a reference to the page that explains the code, \
+                 relative to the address that was asked.",
+                "A refused purchase carries `\"key_has_order\": false` where it is certain that its `Idempotency-Key` has no \
+                 order. Without that member an earlier request with the key may have one: keep the key.",
             ]),
         ),
         (
@@ -54,7 +57,9 @@ pub fn chapters() -> Vec<Chapter> {
         ),
         (
             "Finding a request again",
-            texts(&["Every answer has `X-Request-Id`: the client's own if it sends one, else a new one."]),
+            texts(&[
+                "Every answer has `X-Request-Id`: the client's own with `client-` before it if it sends one, else a new one.",
+            ]),
         ),
     ];
     all.into()

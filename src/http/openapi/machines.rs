@@ -50,7 +50,11 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
             json!({"status": "ok"}),
         ),
         Operation::of_machines(["get", "/readyz"], "getReadiness", "Can the instance work?")
-            .says("Redis and Postgres answer, the schema is current, and Redis evicts nothing.")
+            .says(
+                "Redis and Postgres answer, the schema is current, and Redis evicts nothing. The answer is at most half a \
+                 second old. Without the operators' key it names what is missing and nothing more; with it, and at \
+                 FLASHSALE_METRICS_LISTEN and FLASHSALE_ADMIN_LISTEN, it also says why and has `warnings`.",
+            )
             .answers::<Readiness>(schemas, 200, "It can.", json!({"status": "ready", "warnings": []}))
             .refuses(&[Code::Unavailable]),
         Operation::of_machines(["get", "/metrics"], "getMetrics", "What has been counted, for Prometheus").answers_with(
@@ -76,5 +80,17 @@ pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
             "text/css; charset=utf-8",
             text(),
         ),
+        Operation::of_machines(["get", "/problems/{code}"], "explainProblem", "What a problem means")
+            .says("The `type` of every problem leads here: what happened, and what a client does about it.")
+            .takes(
+                "path",
+                "code",
+                "The problem's code.",
+                true,
+                Schemas::alone::<Code>(),
+                Some(Code::SoldOut.as_str().into()),
+            )
+            .answers_file("The page.", "text/html; charset=utf-8", text())
+            .refuses(&[Code::NotFound]),
     ]
 }

@@ -136,8 +136,9 @@ pub struct Header {
 /// On every answer.
 const REQUEST_ID: Header = Header {
     name: "X-Request-Id",
-    description: "The request's own, if it had a sensible one, else a new one. It is in the log, too.",
-    schema: || json!({"type": "string", "minLength": 1, "maxLength": 128}),
+    description: "A trusted proxy's own; the request's own with `client-` before it, if it had a sensible one; else a new \
+        one. It is in the log, too.",
+    schema: || json!({"type": "string", "minLength": 1, "maxLength": 135}),
 };
 /// Where something is that was created.
 pub const LOCATION: Header = Header {
@@ -291,7 +292,12 @@ impl Operation {
         // The token: of a browser with a session of the console. The body: it is read for the trail, also where it says
         // nothing.
         this.takes("header", OPERATOR_HEADER, said, false, name, None)
-            .refuses(&[Code::ConsoleTokenRequired, Code::InvalidRequest, Code::PayloadTooLarge])
+            .refuses(&[
+                Code::ConsoleTokenRequired,
+                Code::InvalidRequest,
+                Code::PayloadTooLarge,
+                Code::RateLimited,
+            ])
     }
 
     /// A route for the console's sessions.

@@ -10,11 +10,11 @@ use crate::domain::guard::GuardChanges;
 use crate::domain::letter::{DeadLetter, RefusedMessage};
 use crate::domain::order::OwnedOrder;
 use crate::domain::payment::RecordedPayment;
-use crate::domain::report::{Audit, Rebuilt, Stats};
+use crate::domain::report::Stats;
 use crate::domain::sale::SaleRequest;
 use crate::http::admin::{
-    ActionsQuery, AlertsQuery, BanBody, BansQuery, DeletedSale, Guards, LiftBody, OrdersQuery, PaymentsQuery,
-    Preloaded, RestockBody, SettleBody,
+    ActionsQuery, AlertsQuery, AuditPage, AuditQuery, BanBody, BansQuery, DeletedSale, Guards, LiftBody, OrdersQuery,
+    PaymentsQuery, Preloaded, RebuildAnswer, RebuildQuery, RestockBody, SettleBody,
 };
 use crate::http::letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
 use crate::http::live::{Point, Sample};
@@ -136,7 +136,8 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/pause",
             "pauseSale",
             "Pause a sale",
-            "Nothing is sold until it is resumed; what is held can be paid and cancelled.",
+            "Nothing is sold until it is resumed; what is held can be paid and cancelled. A scheduled sale that is paused does \
+             not open by itself.",
             "paused",
         ),
         step(
@@ -144,7 +145,7 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/resume",
             "resumeSale",
             "Resume a sale",
-            "Sells again after a pause.",
+            "Sells again after a pause, or at its start if that is still ahead: then it is `scheduled`.",
             "open",
         ),
         step(
@@ -176,8 +177,10 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "Rebuild a sale's stock in Redis from Postgres",
         )
         .says("After a loss, and also while the sale goes on: a shard that is being written anew answers 503 `unavailable`, and \
-             sells again by itself.")
-        .answers::<Rebuilt>(
+             sells again by itself. With `dry_run=true` nothing changes: the answer says what each shard has and what a rebuild \
+             would write. The free units of each item are spread evenly.")
+        .query::<RebuildQuery>(&[("dry_run", false.into())])
+        .answers::<RebuildAnswer>(
             schemas,
             200,
             "What it came to.",
@@ -197,7 +200,7 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
         "stopped": {"window": 12},
     });
     let audit = json!({
-        "sale_id": SALE_ID, "balanced": true, "ledger_only": false, "differences": [],
+        "sale_id": SALE_ID, "balanced": true, "ledger_only": false, "differences": [], "differences_total": 0, "has_more": false,
         "items": [{
             "sku": "TSHIRT-M", "total": 100,
             "stock": {"available": 69, "held": 30, "sold": 1, "revoked": 0, "in_transit": 0, "undrained": 0},
@@ -238,10 +241,12 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
             "Count every unit on both sides",
         )
         .says(
-            "In Redis and in Postgres, while the sale goes on. `differences` says what does not add up. One count of a sale runs \
-             at a time: who asks meanwhile gets the next one, so it may take twice as long.",
+            "In Redis and in Postgres, while the sale goes on, with any backlog. `differences` lists what does not add up, in the \
+             order of its text; each page of it is counted anew. One count of a sale runs at a time: requests that arrive \
+             meanwhile share the next one, so it may take twice as long.",
         )
-        .answers::<Audit>(schemas, 200, "The count.", audit),
+        .query::<AuditQuery>(&[("limit", 1000.into())])
+        .answers::<AuditPage>(schemas, 200, "The count.", audit),
     ]
 }
 
@@ -546,7 +551,7 @@ fn ban(lifted_at: Option<&str>) -> Value {
 
 fn settings() -> Value {
     let set = |address_rate: u32| {
-        json!({"address_rate": address_rate, "instance_rate": 0, "shared_rate": 0, "adaptive_min_rate": 10,
+        json!({"address_rate": address_rate, "account_rate": 20, "instance_rate": 0, "shared_rate": 0, "adaptive_min_rate": 10,
             "adaptive_max_rate": 0, "adaptive_latency_ms": 200, "adaptive_in_flight": 64, "browsing_alert_above": 0,
             "browsing_ban_above": 0, "browsing_ban_seconds": 86400})
     };

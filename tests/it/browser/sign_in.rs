@@ -2,6 +2,7 @@
 
 use super::window::Window;
 use crate::support::app::{TestApp, sale, token};
+use crate::support::poll;
 
 const BUY: &str = "#items .buy";
 const ORDER: &str = "#orders .order .pill";
@@ -16,27 +17,44 @@ async fn a_link_with_a_token_signs_in_and_does_not_keep_it_in_the_address() {
     window
         .goto(&format!("/sales/{id}?from=shop#token={}", token("ada")))
         .await;
-    window.sees("#who", "ada").await;
+    // Nobody asked for it here, so it is a question.
+    window.sees("#offer-who", "ada").await;
+    window.misses("#who").await;
     let address = window.run(ADDRESS, &[]).await;
     assert!(
         address.as_str().unwrap().ends_with(&format!("/sales/{id}?from=shop")),
         "{address}"
     );
+    window.click("#take-offer").await;
+    window.sees("#who", "ada").await;
+    window.misses("#offer").await;
+    window.sees(BUY, "Buy").await;
+    window.sees(BUY, "Buy").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     // It is kept as one that was pasted is.
     window.driver().refresh().await.unwrap();
     window.sees("#who", "ada").await;
     window.sees(ORDER, "Reserved").await;
-    // A link for somebody else means somebody else, and one with no token nobody.
+    // Neither a link for somebody else nor one without a token takes anything from who is signed in.
     window
-        .run(&format!("location.hash = 'token={}'", token("bob")), &[])
+        .run(&format!("location.hash = 'token={}'", token("eve")), &[])
         .await;
-    window.sees("#who", "bob").await;
-    window.sees("#no-orders", "None yet").await;
+    window.sees("#offer-who", "eve").await;
+    window.sees("#who", "ada").await;
+    window.click("#decline-offer").await;
+    window.misses("#offer").await;
     window.run("location.hash = 'token=hunter2'", &[]).await;
-    window.sees("#sign-in-why", "not a token").await;
-    window.misses("#who").await;
+    poll::answer("the token is gone from the address", || async {
+        let address = window.run(ADDRESS, &[]).await;
+        (!address.as_str().unwrap().contains('#')).then_some(())
+    })
+    .await;
+    window.sees("#who", "ada").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#who", "ada").await;
+    window.sees(ORDER, "Reserved").await;
+    window.misses("#offer").await;
     let address = window.run(ADDRESS, &[]).await;
     assert!(!address.as_str().unwrap().contains('#'), "{address}");
     assert_eq!(app.units(&id).await, [9, 1, 0]);
@@ -53,6 +71,8 @@ async fn a_link_to_the_list_with_a_token_signs_in_for_every_sale() {
     let address = window.run(ADDRESS, &[]).await;
     assert!(address.as_str().unwrap().ends_with('/'), "{address}");
     window.click("#sales a").await;
+    window.sees("#offer-who", "ada").await;
+    window.click("#take-offer").await;
     window.sees("#who", "ada").await;
     window.close().await;
 }
@@ -70,6 +90,7 @@ async fn a_shop_that_is_known_is_linked_to_for_signing_in_and_for_paying() {
     window.sees("#shop-sign-in", "Sign in at the shop").await;
     window.misses("#by-token").await;
     window.sees("#sign-in-why", "The shop has sent no token").await;
+    window.sees(BUY, "Buy").await;
     window.click(BUY).await;
     let focus = "return document.activeElement.id";
     assert_eq!(window.run(focus, &[]).await, "shop-sign-in");
@@ -77,16 +98,40 @@ async fn a_shop_that_is_known_is_linked_to_for_signing_in_and_for_paying() {
     let back = window.run(encoded, &[&format!("/sales/{id}?from=a&b")]).await;
     let back = back.as_str().unwrap();
     let href = "return document.querySelector(arguments[0]).href";
-    assert_eq!(
-        window.run(href, &["#shop-sign-in"]).await,
-        sign_in.replace("{return}", back)
+    let link = window.run(href, &["#shop-sign-in"]).await;
+    let link = link.as_str().unwrap();
+    let asked = sign_in.replace("{return}", &format!("{back}%26sign_in_state%3D"));
+    let state = link.strip_prefix(&asked).unwrap_or_else(|| panic!("{link}"));
+    assert!(
+        state.len() == 32 && state.bytes().all(|it| it.is_ascii_hexdigit()),
+        "{link}"
     );
-    // Back from there with a token.
+    // Somebody else's link, made up: no question is skipped for it.
+    let made_up = "0".repeat(32);
     window
-        .run(&format!("location.hash = 'token={}'", token("ada")), &[])
+        .goto(&format!(
+            "/sales/{id}?from=a&b&sign_in_state={made_up}#token={}",
+            token("eve")
+        ))
         .await;
+    window.sees("#offer-who", "eve").await;
+    window.misses("#who").await;
+    window.click("#decline-offer").await;
+    // Back from the shop with a token.
+    let with_state = format!("/sales/{id}?from=a&b&sign_in_state={state}");
+    window.goto(&format!("{with_state}#token={}", token("ada"))).await;
     window.sees("#who", "ada").await;
+    window.misses("#offer").await;
+    let address = window.run(ADDRESS, &[]).await;
+    assert!(address.as_str().unwrap().ends_with("?from=a&b"), "{address}");
+    // It was good for once.
+    window.goto(&format!("{with_state}#token={}", token("eve"))).await;
+    window.sees("#offer-who", "eve").await;
+    window.sees("#who", "ada").await;
+    window.click("#decline-offer").await;
     window.misses("#shop-sign-in").await;
+    window.sees(BUY, "Buy").await;
+    window.sees(BUY, "Buy").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.sees(PAY, "Pay at the shop").await;

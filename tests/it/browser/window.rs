@@ -2,7 +2,7 @@
 //! anybody but the test's instance, and its console must have nothing to complain of.
 
 use crate::support::app::{Client, JWT_SECRET, TestApp};
-use crate::support::poll;
+use crate::support::poll::{self, Patience};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -208,15 +208,14 @@ impl Window {
     }
 
     async fn waits_to_see(&self, selector: &str, text: &str, meanwhile: impl AsyncFn()) {
-        let seen = tokio::time::timeout(PATIENCE, async {
-            while !self.text(selector).await.is_some_and(|found| found.contains(text)) {
-                meanwhile().await;
-                poll::pass(Duration::from_millis(20)).await;
+        let patience = Patience::of(PATIENCE);
+        while !self.text(selector).await.is_some_and(|found| found.contains(text)) {
+            if patience.is_over() {
+                let page = self.text("body").await.unwrap_or_default();
+                panic!("{selector} does not show {text:?}; the page is:\n{page}");
             }
-        });
-        if seen.await.is_err() {
-            let page = self.text("body").await.unwrap_or_default();
-            panic!("{selector} does not show {text:?}; the page is:\n{page}");
+            meanwhile().await;
+            Patience::moment().await;
         }
     }
 

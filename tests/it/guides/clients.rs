@@ -3,10 +3,10 @@
 
 use super::front::{Front, Turn, pauses};
 use crate::support::app::{TestApp, sale_with, token};
-use crate::support::document::operations;
+use flashsale::http::problem::Code;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
@@ -157,38 +157,37 @@ async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
+async fn a_client_drops_its_key_where_the_answer_is_certain_that_it_has_no_order_whatever_the_code() {
     let app = &TestApp::start_api_only().await;
-    let guide = known_by_code();
-    let (_, _, buy) = operations()
-        .find(|(_, _, operation)| operation["operationId"] == "buy")
-        .unwrap();
-    let mut codes = codes_of(buy);
-    // These ask to be repeated, which other tests look at.
-    codes.retain(|(status, code)| *status < 500 && code != "rate_limited");
-    assert!(codes.len() > 10, "{codes:?}");
+    let refusals = [
+        (409, "sold_out"),
+        (429, "cooling_down"),
+        (403, "a_code_of_a_later_version"),
+    ];
     let each = CLIENTS.into_iter().flat_map(|client| {
-        let guide = &guide;
-        codes.iter().map(move |(status, code)| async move {
-            let at = format!("{} {code}", client.1);
-            let problem = Turn::problem(*status, code, 0);
-            // To the first request of a key that is new, each of them says that there is no order.
+        let both = refusals
+            .into_iter()
+            .flat_map(|refusal| [(refusal, true), (refusal, false)]);
+        both.map(move |((status, code), is_certain)| async move {
+            let at = format!("{} {code} {is_certain}", client.1);
+            let problem = if is_certain {
+                Turn::without_order(status, code, 0)
+            } else {
+                Turn::problem(status, code, 0)
+            };
+            // The first request of a key that is new has made no order, whatever the answer says of it.
             let front = Front::of(app, std::slice::from_ref(&problem)).await;
             let said = ended(&at, &run(client, &front.url, "s", 30, None).await, 1);
             assert!(said.contains(code), "{at}: {said}");
             assert_eq!(front.seen().len(), 1, "{at}");
-            // After a request whose outcome is not known, those alone that look at the key; and not while that request
-            // may still be under way.
+            // After a request whose outcome is not known, only a certain answer ends it; and not while that request may still
+            // be under way.
             let front = Front::of(app, &[Turn::Proxy(502), problem]).await;
-            let is_known = guide[code];
-            ended(
-                &at,
-                &run(client, &front.url, "s", 30, None).await,
-                if is_known { 1 } else { 3 },
-            );
+            let code = if is_certain { 1 } else { 3 };
+            ended(&at, &run(client, &front.url, "s", 30, None).await, code);
             let seen = front.seen();
             let waited = seen.last().unwrap().at - seen[0].at;
-            assert_eq!(waited > Duration::from_secs(2), is_known, "{at}: {waited:?}");
+            assert_eq!(waited > Duration::from_secs(2), is_certain, "{at}: {waited:?}");
         })
     });
     // A few at a time: each is a program.
@@ -196,34 +195,6 @@ async fn what_a_client_knows_of_its_key_is_what_the_guide_says_of_each_code() {
         .buffer_unordered(8)
         .collect::<Vec<()>>()
         .await;
-}
-
-#[test]
-fn what_the_pages_know_of_a_key_is_what_the_guide_says_of_each_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages/assets/api.js");
-    let script = std::fs::read_to_string(path).unwrap();
-    let list = script.split("const KNOWN_CODES = [").nth(1).unwrap();
-    let list = list.split("];").next().unwrap();
-    let told: BTreeSet<&str> = list.split('\'').skip(1).step_by(2).collect();
-    let guide = known_by_code();
-    let (_, _, buy) = operations()
-        .find(|(_, _, operation)| operation["operationId"] == "buy")
-        .unwrap();
-    let codes = codes_of(buy);
-    assert!(codes.len() > 10, "{codes:?}");
-    let known = codes.iter().map(|(_, code)| code.as_str()).filter(|code| guide[*code]);
-    assert_eq!(told, known.collect::<BTreeSet<_>>());
-}
-
-/// Each status and code that an operation answers when it refuses.
-fn codes_of(operation: &Value) -> Vec<(u16, String)> {
-    let mut codes = Vec::new();
-    for (status, answer) in operation["responses"].as_object().unwrap() {
-        let listed = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
-        let listed = listed.into_iter().flat_map(|it| it.as_array().unwrap());
-        codes.extend(listed.map(|it| (status.parse().unwrap(), it.as_str().unwrap().to_owned())));
-    }
-    codes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,6 +210,10 @@ async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
         let front = Front::of(app, &turns).await;
         let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 3);
         assert!(said.contains("with the key an-old-key"), "{}: {said}", client.1);
+        // Unless the answer is certain that it has none.
+        let front = Front::of(app, &[Turn::without_order(429, "rate_limited", 1)]).await;
+        let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 1);
+        assert!(said.contains("nothing was bought"), "{}: {said}", client.1);
     });
     futures_util::future::join_all(each).await;
 }
@@ -265,18 +240,15 @@ async fn every_client_says_in_one_line_what_is_wrong_with_its_arguments() {
     }
 }
 
-/// What the guide's table says of each code: whether it tells that the key has no order.
-fn known_by_code() -> BTreeMap<String, bool> {
+/// The codes of the guide's table, each with whether a refused purchase is certain with it that the key has no order.
+pub fn guide_of_codes() -> BTreeMap<String, String> {
     let guide = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md")).unwrap();
     let mut known = BTreeMap::new();
     for row in guide.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        if let [_, codes, _, says @ ("yes" | "no"), ..] = cells[..] {
-            known.extend(
-                codes
-                    .split(", ")
-                    .map(|code| (code.trim_matches('`').to_owned(), says == "yes")),
-            );
+        if let [_, codes, _, says @ ("yes" | "no" | "some"), ..] = cells[..] {
+            let codes = codes.split(", ").map(|code| code.trim_matches('`').to_owned());
+            known.extend(codes.map(|code| (code, says.to_owned())));
         }
     }
     known
@@ -284,16 +256,8 @@ fn known_by_code() -> BTreeMap<String, bool> {
 
 #[test]
 fn the_api_guide_says_of_every_code_what_a_client_does() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = std::fs::read_to_string(root.join("src/http/problem.rs")).unwrap();
-    let guide = known_by_code();
-    let rows = table.lines().skip_while(|line| *line != "codes! {").skip(1);
-    let codes: Vec<&str> = rows
-        .take_while(|line| *line != "}")
-        .filter_map(|row| row.split('"').nth(1))
-        .collect();
-    assert!(codes.len() > 15, "{codes:?}");
-    for code in codes {
+    let guide = guide_of_codes();
+    for code in Code::ALL.iter().map(|code| code.as_str()) {
         assert!(guide.contains_key(code), "docs/api.md has no row for {code}");
     }
 }

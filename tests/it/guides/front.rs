@@ -15,15 +15,21 @@ pub enum Turn {
     Through,
     /// It is carried out, and its answer does not come back.
     Lost,
-    /// It is answered here, with this status, this code and so many seconds to wait.
-    Problem(u16, String, u64),
+    /// It is answered here, with this status, this code and so many seconds to wait; the last says that the key is known to
+    /// have no order.
+    Problem(u16, String, u64, bool),
     /// A proxy asks nobody and answers this status, in its own way.
     Proxy(u16),
 }
 
 impl Turn {
     pub fn problem(status: u16, code: &str, after: u64) -> Self {
-        Self::Problem(status, code.to_owned(), after)
+        Self::Problem(status, code.to_owned(), after, false)
+    }
+
+    /// A problem that is certain that the key has no order.
+    pub fn without_order(status: u16, code: &str, after: u64) -> Self {
+        Self::Problem(status, code.to_owned(), after, true)
     }
 }
 
@@ -114,8 +120,9 @@ async fn answer(stream: TcpStream, app: &Client, turn: Turn, seen: &Mutex<Vec<Se
             let kind = answer.header("content-type").unwrap_or_default();
             reply(answer.status, after, kind, &answer.text)
         }
-        Turn::Problem(status, code, after) => {
-            let problem = format!(r#"{{"type":"/problems/{code}","code":"{code}","detail":"it is so"}}"#);
+        Turn::Problem(status, code, after, is_certain) => {
+            let certain = if *is_certain { r#","key_has_order":false"# } else { "" };
+            let problem = format!(r#"{{"type":"/problems/{code}","code":"{code}","detail":"it is so"{certain}}}"#);
             reply(*status, Some(*after), "application/problem+json", &problem)
         }
         Turn::Proxy(status) => reply(*status, None, "text/html", "<html>from in between"),

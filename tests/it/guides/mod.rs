@@ -1,6 +1,7 @@
 //! The guides in docs/: what they say to paste is pasted, their programs are run, their links lead somewhere.
 
-mod clients;
+pub mod clients;
+mod failures;
 mod front;
 mod links;
 mod pasted;

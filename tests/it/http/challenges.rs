@@ -6,6 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use flashsale::domain::challenge::{Challenge, LASTS};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::{SaleId, UserId};
+use flashsale::flow::App;
+use flashsale::guard::challenge::{Easel, Posing, pose};
+use flashsale::ledger::Ledger;
 use flashsale::stock::Stock;
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -213,6 +218,44 @@ async fn an_account_has_five_challenges_a_minute_whatever_it_does_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_over_its_limit_takes_no_place_and_one_that_got_none_has_used_up_nothing() {
+    let app = TestApp::start_api_only().await;
+    let id: SaleId = app.load_sale(&guarded("captcha")).await.parse().unwrap();
+    let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+        .await
+        .unwrap();
+    let world = App::new(stock, ledger);
+    world.sales.learn().await.unwrap();
+    let user: UserId = Uuid::new_v4().to_string().parse().unwrap();
+    // Others take all places.
+    let (full, free) = (Easel::new(0), Easel::new(1));
+    for _ in 0..6 {
+        let answer = pose(&world, &full, id, &user, false).await;
+        assert!(matches!(answer, Err(Fault::Overloaded(_))), "{answer:?}");
+    }
+    for _ in 0..5 {
+        let answer = pose(&world, &free, id, &user, false).await.unwrap();
+        assert!(matches!(answer, Posing::Posed { .. }), "{answer:?}");
+    }
+    let answer = pose(&world, &full, id, &user, false).await.unwrap();
+    assert!(matches!(answer, Posing::Limited { .. }), "{answer:?}");
+    // What it asks for after that, the process refuses without Redis.
+    let most = async || {
+        for n in 0..100 {
+            let Posing::Limited { wait_ms } = pose(&world, &full, id, &user, false).await.unwrap() else {
+                panic!("it is over its limit");
+            };
+            if wait_ms <= 6000 {
+                return n;
+            }
+        }
+        100
+    };
+    assert!(most().await < 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
     let app = TestApp::start_api_only().await;
     let (without, token_only) = (
@@ -237,7 +280,7 @@ async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
         .no(401, "unauthenticated");
     app.get(Who::Shopper("ada"), "/v1/challenges")
         .await
-        .no(405, "invalid_request");
+        .no(405, "method_not_allowed");
     for wrong in [
         json!({}),
         json!({"sale_id": 1}),

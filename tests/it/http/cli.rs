@@ -1,6 +1,6 @@
 //! The operator's commands, end to end against an instance.
 
-use crate::support::app::{TestApp, Who, sale};
+use crate::support::app::{Ran, TestApp, Who, program, sale, token as shopper_token};
 use serde_json::json;
 
 const FILE: &str = r#"
@@ -50,6 +50,15 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
         .json(&json!({"sku": "phone", "quantity": 2}));
     let order = app.send(request).await.ok(201).id();
 
+    // A token is not an argument, which everybody on the machine can read.
+    app.run(&["pay", &order, "--token", "t"]).ended(2);
+    app.run(&["pay", &order, "--token"]).ended(2);
+    let mut environment = app.environment.clone();
+    environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
+    environment.insert("FLASHSALE_TOKEN".to_owned(), shopper_token("eve"));
+    let mut pay = program(&environment, &["pay", &order, "--token"]);
+    let refused = Ran::of(pay.output().unwrap()).ended(1);
+    assert!(refused.stderr.contains("not_found"), "not hers: {refused:?}");
     let paid = app.run(&["pay", &order, "--payment-id", "pay_1", "--json"]).ended(0);
     assert_eq!(paid.json()["outcome"], "applied");
     let paid = app.run(&["pay", &order, "--payment-id", "pay_1", "--json"]).ended(0);

@@ -1,11 +1,13 @@
 //! The environment: what is missing or wrong is named in one line with exit code 2, and no secret is ever shown.
 
 use crate::support::app::{Client, Instance, Ran, TestApp, Who, environment, program};
+use crate::support::authority::Authority;
 use crate::support::{poll, servers};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -167,6 +169,285 @@ async fn a_file_holds_the_same_keys_and_the_environment_wins() {
         line(&ran).contains("flashsale.toml:1") && !ran.stderr.contains("hunter2"),
         "{ran:?}"
     );
+}
+
+#[test]
+fn a_file_with_secrets_that_every_user_can_read_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_warned_of = |name: &str, text: &str, mode: u32, environment: &BTreeMap<String, String>| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = program(environment, &["serve"]);
+        let ran = Ran::of(command.current_dir(folder.path()).output().unwrap()).ended(1);
+        let warned = ran
+            .stderr
+            .lines()
+            .find(|line| line.contains("can read a file with secrets"));
+        warned.is_some_and(|line| line.contains(&format!("\"file\":\"{name}\"")))
+    };
+    let mut environment = complete();
+    environment.remove("FLASHSALE_ADMIN_KEY");
+    let secret = "admin_key = \"0123456789abcdef-in-a-file\"\n";
+    assert!(is_warned_of("flashsale.toml", secret, 0o644, &environment));
+    // A group may read it: whoever serves, for one.
+    assert!(!is_warned_of("flashsale.toml", secret, 0o640, &environment));
+    assert!(!is_warned_of("flashsale.toml", secret, 0o600, &environment));
+    assert!(!is_warned_of(
+        "flashsale.toml",
+        "gateway_rate = 7\n",
+        0o644,
+        &complete()
+    ));
+
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+    let mut environment = complete();
+    for (name, file) in [("FLASHSALE_TLS_CERT", "cert.pem"), ("FLASHSALE_TLS_KEY", "key.pem")] {
+        environment.insert(name.to_owned(), file.to_owned());
+    }
+    let key = made.signing_key.serialize_pem();
+    assert!(is_warned_of("key.pem", &key, 0o644, &environment));
+    assert!(!is_warned_of("key.pem", &key, 0o600, &environment));
+    for (name, value) in [
+        ("FLASHSALE_REDIS_URL", "rediss://127.0.0.1:1"),
+        ("FLASHSALE_REDIS_CERT", "cert.pem"),
+        ("FLASHSALE_REDIS_KEY", "redis-key.pem"),
+    ] {
+        environment.insert(name.to_owned(), value.to_owned());
+    }
+    assert!(is_warned_of("redis-key.pem", &key, 0o644, &environment));
+    assert!(!is_warned_of("redis-key.pem", &key, 0o600, &environment));
+}
+
+/// Variables that are set otherwise.
+type Changes<'a> = &'a [(&'a str, String)];
+
+#[test]
+fn certificates_for_redis_that_cannot_be_are_named_in_one_line_before_anything_is_started() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (url, cacert) = ("FLASHSALE_REDIS_URL", "FLASHSALE_REDIS_CACERT");
+    let (cert, key) = ("FLASHSALE_REDIS_CERT", "FLASHSALE_REDIS_KEY");
+    let plain = "redis://127.0.0.1:1".to_owned();
+    let none = String::new;
+    let missing = || "/no/such/file".to_owned();
+    let cases: [(Changes, &str, &str); 11] = [
+        (&[(url, plain.clone())], cacert, "write rediss://HOST:PORT"),
+        (
+            &[(url, "unix:///run/x".to_owned()), (cacert, none())],
+            cert,
+            "write rediss://HOST:PORT",
+        ),
+        (
+            &[(url, plain), (cacert, none()), (cert, none())],
+            key,
+            "write rediss://HOST:PORT",
+        ),
+        (&[(cert, none())], key, "set both for a client certificate"),
+        (&[(key, none())], cert, "set both for a client certificate"),
+        (
+            &[(cacert, missing())],
+            cacert,
+            "names /no/such/file, which cannot be read",
+        ),
+        (
+            &[(cacert, authority.path("client-key.pem"))],
+            cacert,
+            "in which there is none",
+        ),
+        (&[(cert, missing())], cert, "names /no/such/file, which cannot be read"),
+        (&[(key, missing())], key, "names /no/such/file, which cannot be read"),
+        (&[(key, authority.path("client.pem"))], key, "in which there is none"),
+        (
+            &[(key, other.path("client-key.pem"))],
+            key,
+            "not the key of the first certificate",
+        ),
+    ];
+    for (changes, named, expected) in cases {
+        let mut environment = complete();
+        environment.insert(url.to_owned(), "rediss+cluster://127.0.0.1:1".to_owned());
+        environment.extend(authority.of_client());
+        environment.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        let id = uuid::Uuid::new_v4().to_string();
+        for command in [&["serve"][..], &["config", "check"], &["inspect", &id]] {
+            let ran = Ran::of(program(&environment, command).output().unwrap()).ended(2);
+            let line = line(&ran);
+            assert!(
+                line.contains(&format!("{named} ")) && line.contains(expected),
+                "{ran:?}"
+            );
+        }
+    }
+    let ran = serve(url, Some("redis+tls://127.0.0.1:1")).ended(2);
+    assert!(line(&ran).contains("rediss+cluster://HOST:PORT,HOST:PORT"), "{ran:?}");
+}
+
+#[test]
+fn stores_on_another_machine_that_are_reached_without_checked_tls_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |redis: &str, database: &str| {
+        let changes = [("FLASHSALE_REDIS_URL", redis), ("FLASHSALE_DATABASE_URL", database)];
+        config(folder.path(), &["check"], &changes).ended(0).stderr
+    };
+    let (redis, postgres) = (
+        "redis+cluster://:hunter2@redis-1:6379",
+        "postgres://user:hunter2@postgres/x",
+    );
+    let warned = check(redis, postgres);
+    let lines: Vec<&str> = warned.lines().collect();
+    assert_eq!(lines.len(), 2, "{warned}");
+    assert!(
+        lines[0].contains("FLASHSALE_REDIS_URL") && lines[0].contains("write rediss://"),
+        "{warned}"
+    );
+    assert!(
+        lines[1].contains("FLASHSALE_DATABASE_URL") && lines[1].contains("sslmode=verify-full&sslrootcert=FILE"),
+        "{warned}"
+    );
+    assert!(!warned.contains("hunter2"), "{warned}");
+    let verified = format!("{postgres}?sslmode=verify-full&sslrootcert=ca.pem");
+    assert_eq!(check("rediss+cluster://redis-1:6379", &verified), "");
+
+    // And where it is seen by those who start it without a check.
+    let ran = serve("FLASHSALE_REDIS_URL", Some("redis://redis.invalid:6379")).ended(1);
+    let warning = ran.stderr.lines().find(|line| line.contains("\"WARN\"")).unwrap();
+    assert!(
+        warning.contains("FLASHSALE_REDIS_URL leads to another machine"),
+        "{ran:?}"
+    );
+}
+
+/// `config VERB` in this folder, with a complete environment changed by these.
+fn config(folder: &Path, verb: &[&str], changes: &[(&str, &str)]) -> Ran {
+    let mut environment = complete();
+    environment.extend(
+        changes
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
+    let mut command = program(&environment, &[&["config"], verb].concat());
+    Ran::of(command.current_dir(folder).output().unwrap())
+}
+
+#[test]
+fn config_check_names_what_is_missing_wrong_or_misspelt_as_serve_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |changes: &[(&str, &str)]| config(folder.path(), &["check"], changes);
+    let ran = check(&[]).ended(0);
+    assert!(ran.stdout.contains("valid") && ran.stderr.is_empty(), "{ran:?}");
+    let ran = config(folder.path(), &["check", "--json"], &[]).ended(0);
+    assert_eq!(ran.json()["valid"], true, "{ran:?}");
+
+    for (changes, expected) in [
+        (("FLASHSALE_REDIS_URL", ""), "FLASHSALE_REDIS_URL"),
+        (("FLASHSALE_LISTEN", "nonsense"), "FLASHSALE_LISTEN"),
+        (
+            ("FLASHSALE_ADRESS_RATE", "5"),
+            "FLASHSALE_ADRESS_RATE is no variable of Flashsale; did you mean FLASHSALE_ADDRESS_RATE?",
+        ),
+    ] {
+        let ran = check(&[changes]).ended(2);
+        assert!(line(&ran).contains(expected), "{ran:?}");
+        let ran = config(folder.path(), &["check", "--json"], &[changes]).ended(2);
+        let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(said["valid"], false, "{ran:?}");
+        assert!(said["problem"].as_str().unwrap().contains(expected), "{ran:?}");
+    }
+    fs::write(
+        folder.path().join("flashsale.toml"),
+        "log = \"info\"\ngateway_rate = \"many\"\n",
+    )
+    .unwrap();
+    let ran = check(&[]).ended(2);
+    assert!(line(&ran).contains("flashsale.toml:2: `gateway_rate`"), "{ran:?}");
+}
+
+#[test]
+fn config_show_says_where_each_value_comes_from_and_shows_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("flashsale.toml"), "\nshared_rate = 7\n").unwrap();
+    let changes = [
+        ("FLASHSALE_REDIS_URL", "rediss://user:hunter2@redis.example:6380"),
+        ("FLASHSALE_ALERT_WEBHOOK_URL", "https://hooks.example/hunter2"),
+        ("FLASHSALE_TOKEN_KEYS", "hunter2"),
+        ("FLASHSALE_LOGS", "hunter2"),
+    ];
+    let ran = config(folder.path(), &["show"], &changes).ended(0);
+    let row = |name: &str| {
+        let row = ran.stdout.lines().find(|line| line.starts_with(name)).unwrap();
+        row.split_whitespace().skip(1).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        row("FLASHSALE_REDIS_URL "),
+        ["rediss://[hidden]@redis.example:6380", "environment"]
+    );
+    assert_eq!(row("FLASHSALE_ADMIN_KEY "), ["[hidden]", "environment"]);
+    assert_eq!(row("FLASHSALE_SHARED_RATE "), ["7", "flashsale.toml:2"]);
+    assert_eq!(row("FLASHSALE_CONNECTIONS "), ["30000", "default"]);
+    assert_eq!(row("FLASHSALE_PAY_URL "), ["-", "-"]);
+    assert!(
+        ran.stderr
+            .contains("FLASHSALE_LOGS is no variable of Flashsale; did you mean FLASHSALE_LOG?"),
+        "{ran:?}"
+    );
+    let json = config(folder.path(), &["show", "--json"], &changes).ended(0);
+    let said = json.json();
+    assert_eq!(said["unknown"][0]["meant"], "FLASHSALE_LOG", "{json:?}");
+    let variables = said["variables"].as_array().unwrap();
+    let shared = variables
+        .iter()
+        .find(|it| it["name"] == "FLASHSALE_SHARED_RATE")
+        .unwrap();
+    assert_eq!(
+        (&shared["value"], &shared["from"]),
+        (&"7".into(), &"flashsale.toml:2".into())
+    );
+    for ran in [&ran, &json] {
+        assert!(
+            !ran.stdout.contains("hunter2") && !ran.stderr.contains("hunter2"),
+            "{ran:?}"
+        );
+        assert!(!ran.stdout.contains("canary-"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_named_at_the_start_and_where_another_is_missing() {
+    let app = TestApp::with("all", &[("FLASHSALE_ADRESS_RATE", "5")]).await;
+    let warning = app.logged("FLASHSALE_ADRESS_RATE is no variable of Flashsale").await;
+    assert!(
+        warning.contains("WARN") && warning.contains("FLASHSALE_ADDRESS_RATE?"),
+        "{warning}"
+    );
+    let mut environment = complete();
+    let key = environment.remove("FLASHSALE_ADMIN_KEY").unwrap();
+    environment.insert("FLASHSALE_ADMIN_KYE".to_owned(), key);
+    let ran = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(2);
+    assert!(line(&ran).contains("not set: FLASHSALE_ADMIN_KEY;"), "{ran:?}");
+    assert!(line(&ran).contains("FLASHSALE_ADMIN_KYE is no variable"), "{ran:?}");
+}
+
+#[test]
+fn secrets_that_are_easy_to_guess_are_refused_with_how_to_make_one() {
+    for (name, value) in [
+        ("FLASHSALE_ADMIN_KEY", "aaaaaaaaaaaaaaaa"),
+        ("FLASHSALE_ADMIN_KEY", "changeme-changeme"),
+        ("FLASHSALE_ADMIN_KEY", "flashsale-admin1"),
+        ("FLASHSALE_JWT_SECRET", "0123456789abcdef0123456789abcdef"),
+        ("FLASHSALE_JWT_SECRET", "my-super-secret-jwt-key-change-me"),
+        ("FLASHSALE_WEBHOOK_SECRET", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
+    ] {
+        let ran = serve(name, Some(value)).ended(2);
+        assert!(
+            line(&ran).starts_with(&format!("flashsale: {name} is easy to guess")),
+            "{ran:?}"
+        );
+        assert!(
+            ran.stderr.contains("openssl rand") && !ran.stderr.contains(value),
+            "{ran:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -73,6 +73,12 @@ async fn actions(client: &Client, query: &str) -> Vec<Value> {
     answer.body["data"].as_array().unwrap().clone()
 }
 
+/// How many actions were not refused for lack of authority.
+async fn done(client: &Client) -> usize {
+    let all = actions(client, "").await;
+    all.iter().filter(|action| action["actor"] != "nobody").count()
+}
+
 #[tokio::test]
 async fn a_session_holds_on_every_instance_until_it_is_ended_on_one() {
     let app = TestApp::start_api_only().await;
@@ -171,7 +177,7 @@ async fn what_the_ledger_keeps_of_a_session_signs_nobody_in() {
 async fn a_cookie_alone_changes_nothing() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
-    let before = actions(&app, "").await.len();
+    let before = done(&app).await;
     let (ada, bob) = (Operator::sign_in(&app).await, Operator::sign_in(&app).await);
     let pause = format!("/v1/admin/sales/{id}/pause");
     let pauses = || ada.with_cookie(&app, Method::POST, &pause);
@@ -202,7 +208,7 @@ async fn a_cookie_alone_changes_nothing() {
         .await
         .no(403, "console_token_required");
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
-    assert_eq!(actions(&app, "").await.len(), before + 2, "two have signed in");
+    assert_eq!(done(&app).await, before + 2, "two have signed in");
     let own = ada.asks(&app, Method::POST, &pause).header("Origin", &app.url);
     app.send(own).await.ok(200);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
@@ -257,7 +263,21 @@ async fn a_cookie_of_https_goes_over_https_alone() {
             .header("X-Forwarded-For", "203.0.113.7")
             .header("X-Forwarded-Proto", protocol.to_owned());
         let answer = client.send(request.json(&json!({"key": ADMIN_KEY}))).await.ok(201);
-        answer.header("set-cookie").unwrap().ends_with("; Secure")
+        let cookie = answer.header("set-cookie").unwrap();
+        assert_eq!(
+            cookie.starts_with("__Secure-flashsale_console="),
+            cookie.ends_with("; Secure"),
+            "{cookie}"
+        );
+        let is_https = answer.header("strict-transport-security") == Some("max-age=31536000");
+        assert_eq!(is_https, cookie.ends_with("; Secure"), "{answer:?}");
+        let ada = Operator::of(&answer);
+        for (protocol, signed_in) in [(protocol, true), ("http", !is_https)] {
+            let request = ada.with_cookie(client, Method::GET, SESSION);
+            let shown = client.send(request.header("X-Forwarded-Proto", protocol)).await.ok(200);
+            assert_eq!(shown.body["signed_in"], signed_in, "{protocol}");
+        }
+        is_https
     };
     assert!(signs_in(&app, "https").await);
     assert!(!signs_in(&app, "http").await);
@@ -392,7 +412,7 @@ async fn the_trail_tells_what_operators_call_themselves() {
 async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
-    let before = actions(&app, "").await.len();
+    let before = done(&app).await;
     let long = "x".repeat(65);
     for name in ["", " ", "a\nb", "a\u{1b}[2J", "a\u{0}", "a\u{202e}b", &long] {
         let answer = sign_in_with(&app, &json!({"key": ADMIN_KEY, "name": name})).await;
@@ -427,7 +447,7 @@ async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
         .header("X-Operator", "");
     app.send(stranger).await.no(401, "unauthenticated");
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
-    assert_eq!(actions(&app, "").await.len(), before);
+    assert_eq!(done(&app).await, before);
     let named = pauses().header("X-Operator", "x".repeat(64));
     app.send(named).await.ok(200);
     assert_eq!(actions(&app, "").await[0]["operator"], "x".repeat(64));
@@ -496,33 +516,34 @@ async fn an_outcome_that_cannot_be_written_down_does_not_change_the_answer() {
         .ok(200);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
     assert_eq!(actions(&app, "").await[0]["outcome"], Value::Null);
-    let said = app.logged("it is not noted what came of an action").await;
+    let said = app.logged("could not record the outcome of an action").await;
     assert!(said.contains("named-in-the-log"), "{said}");
 }
 
 #[tokio::test]
-async fn a_path_that_is_spelled_in_another_way_is_in_the_trail_all_the_same() {
+async fn a_path_that_changes_by_decoding_is_no_path() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
-    for (path, state) in [
-        (format!("/v1/admin/sales/{id}/%70ause"), "paused"),
-        (format!("/v1/%61dmin/sales/{id}/r%65sume"), "open"),
-        (
-            format!("/v1/admin/s%61les/%{:x}{}/close", id.as_bytes()[0], &id[1..]),
-            "closed",
-        ),
+    for path in [
+        format!("/v1/admin/sales/{id}/%70ause"),
+        format!("/v1/%61dmin/sales/{id}/pause"),
+        format!("/v1/admin/s%61les/%{:x}{}/pause", id.as_bytes()[0], &id[1..]),
+        format!("/v1/%73ales/{id}/orders"),
+        "/v1/admin%2fsales".to_owned(),
     ] {
-        app.post(Who::Nobody, &path).await.no(401, "unauthenticated");
-        app.post(Who::Operator, &path).await.ok(200);
-        assert_eq!(app.admin(&id, "").await.ok(200).body["state"], state);
+        app.post(Who::Nobody, &path).await.no(404, "not_found");
+        app.post(Who::Operator, &path).await.no(404, "not_found");
     }
-    let told: Vec<_> = actions(&app, &format!("?sale_id={id}&limit=3"))
-        .await
-        .iter()
-        .map(|action| (action["action"].clone(), action["outcome"].clone()))
-        .collect();
-    let expected = ["sales.close", "sales.resume", "sales.pause"].map(|action| (json!(action), json!("done")));
-    assert_eq!(told, expected);
+    for path in [
+        "/%6detrics",
+        "/%76%31/admin/sales",
+        "/v1/%61dmin/session",
+        "/%63onsole",
+        "/healthz%",
+    ] {
+        app.get(Who::Operator, path).await.no(404, "not_found");
+    }
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
 }
 
 #[tokio::test]
@@ -702,7 +723,7 @@ async fn a_client_that_hangs_up_leaves_an_outcome() {
 }
 
 #[tokio::test]
-async fn the_trail_forgets_what_is_old_and_the_oldest_of_too_much() {
+async fn the_audit_log_forgets_by_age_alone() {
     let app = TestApp::start_api_only().await;
     let mut database = app.database().await;
     let insert = "insert into operator_actions (actor, action, begun_at) \
@@ -713,11 +734,195 @@ async fn the_trail_forgets_what_is_old_and_the_oldest_of_too_much() {
         .await
         .unwrap();
     ledger.forget_actions().await.unwrap();
-    assert_eq!(count(&mut database, "operator_actions").await, 100_000);
+    assert_eq!(count(&mut database, "operator_actions").await, 100_100);
     assert_eq!(
         count(&mut database, "operator_actions where action = 'sales.open'").await,
         0
     );
+}
+
+/// With the role that the instance serves with.
+#[tokio::test]
+async fn nobody_changes_or_deletes_what_is_in_the_audit_log() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    app.operate(&id, "pause").await.ok(200);
+    let before = actions(&app, "").await;
+    let mut database = app.database().await;
+    for sabotage in [
+        "delete from operator_actions",
+        "truncate operator_actions",
+        "update operator_actions set operator = 'eve'",
+        "update operator_actions set begun_at = now() - interval '91 days'",
+        "update operator_actions set outcome = 'refused'",
+        "update operator_actions set outcome = null, ended_at = null",
+        "update operator_actions set sale_id = gen_random_uuid()",
+    ] {
+        let refused = sqlx::raw_sql(sabotage).execute(&mut database).await.unwrap_err();
+        assert!(refused.to_string().contains("append-only"), "{sabotage}: {refused}");
+    }
+    assert_eq!(actions(&app, "").await, before);
+}
+
+#[tokio::test]
+async fn each_action_is_a_line_in_the_log_before_it_begins_and_one_with_its_outcome() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    sqlx::raw_sql("begin; select from sales for update")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let (client, sale) = (Client::clone(&app), id.clone());
+    let pause = tokio::spawn(async move {
+        let request = client.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{sale}/pause"));
+        client
+            .send(request.header("X-Operator", "Ada").json(&json!({"why": "a test"})))
+            .await
+    });
+    let lines = |message: &'static str| {
+        let lines = app.log();
+        let lines: Vec<Value> = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        lines
+            .into_iter()
+            .filter(|line| line["message"] == message && line["target"] == "flashsale::audit_log")
+            .collect::<Vec<_>>()
+    };
+    // It waits for the lock, so it has done nothing.
+    let begun = poll::answer("the line is there", || async {
+        lines("an action begins")
+            .into_iter()
+            .find(|line| line["action"] == "sales.pause")
+    })
+    .await;
+    assert_eq!(
+        json!([
+            begun["actor"],
+            begun["operator"],
+            begun["address"],
+            begun["sale_id"],
+            begun["detail"]
+        ]),
+        json!(["api_key", "Ada", "127.0.0.1", id, "{\"why\":\"a test\"}"])
+    );
+    assert!(
+        lines("an action has ended")
+            .iter()
+            .all(|line| line["action_id"] != begun["action_id"])
+    );
+    sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
+    pause.await.unwrap().ok(200);
+    poll::answer("the outcome is there", || async {
+        let ended = lines("an action has ended");
+        ended
+            .into_iter()
+            .find(|line| line["action_id"] == begun["action_id"] && line["outcome"] == "done")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_audit_log() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    for _ in 0..3 {
+        app.get(Who::Operator, "/v1/admin/orders?user=ada").await.ok(200);
+    }
+    app.get(Who::Operator, "/v1/admin/orders?user=bob").await.ok(200);
+    app.get(Who::Operator, "/v1/admin/bans?user=ada").await.ok(200);
+    app.get(Who::Operator, &format!("/v1/admin/orders/{order}"))
+        .await
+        .ok(200);
+    let told = |all: &[Value]| -> Vec<Value> {
+        let told = all
+            .iter()
+            .map(|it| json!([it["actor"], it["action"], it["detail"], it["outcome"]]));
+        told.collect()
+    };
+    let expected = [
+        json!(["api_key", "orders.read", {"id": order}, "done"]),
+        json!(["api_key", "bans.read", {"user": "ada"}, "done"]),
+        json!(["api_key", "orders.read", {"user": "bob"}, "done"]),
+        json!(["api_key", "orders.read", {"user": "ada"}, "done"]),
+    ];
+    assert_eq!(told(&actions(&app, "?limit=4").await), expected);
+    let ada = Operator::sign_in(&app).await;
+    app.post(Who::Bearer("wrong"), &format!("/v1/admin/sales/{id}/close"))
+        .await
+        .no(401, "unauthenticated");
+    app.get(Who::Bearer("wrong"), "/v1/admin/orders?user=ada")
+        .await
+        .no(401, "unauthenticated");
+    try_to_sign_in(&app, "wrong").await.no(401, "unauthenticated");
+    let forged = ada.with_cookie(&app, Method::POST, &format!("/v1/admin/sales/{id}/pause"));
+    app.send(forged).await.no(403, "console_token_required");
+    // The answers do not wait for their entries.
+    let mut refused = poll::answer("the refusals are written", || async {
+        let all = told(&actions(&app, "?limit=10").await);
+        let refused: Vec<Value> = all
+            .into_iter()
+            .filter(|it| it[0] == "nobody" && it[3].is_string())
+            .collect();
+        (refused.len() == 4).then_some(refused)
+    })
+    .await;
+    refused.sort_by_key(ToString::to_string);
+    let expected = [
+        json!(["nobody", "orders.read", {}, "unauthenticated"]),
+        json!(["nobody", "sales.close", {}, "unauthenticated"]),
+        json!(["nobody", "sales.pause", {}, "console_token_required"]),
+        json!(["nobody", "session.create", {}, "unauthenticated"]),
+    ];
+    assert_eq!(refused, expected);
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+}
+
+#[tokio::test]
+async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
+    let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let id = app.load_sale(&sale()).await;
+    let lift = async |address: &str| {
+        let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans/lift");
+        let request = request.header("X-Forwarded-For", address);
+        app.send(request.json(&json!({"user": "nobody"}))).await
+    };
+    for _ in 0..60 {
+        lift("192.0.2.1").await.no(404, "not_found");
+    }
+    let refused = lift("192.0.2.1").await.no(429, "rate_limited");
+    assert!((1..=60).contains(&refused.retry_after()), "{refused:?}");
+    let mut database = app.database().await;
+    let before = count(&mut database, "operator_actions").await;
+    for _ in 0..20 {
+        lift("192.0.2.1").await.no(429, "rate_limited");
+    }
+    assert_eq!(count(&mut database, "operator_actions").await, before);
+    // Another operator is not held up, and nothing holds up who stops a sale.
+    lift("192.0.2.2").await.no(404, "not_found");
+    let pause = app.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{id}/pause"));
+    app.send(pause.header("X-Forwarded-For", "192.0.2.1")).await.ok(200);
+}
+
+#[tokio::test]
+async fn many_who_show_wrong_keys_are_sixty_entries_in_a_minute() {
+    let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    for number in 0..100 {
+        let request = app.request(Method::GET, Who::Bearer("wrong"), "/v1/admin/sales");
+        let request = request.header("X-Forwarded-For", format!("198.51.100.{number}"));
+        app.send(request).await.no(401, "unauthenticated");
+    }
+    let mut database = app.database().await;
+    let refusals = "operator_actions where actor = 'nobody'";
+    poll::within(Duration::from_secs(10), "the refusals are written", async || {
+        count(&mut database, refusals).await >= 60
+    })
+    .await;
+    // One more may have come in since the minute began.
+    assert!(count(&mut database, refusals).await <= 65);
 }
 
 #[tokio::test]
@@ -942,6 +1147,29 @@ async fn who_signs_out_is_not_shown_the_sale_any_longer() {
     again.no(401, "unauthenticated");
 }
 
+/// Nobody can ask Postgres then whether the session has ended. Without jobs: one of them deletes sessions.
+#[tokio::test]
+async fn a_stream_ends_when_its_session_was_to_end_also_while_postgres_is_away() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let ada = Operator::sign_in(&app).await;
+    let mut database = app.database().await;
+    sqlx::raw_sql("update console_sessions set expires_at = now() + interval '10 seconds'")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let path = format!("/v1/admin/sales/{id}/live");
+    let mut live = Events::open(ada.with_cookie(&app, Method::GET, &path)).await;
+    let mut alerts = Events::open(ada.with_cookie(&app, Method::GET, "/v1/admin/alerts/stream")).await;
+    sqlx::raw_sql("alter table console_sessions rename to away")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    assert!(live.next("signed_out").await.is_some());
+    // Alerts may come before it ends.
+    while alerts.next("alert").await.is_some() {}
+}
+
 #[tokio::test]
 async fn a_stream_ends_with_the_session_that_it_was_asked_for_with_and_with_no_other() {
     let app = TestApp::start().await;
@@ -1127,18 +1355,12 @@ async fn a_sale_that_nobody_watches_any_more_is_not_counted_anywhere() {
     while heard(&live.next("sample").await.unwrap()) < 2 {}
     drop(live);
     let mut database = app.database().await;
-    let mut told_last = async || -> Option<DateTime<Utc>> {
-        let last = sqlx::query_scalar("select max(told_at) from told_counts");
-        last.fetch_one(&mut database).await.unwrap()
-    };
-    // Whoever loads the page anew finds it counted; after that, nobody tells anything any more.
-    let mut before = told_last().await;
-    let silent = async || {
-        poll::pass(Duration::from_secs(3)).await;
-        let now = told_last().await;
-        now == std::mem::replace(&mut before, now)
-    };
-    poll::within(Duration::from_secs(60), "nobody tells anything", silent).await;
+    // Whoever loads the page anew finds it counted; after that, nobody tells anything any more. Each tells once a second.
+    let silent = "select coalesce(max(told_at) < clock_timestamp() - interval '3 seconds', true) from told_counts";
+    poll::within(Duration::from_secs(60), "nobody tells anything", async || {
+        sqlx::query_scalar(silent).fetch_one(&mut database).await.unwrap()
+    })
+    .await;
     drop(other);
 }
 
@@ -1180,7 +1402,7 @@ async fn as_many_may_watch_as_there_are_places_and_no_sale_that_is_none() {
     app.get(Who::Nobody, &path).await.no(401, "unauthenticated");
     let stranger = format!("/v1/admin/sales/{}/live", uuid::Uuid::new_v4());
     app.get(Who::Operator, &stranger).await.no(404, "not_found");
-    app.post(Who::Operator, &path).await.no(405, "invalid_request");
+    app.post(Who::Operator, &path).await.no(405, "method_not_allowed");
     let mut viewers = Vec::new();
     for _ in 0..64 {
         viewers.push(Events::open(app.request(Method::GET, Who::Operator, &path)).await);
@@ -1291,6 +1513,7 @@ async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
         assert!(text.contains(page), "{path}: {text}");
         assert_eq!(path, if page.ends_with("Console") { "/console" } else { "/" });
     }
+    operators.post(Who::Nobody, "/").await.no(405, "method_not_allowed");
     for path in ["/console", &console, "/metrics", "/v1/admin/session"] {
         operators.get(Who::Nobody, path).await.ok(200);
         app.get(Who::Nobody, path).await.no(404, "not_found");

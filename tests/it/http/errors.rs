@@ -1,17 +1,21 @@
 //! The table of codes, and what every answer carries. That an error is `application/problem+json` with its members
 //! and `Retry-After` where it belongs is checked by the client on each answer of every test.
 
+use super::health::not_ready;
+use crate::browser::window::{development, development_key};
 use crate::support::app::{self, ADMIN_KEY, Client, Instance, JWT_SECRET, TestApp, Who, environment, sale, sale_with};
 use crate::support::crowd::World;
 use crate::support::document::{DOCUMENT, operations};
 use crate::support::{poll, servers};
+use actix_web::body::to_bytes;
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data};
-use actix_web::{App as HttpApp, HttpResponse, HttpServer};
+use actix_web::{App as HttpApp, HttpResponse, HttpServer, ResponseError as _};
 use flashsale::config::Secret;
 use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::shop_link::ShopLinks;
 use flashsale::domain::token_keys::TokenKeys;
+use flashsale::guard::actions::{KnownReads, RefusedActions};
 use flashsale::guard::challenge::Easel;
 use flashsale::guard::gate::Gate;
 use flashsale::guard::sign_ins::SignIns;
@@ -19,14 +23,16 @@ use flashsale::http::audits::Audits;
 use flashsale::http::extract::Tokens;
 use flashsale::http::live::Live;
 use flashsale::http::pages::Pages;
-use flashsale::http::problem::Problem;
+use flashsale::http::problem::{Code, Problem};
 use flashsale::http::request_id::request_id;
 use flashsale::http::survive::survive;
-use flashsale::http::{Api, Part, Shared, Weather, routes};
+use flashsale::http::{Api, Part, ROUTES, Shared, Weather, routes};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_answered_and_the_next_request_is_served() {
@@ -42,8 +48,12 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
+        is_https: false,
+        is_proxy_mentioned: AtomicBool::default(),
         followers: std::sync::Arc::default(),
         sign_ins: SignIns::default(),
+        refused_actions: RefusedActions::default(),
+        known_reads: KnownReads::default(),
         live: Live::default(),
         audits: Audits::default(),
         instance: "shop".to_owned(),
@@ -56,10 +66,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let machines = Arc::clone(&world.app);
     let server = HttpServer::new(move || {
-        let api = Api {
-            app: Arc::clone(&app),
-            shared: Arc::clone(&shared),
-        };
+        let api = Api::new((*app).clone(), Arc::clone(&shared));
         let in_handler = web::get().to(async || -> HttpResponse { panic!("in a handler") });
         let in_flow = web::get().to(async |api: Data<Api>| -> Result<HttpResponse, Problem> {
             let ended: Result<(), Problem> = api.for_shopper(|_| async { panic!("in a flow") }).await;
@@ -88,6 +95,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
 #[tokio::test]
 async fn a_request_id_that_is_given_comes_back_and_one_that_is_not_is_made() {
     let app = TestApp::start_api_only().await;
+    let proxied = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let longest = "r".repeat(128);
     for (path, given) in [
         ("/healthz", "a-1"),
@@ -97,7 +105,16 @@ async fn a_request_id_that_is_given_comes_back_and_one_that_is_not_is_made() {
         let request = app
             .request(Method::GET, Who::Nobody, path)
             .header("X-Request-Id", given);
-        assert_eq!(app.send(request).await.header("x-request-id"), Some(given), "{path}");
+        let said = app.send(request).await.header("x-request-id").unwrap().to_owned();
+        assert_eq!(said, format!("client-{given}"), "{path}");
+        let request = proxied
+            .request(Method::GET, Who::Nobody, path)
+            .header("X-Request-Id", given);
+        assert_eq!(
+            proxied.send(request).await.header("x-request-id"),
+            Some(given),
+            "{path}"
+        );
     }
     let longer = "r".repeat(129);
     for senseless in ["", "two words", longer.as_str()] {
@@ -127,6 +144,9 @@ async fn a_problem_says_what_is_wrong_for_people_and_for_programs() {
     assert_eq!(nobody.header("www-authenticate"), Some("Bearer"));
     app.buy_sku("ada", &id, "k", "nothing", 1).await.no(404, "not_found");
 }
+
+/// An id that nothing has.
+const NO_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 
 /// Words that say something only to whoever knows what this program is made of.
 const OF_RUST: [&str; 8] = ["struct", "enum", "variant", "i64", "u32", "usize", "Body", "line 1"];
@@ -302,21 +322,87 @@ async fn a_query_is_taken_within_its_bounds_and_by_its_names() {
 }
 
 #[tokio::test]
-async fn another_method_is_told_which_there_are() {
-    let app = TestApp::start_api_only().await;
-    for (method, path, allowed) in [
-        (Method::DELETE, "/v1/sales", "GET, HEAD"),
-        (Method::GET, "/v1/challenges", "POST"),
-        (Method::PUT, "/v1/admin/sales", "GET, HEAD, POST"),
-        (Method::POST, "/v1/admin/guards", "GET, HEAD, PATCH"),
-        (Method::POST, "/v1/admin/alerts/stream", "GET"),
-        (Method::POST, "/docs", "GET, HEAD"),
-        (Method::POST, "/", "GET, HEAD"),
-    ] {
-        let answer = app.send(app.request(method.clone(), Who::Operator, path)).await;
-        let answer = answer.no(405, "invalid_request");
-        assert_eq!(answer.header("allow"), Some(allowed), "{method} {path}");
-        assert!(answer.text("detail").ends_with(allowed), "{method} {path}: {answer:?}");
+async fn every_path_refuses_other_methods_and_names_its_own() {
+    let development = development().await;
+    let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let mut allowed = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for route in ROUTES {
+        allowed.entry(route.path).or_default().insert(route.method);
+        // Only an answer without an end has no head.
+        if route.method == "GET" && !["/v1/admin/sales/{id}/live", "/v1/admin/alerts/stream"].contains(&route.path) {
+            allowed.entry(route.path).or_default().insert("HEAD");
+        }
+    }
+    assert!(allowed.len() > 50, "{}", allowed.len());
+    for (number, (template, methods)) in allowed.iter().enumerate() {
+        let path = template.replace("{id}", NO_ID).replace("{name}", "icon.svg");
+        let path = path.replace("{view}", "trail").replace("{code}", "sold_out");
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            if methods.contains(method) {
+                continue;
+            }
+            let at = format!("{method} {path}");
+            let client = if path.starts_with("/dev/") { &development } else { &app };
+            let request = client
+                .request(method.parse().unwrap(), Who::Operator, &path)
+                .header("X-Development-Key", development_key())
+                // An operator's refused actions are limited for each address.
+                .header("X-Forwarded-For", format!("10.0.0.{number}"));
+            let refused = request.send().await.unwrap();
+            assert_eq!(refused.status(), 405, "{at}");
+            let named = refused.headers()["allow"].to_str().unwrap().split(", ");
+            assert_eq!(named.collect::<BTreeSet<_>>(), *methods, "{at}");
+            let problem: Value = serde_json::from_slice(&refused.bytes().await.unwrap()).unwrap_or_default();
+            if method != "HEAD" {
+                assert_eq!(problem["code"], "method_not_allowed", "{at}");
+                let detail = problem["detail"].as_str().unwrap();
+                assert!(methods.iter().all(|method| detail.contains(method)), "{at}: {detail}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_type_of_every_problem_leads_to_its_explanation() {
+    let ports = ["FLASHSALE_METRICS_LISTEN", "FLASHSALE_ADMIN_LISTEN"]
+        .map(|name| (name, format!("127.0.0.1:{}", servers::free_port())));
+    let variables: Vec<_> = ports.iter().map(|(name, address)| (*name, address.as_str())).collect();
+    let app = TestApp::with("api", &variables).await;
+    let others = ports
+        .each_ref()
+        .map(|(_, address)| Client::at(&format!("http://{address}")));
+    for client in others.iter().chain([&**app]) {
+        for code in Code::ALL {
+            let sent = to_bytes(Problem::new(*code, "").error_response().into_body())
+                .await
+                .unwrap();
+            let problem: Value = serde_json::from_slice(&sent).unwrap();
+            // As a client finds it, wherever the problem was answered.
+            let asked = reqwest::Url::parse(&format!("{}/v1/sales/{NO_ID}", client.url)).unwrap();
+            let address = asked.join(problem["type"].as_str().unwrap()).unwrap();
+            assert_eq!((address.host_str(), address.port()), (asked.host_str(), asked.port()));
+            let page = client.get(Who::Nobody, address.path()).await.ok(200);
+            assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+            let text = page
+                .text
+                .replace("<code>", "`")
+                .replace("</code>", "`")
+                .replace("&quot;", "\"");
+            for said in [
+                code.as_str(),
+                &code.status().to_string(),
+                code.title(),
+                code.cause(),
+                code.advice(),
+            ] {
+                assert!(
+                    !said.is_empty() && text.contains(said),
+                    "{code:?} does not say {said:?}: {text}"
+                );
+            }
+        }
+        let unknown = client.get(Who::Nobody, "/problems/nothing").await.no(404, "not_found");
+        client.get(Who::Nobody, unknown.text("type")).await.ok(200);
     }
 }
 
@@ -391,7 +477,9 @@ async fn a_stock_that_has_lost_a_sale_is_written_anew_and_one_that_is_gone_is_un
     redis.server.stop();
     instance.buy("bob", &id, "k", 1).await.no(503, "unavailable");
     instance.order("ada", &bought.id()).await.no(503, "unavailable");
-    let reason = instance.get(Who::Nobody, "/readyz").await.no(503, "unavailable");
-    assert!(reason.text("detail").contains("Redis"), "{reason:?}");
+    let refused = not_ready(&instance, Who::Nobody).await;
+    assert_eq!(refused.text("detail"), "not ready: redis does not answer");
+    let refused = not_ready(&instance, Who::Operator).await;
+    assert!(refused.text("detail").contains("Redis"), "{refused:?}");
     instance.get(Who::Nobody, "/healthz").await.ok(200);
 }

@@ -7,7 +7,7 @@ use crate::support::{app, poll};
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// So many requests of this shopper's at once, as the proxy of this client would send them.
 async fn flood(client: &Client, from: &str, requests: usize) -> Vec<Answer> {
@@ -99,6 +99,93 @@ async fn each_address_has_a_limit_of_its_own_and_only_trusted_proxies_say_whose_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_and_an_account_have_limits_unless_they_are_switched_off() {
+    // As it ships behind a proxy: what is empty is not set.
+    let shipped = [
+        ("FLASHSALE_TRUSTED_PROXIES", "10.0.0.0/8"),
+        ("FLASHSALE_ADDRESS_RATE", ""),
+        ("FLASHSALE_ACCOUNT_RATE", ""),
+        ("FLASHSALE_ADDRESS_CONNECTIONS", ""),
+    ];
+    let app = TestApp::with("api", &shipped).await;
+    let configured = guards(&app).await["configured"].clone();
+    assert_eq!(
+        (&configured["address_rate"], &configured["account_rate"]),
+        (&json!(50), &json!(20))
+    );
+    // 0 switches off.
+    let app = TestApp::start_api_only().await;
+    let configured = guards(&app).await["configured"].clone();
+    assert_eq!(
+        (&configured["address_rate"], &configured["account_rate"]),
+        (&json!(0), &json!(0))
+    );
+    let list = |user: &'static str, id: &str| {
+        let path = format!("/v1/orders?sale_id={id}");
+        let app = &app;
+        async move { app.get(Who::Shopper(user), &path).await }
+    };
+    let id = app.load_sale(&sale_with(&json!({}))).await;
+    let answers = join_all((0..100).map(|_| list("ada", &id))).await;
+    assert_eq!(passed(&answers), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_has_a_limit_on_all_that_it_asks_for_and_others_have_theirs() {
+    let app = TestApp::with("api", &[("FLASHSALE_ACCOUNT_RATE", "2")]).await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1000, "per_user_limit": 1000})))
+        .await;
+    let order = app.buy("bob", &id, "k", 1).await.ok(201).id();
+    let path = |it: &str| it.replace("ID", &id).replace("ORDER", &order);
+    let ways = [
+        (Method::GET, path("/v1/orders?sale_id=ID")),
+        (Method::GET, path("/v1/orders/ORDER")),
+        (Method::POST, path("/v1/orders/ORDER/cancel")),
+        (Method::GET, path("/v1/sales/ID/waiting-room/events")),
+    ];
+    let began = Instant::now();
+    let purchases: Vec<String> = (0..50).map(|n| format!("k{n}")).collect();
+    let bought = join_all(purchases.iter().map(|key| app.buy("ada", &id, key, 1))).await;
+    let accepted = bought.iter().filter(|answer| answer.status == 201).count();
+    assert!((1..=most(2, began)).contains(&accepted), "{accepted}");
+    let refused = bought.into_iter().find(|answer| answer.status != 201).unwrap();
+    let refused = refused.no(429, "rate_limited");
+    assert!(refused.text("detail").contains("of this account"), "{refused:?}");
+    assert!(refused.retry_after() >= 1);
+    // It is not known whether the key has an order.
+    assert_eq!(refused.body.get("key_has_order"), None);
+    for (method, path) in ways {
+        let asked = (0..30).map(|_| app.send(app.request(method.clone(), Who::Shopper("ada"), &path)));
+        let refused = join_all(asked).await.into_iter().find(|answer| answer.status == 429);
+        refused.unwrap().no(429, "rate_limited");
+    }
+    app.buy("carol", &id, "k", 1).await.ok(201);
+    // Operators are told, and may switch it off.
+    poll::answer("what was stopped is added up", || async {
+        app.stats(&id).await["stopped"]["account"]
+            .as_u64()
+            .filter(|stopped| *stopped >= 48)
+    })
+    .await;
+    change(&app, &json!({"account_rate": 0})).await.ok(200);
+    poll::answer("it is switched off", || async {
+        let all = join_all((0..20).map(|_| app.get(Who::Shopper("ada"), "/v1/orders/x"))).await;
+        all.iter().all(|answer| answer.status == 404).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_is_not_trusted_is_named_in_the_log_once() {
+    let app = TestApp::with("api", &[("FLASHSALE_ADDRESS_RATE", "1")]).await;
+    flood(&app, "198.51.100.1", 20).await;
+    app.logged("FLASHSALE_TRUSTED_PROXIES").await;
+    flood(&app, "198.51.100.1", 20).await;
+    assert_eq!(app.log().matches("if it is your proxy").count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_refused_costs_redis_nothing_and_is_counted() {
     let (redis, app) = on_fresh_redis(&[("FLASHSALE_GATEWAY_RATE", "3")]).await;
     let sale = app.load_sale(&sale_with(&json!({"stock": 1000}))).await;
@@ -159,7 +246,7 @@ async fn all_instances_share_a_bucket_and_ask_redis_for_it_rarely() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_setting_is_followed_by_every_instance() {
+async fn a_changed_setting_is_followed_by_every_instance_within_a_second() {
     let app = TestApp::with("api", &[("FLASHSALE_ADDRESS_RATE", "1000")]).await;
     let other = app.another("api");
     let changed = change(&app, &json!({"instance_rate": 2, "shared_rate": 0}))
@@ -167,14 +254,16 @@ async fn a_changed_setting_is_followed_by_every_instance() {
         .ok(200)
         .body;
     assert_eq!(changed["changed"], json!({"instance_rate": 2, "shared_rate": 0}));
-    let follows = async |client: &Client, rate: u64| {
-        poll::answer(&format!("{} takes {rate} a second", client.url), || async {
-            (guards(client).await["rate"] == rate).then_some(())
+    // Both at once: the second counts from the answer.
+    let follows = async |rate: u64| {
+        poll::within(Duration::from_secs(1), "both instances follow", async || {
+            let (one, two) = tokio::join!(guards(&app), guards(&other));
+            one["rate"] == rate && two["rate"] == rate
         })
         .await;
     };
+    follows(2).await;
     for client in [&*app, &*other] {
-        follows(client, 2).await;
         let guards = guards(client).await;
         assert_eq!(guards["effective"]["address_rate"], 1000);
         assert_eq!(guards["effective"]["instance_rate"], 2);
@@ -186,8 +275,8 @@ async fn a_changed_setting_is_followed_by_every_instance() {
     // Null is as configured.
     let changed = change(&other, &json!({"instance_rate": null})).await.ok(200).body;
     assert_eq!(changed["changed"], json!({"shared_rate": 0}));
+    follows(0).await;
     for client in [&*app, &*other] {
-        follows(client, 0).await;
         assert_eq!(passed(&flood(client, "", 50).await), 50);
     }
 }
@@ -225,33 +314,73 @@ async fn a_setting_that_cannot_be_is_refused_and_changes_nothing() {
         .no(401, "unauthenticated");
 }
 
+/// Purchases wait for a ledger that is locked. In one round they count as slow, in the other as too many at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_takes_less_while_purchases_are_slow_and_more_again_after() {
+async fn an_instance_takes_less_while_purchases_are_slow_or_too_many_at_once_and_more_again_after() {
     let variables = [
-        ("FLASHSALE_ADAPTIVE_MIN_RATE", "50"),
+        ("FLASHSALE_ADAPTIVE_MIN_RATE", "600"),
         ("FLASHSALE_ADAPTIVE_MAX_RATE", "1000"),
-        // No purchase of a debug build on a busy machine is that fast.
-        ("FLASHSALE_ADAPTIVE_LATENCY_MS", "1"),
     ];
     let app = TestApp::with("all", &variables).await;
-    assert_eq!(guards(&app).await["rate"], 1000);
+    let rate = async || guards(&app).await["rate"].as_u64().unwrap();
     let sale = app
-        .load_sale(&sale_with(&json!({"stock": 100_000, "durability": "postgres"})))
+        .load_sale(&sale_with(
+            &json!({"stock": 1000, "per_user_limit": 1000, "durability": "postgres"}),
+        ))
         .await;
-    let mut n = 0;
-    poll::answer("the rate has fallen", || {
-        n += 1;
-        let (app, sale) = (&app, &sale);
-        async move {
-            app.buy("ada", sale, &format!("k{n}"), 1).await;
-            (guards(app).await["rate"].as_u64()? < 1000).then_some(())
+    for (round, latency, in_flight) in [("slow", 100, 1000), ("many", 60_000, 3)] {
+        let goals = json!({"adaptive_latency_ms": latency, "adaptive_in_flight": in_flight});
+        change(&app, &goals).await.ok(200);
+        // The gate follows, and says so.
+        app.logged(&format!("adaptive_in_flight: {in_flight}")).await;
+        assert_eq!(rate().await, 1000);
+        // No more at once than the goal allows keeps the rate where it is.
+        let keys: Vec<String> = (0..20).map(|n| format!("{round}-whole-{n}")).collect();
+        if round == "many" {
+            for some in keys.chunks(3) {
+                join_all(some.iter().map(|key| app.buy("ada", &sale, key, 1))).await;
+            }
+            assert_eq!(rate().await, 1000);
         }
-    })
-    .await;
+        let mut lock = app.database().await;
+        let orders = "begin; lock table orders in access exclusive mode";
+        sqlx::raw_sql(orders).execute(&mut lock).await.unwrap();
+        let mut buyers = tokio::task::JoinSet::new();
+        let mut fallen = Vec::new();
+        poll::within(Duration::from_secs(20), "the rate falls to its least", async || {
+            for _ in 0..4 {
+                let (client, sale) = (Client::clone(&app), sale.clone());
+                let key = format!("{round}-{}", buyers.len());
+                buyers.spawn(async move { client.buy("bob", &sale, &key, 1).await });
+            }
+            fallen.push(rate().await);
+            fallen.last() == Some(&600)
+        })
+        .await;
+        // By a third at once, and not little by little.
+        let first = fallen.iter().find(|rate| **rate < 1000).unwrap();
+        assert!([700, 600].contains(first), "{round}: {fallen:?}");
+        sqlx::raw_sql("rollback").execute(&mut lock).await.unwrap();
+        while buyers.join_next().await.is_some() {}
+        let mut risen = Vec::new();
+        poll::within(Duration::from_secs(20), "the rate has risen again", async || {
+            risen.push(rate().await);
+            risen.last() == Some(&1000)
+        })
+        .await;
+        // A fiftieth of the highest in each step, and no step back.
+        assert!(
+            risen.is_sorted() && risen.iter().all(|rate| rate % 20 == 0),
+            "{round}: {risen:?}"
+        );
+        risen.dedup();
+        assert!(risen.len() > 5, "{round}: {risen:?}");
+    }
     let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
-    assert!(metrics.contains("flashsale_gateway_rate "), "{metrics}");
-    poll::answer("the rate has risen again", || async {
-        (guards(&app).await["rate"] == 1000).then_some(())
-    })
-    .await;
+    for said in ["flashsale_gateway_rate 1000", "flashsale_purchases_in_flight 0"] {
+        assert!(
+            metrics.lines().any(|line| line.trim_end_matches(".0") == said),
+            "{said}: {metrics}"
+        );
+    }
 }

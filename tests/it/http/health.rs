@@ -1,14 +1,37 @@
 //! For machines: alive, ready, counted.
 
-use crate::support::app::{Instance, Ran, TestApp, Who, environment, program, sale};
+use crate::support::app::{Answer, Client, Instance, Ran, TestApp, Who, environment, program, sale};
 use crate::support::raw::Raw;
 use crate::support::{poll, servers};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Waits until the instance answers that it is not ready: the answer may be half a second old.
+pub async fn not_ready(instance: &Client, who: Who<'_>) -> Answer {
+    poll::answer("the instance is not ready", || async {
+        let answer = instance.get(who, "/readyz").await;
+        (answer.status == 503).then(|| answer.no(503, "unavailable"))
+    })
+    .await
+}
+
+async fn is_ready(instance: &Client) {
+    poll::answer("the instance is ready", || async {
+        (instance.get(Who::Nobody, "/readyz").await.status == 200).then_some(())
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn an_instance_that_lives_and_can_work_says_so() {
     let app = TestApp::start_api_only().await;
     app.get(Who::Nobody, "/healthz").await.ok(200);
-    app.get(Who::Nobody, "/readyz").await.ok(200);
+    let ready = app.get(Who::Nobody, "/readyz").await.ok(200);
+    assert_eq!(ready.body, json!({"status": "ready"}), "warnings are for operators");
+    let ready = app.get(Who::Operator, "/readyz").await.ok(200);
+    assert!(ready.body["warnings"].is_array(), "{ready:?}");
+    let ready = app.get(Who::Bearer("wrong"), "/readyz").await.ok(200);
+    assert_eq!(ready.body["warnings"], Value::Null);
     app.run(&["healthcheck"]).ended(1);
 }
 
@@ -22,11 +45,18 @@ async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
         |policy: &str| -> String { raw.call(redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy)) };
     for policy in ["allkeys-lru", "volatile-ttl"] {
         set(policy);
-        let refused = instance.get(Who::Nobody, "/readyz").await.no(503, "unavailable");
+        let refused = not_ready(&instance, Who::Nobody).await;
+        assert_eq!(refused.text("detail"), "not ready: redis may evict stock");
+        let refused = not_ready(&instance, Who::Operator).await;
         assert!(refused.text("detail").contains(policy), "{refused:?}");
+        set("noeviction");
+        is_ready(&instance).await;
     }
-    set("noeviction");
-    instance.get(Who::Nobody, "/readyz").await.ok(200);
+    // The log says it once each time, with the reason.
+    let said = |text: &str| instance.log().matches(text).count();
+    poll::eventually("the log has both ends", || said("this instance is ready again") == 2);
+    assert_eq!(said("this instance is not ready"), 2);
+    assert!(instance.log().contains("volatile-ttl"), "{}", instance.log());
 }
 
 #[tokio::test]
@@ -36,7 +66,7 @@ async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
     let environment = environment(&redis.url(), &database);
     let instance = Instance::start(&environment, "api");
     let warnings = async |instance: &Instance| -> Vec<String> {
-        let ready = instance.get(Who::Nobody, "/readyz").await.ok(200);
+        let ready = instance.get(Who::Operator, "/readyz").await.ok(200);
         serde_json::from_value(ready.body["warnings"].clone()).unwrap()
     };
     assert_eq!(warnings(&instance).await, [""; 0]);
@@ -49,8 +79,11 @@ async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
     ] {
         let set = |value: &str| -> String { raw.call(redis::cmd("CONFIG").arg("SET").arg(name).arg(value)) };
         set(bad);
-        let said = warnings(&instance).await;
-        assert!(said.len() == 1 && said[0].contains(name), "{name}: {said:?}");
+        let said = poll::answer(name, || async {
+            let said = warnings(&instance).await;
+            (said.len() == 1 && said[0].contains(name)).then_some(said)
+        })
+        .await;
         // The log says it once, at the start.
         let other = Instance::start(&environment, "api");
         warnings(&other).await;
@@ -60,8 +93,73 @@ async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
     // A managed Redis may keep its settings to itself.
     let mut refuse = redis::cmd("ACL");
     let _ok: String = raw.call(refuse.arg("SETUSER").arg("default").arg("-config"));
-    let said = warnings(&instance).await;
-    assert!(said.len() == 1 && said[0].contains("cannot be read"), "{said:?}");
+    poll::answer("the settings cannot be read", || async {
+        let said = warnings(&instance).await;
+        (said.len() == 1 && said[0].contains("cannot be read")).then_some(())
+    })
+    .await;
+}
+
+/// A listener of its own for machines is private: it says why.
+#[tokio::test]
+async fn the_listeners_of_operators_and_machines_say_why_an_instance_is_not_ready() {
+    let redis = servers::fresh_redis();
+    let raw = Raw::connect(&redis.server.url());
+    let mut environment = environment(&redis.server.url(), &servers::database().await);
+    let ports = ["FLASHSALE_METRICS_LISTEN", "FLASHSALE_ADMIN_LISTEN"].map(|name| {
+        let address = format!("127.0.0.1:{}", servers::free_port());
+        environment.insert(name.to_owned(), address.clone());
+        Client::at(&format!("http://{address}"))
+    });
+    let instance = Instance::start(&environment, "api");
+    let mut set = redis::cmd("CONFIG");
+    let _ok: String = raw.call(set.arg("SET").arg("maxmemory-policy").arg("allkeys-lru"));
+    for private in &ports {
+        let refused = not_ready(private, Who::Nobody).await;
+        assert!(refused.text("detail").contains("allkeys-lru"), "{refused:?}");
+    }
+    let refused = not_ready(&instance, Who::Nobody).await;
+    assert_eq!(refused.text("detail"), "not ready: redis may evict stock");
+}
+
+/// Shoppers wait for a table that somebody has locked, on all the connections that shoppers have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_pauses_a_sale_while_shoppers_hold_every_connection_of_theirs() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let mut database = app.database().await;
+    sqlx::raw_sql("begin; lock table orders in access exclusive mode")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let crowd: Vec<_> = (0..100)
+        .map(|n| {
+            let (client, sale) = (Client::clone(&app), id.clone());
+            tokio::spawn(async move {
+                loop {
+                    // Without the ledger, what Redis knows is 200; on a slow machine nothing is, in time.
+                    let _listed = client.orders(&format!("shopper-{n}"), &sale).await;
+                }
+            })
+        })
+        .collect();
+    let mut watch = app.database().await;
+    let waiting =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    poll::within(Duration::from_secs(10), "every connection is taken", async || {
+        sqlx::query_scalar::<_, i64>(waiting)
+            .fetch_one(&mut watch)
+            .await
+            .unwrap()
+            == 12
+    })
+    .await;
+    for verb in ["pause", "resume", "pause"] {
+        app.operate(&id, verb).await.ok(200);
+    }
+    assert!(crowd.iter().all(|shopper| !shopper.is_finished()));
+    crowd.iter().for_each(tokio::task::JoinHandle::abort);
+    sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
 }
 
 #[tokio::test]
@@ -69,7 +167,9 @@ async fn a_schema_that_is_behind_is_refused_at_the_start_and_not_ready_later() {
     let app = TestApp::start_api_only().await;
     let forget = "delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)";
     sqlx::query(forget).execute(&mut app.database().await).await.unwrap();
-    let refused = app.get(Who::Nobody, "/readyz").await.no(503, "unavailable");
+    let refused = not_ready(&app, Who::Nobody).await;
+    assert_eq!(refused.text("detail"), "not ready: the schema is behind");
+    let refused = not_ready(&app, Who::Operator).await;
     assert!(refused.text("detail").contains("flashsale migrate"), "{refused:?}");
     for role in ["all", "api", "worker"] {
         let ran = app.run(&["serve", "--role", role]).ended(1);

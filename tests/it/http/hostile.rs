@@ -157,8 +157,7 @@ async fn check(app: &TestApp, cases: Vec<(String, Raw, (u16, &str))>) -> usize {
 
 /// A sale with plenty, and a purchase in it that only lacks key and body.
 async fn hostile_sale(app: &TestApp) -> (String, Raw) {
-    let plenty =
-        json!({"stock": 1000, "per_user_limit": 1000, "purchase_rate": {"limit": 10_000, "window_ms": 60_000}});
+    let plenty = json!({"stock": 1000, "per_user_limit": 1000, "purchase_rate": {"limit": 1000, "window_ms": 1}});
     let id = app.load_sale(&sale_with(&plenty)).await;
     let purchase = Raw::new(format!("POST /v1/sales/{id}/orders")).bearer(&token("mallory"));
     (id, purchase)
@@ -563,7 +562,7 @@ async fn hostile_paths_and_methods_find_nothing() {
         ("POST", "/healthz".to_owned()),
     ] {
         let request = Raw::new(format!("{method} {path}")).bearer(ADMIN_KEY);
-        cases.push((format!("{method} {path}"), request, (405, "invalid_request")));
+        cases.push((format!("{method} {path}"), request, (405, "method_not_allowed")));
     }
     assert!(cases.len() >= 60);
     check(&app, cases).await;
@@ -777,8 +776,11 @@ async fn hostile_operators_change_nothing_by_what_is_refused() {
     let item = sale()["items"][0].clone();
     let twins = sale_with(&json!({"items": [item.clone(), item.clone()]}));
     cases.push(("one sku twice".into(), create.clone().json(twins.to_string()), BAD));
-    let many = sale_with(&json!({"items": vec![item; 500]}));
-    cases.push(("too many items".into(), create.json(many.to_string()), TOO_LARGE));
+    let many = sale_with(&json!({"items": vec![item; 1001]}));
+    cases.push(("too many items".into(), create.clone().json(many.to_string()), BAD));
+    let padded = |bytes: usize| format!("{}{}", " ".repeat(bytes - 2), "{}");
+    cases.push(("1 MiB".into(), create.clone().json(padded(1024 * 1024)), BAD));
+    cases.push(("1 MiB and one".into(), create.json(padded(1024 * 1024 + 1)), TOO_LARGE));
     check(&app, cases).await;
     let listed = app.get(Who::Operator, "/v1/admin/sales").await.ok(200);
     assert_eq!(listed.body["data"].as_array().unwrap().len(), 1);

@@ -2,12 +2,15 @@
 
 use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
+use crate::support::poll;
+use flashsale::domain::sale::ITEMS_MAX;
 use flashsale::http::problem::Code;
 use reqwest::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -42,6 +45,8 @@ fn is_guarded(answer: &Answer) {
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
         ("cache-control", "no-cache"),
     ] {
         assert_eq!(answer.header(name), Some(value), "{name}");
@@ -148,8 +153,8 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         assert_eq!(page.status().as_u16(), 404, "{nothing}");
         assert!(page.text().await.unwrap().contains("console.js"));
     }
-    app.post(Who::Nobody, "/").await.no(405, "invalid_request");
-    app.post(Who::Nobody, "/console").await.no(405, "invalid_request");
+    app.post(Who::Nobody, "/").await.no(405, "method_not_allowed");
+    app.post(Who::Nobody, "/console").await.no(405, "method_not_allowed");
 }
 
 #[test]
@@ -227,8 +232,8 @@ fn what_the_console_takes_for_the_limits_of_the_server_is_so() {
     let waits = number(&assets["console-sale.js"], "const AUDIT_MS = ");
     let counts = number(&source("http.rs"), "const AUDIT_WAIT: Duration = Duration::from_secs(");
     assert!(waits > 1000 * counts, "{waits} ms for {counts} s");
-    let takes = number(&source("http/extract.rs"), "const BODY_MAX: usize = ") * 1024;
-    assert_eq!(number(&assets["console-form.js"], "const BODY_MAX = "), takes);
+    let items = number(&assets["console-form.js"], "const ITEMS_MAX = ");
+    assert_eq!(usize::try_from(items).unwrap(), ITEMS_MAX);
 }
 
 /// The words of each language in a file, in their order.
@@ -485,6 +490,31 @@ async fn who_starts_development_mode_is_told_the_link_and_that_it_is_on() {
         line.ends_with(&format!("/#development={}\n", development_key())),
         "{line}"
     );
+}
+
+/// A file stands in for the journal: the program knows it by its device and number.
+#[tokio::test]
+async fn the_link_of_development_mode_is_not_written_to_the_journal() {
+    let app = TestApp::start_api_only().await;
+    let mut environment = app.environment.clone();
+    let journal = tempfile::NamedTempFile::new().unwrap();
+    let file = journal.as_file().metadata().unwrap();
+    environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
+    environment.insert("JOURNAL_STREAM".to_owned(), format!("{}:{}", file.dev(), file.ino()));
+    let mut serving = program(&environment, &["serve"])
+        .stdout(journal.reopen().unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = poll::answer("something is printed", || async {
+        let printed = std::fs::read_to_string(journal.path()).unwrap();
+        printed.ends_with('\n').then_some(printed)
+    })
+    .await;
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    assert!(line.starts_with("Development mode: its link is not written"), "{line}");
+    assert!(!line.contains(&development_key()), "{line}");
 }
 
 #[tokio::test]

@@ -97,6 +97,40 @@ async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
 }
 
 #[tokio::test]
+async fn a_sale_of_a_thousand_items_with_the_longest_names_is_created_loaded_and_bought_from() {
+    let app = TestApp::start().await;
+    // Four bytes for each of two hundred characters: no sale that is allowed is longer.
+    let name = "\u{1f6d2}".repeat(200);
+    let items: Vec<_> = (0..1000)
+        .map(|number| {
+            let sku = format!("{number:0>64}");
+            json!({"sku": sku, "name": name, "price_minor": 10_000_000_000_i64, "currency": "EUR",
+                "stock": 1_000_000_000, "per_user_limit": 100_000})
+        })
+        .collect();
+    let mut request = sale_with(&json!({"name": name, "items": items}));
+    let bytes = request.to_string().len();
+    assert!((900_000..=1024 * 1024).contains(&bytes), "{bytes}");
+    let id = app.create_sale(&request).await;
+    request["shards"] = json!(3);
+    let path = format!("/v1/admin/sales/{id}");
+    let change = app.request(Method::PUT, Who::Operator, &path).json(&request);
+    assert_eq!(
+        app.send(change).await.ok(200).body["items"].as_array().unwrap().len(),
+        1000
+    );
+    app.operate(&id, "preload").await.ok(200);
+    for number in [0, 500, 999] {
+        let sku = format!("{number:0>64}");
+        let order = app.buy_sku("ada", &id, &sku, &sku, 1).await.ok(201);
+        app.wait_for_order("ada", &order.id(), "reserved").await;
+    }
+    let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(shown.body["items"][999]["name"], name.as_str());
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
 async fn shoppers_see_sales_without_a_token_but_no_counts() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 1234}))).await;
@@ -140,7 +174,7 @@ async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
     let ends_at = starts_at + TimeDelta::milliseconds(2_000);
     let sale = sale_with(&json!({
         "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 10_000, "per_user_limit": 10_000,
-        "purchase_rate": {"limit": 100_000, "window_ms": 60_000},
+        "purchase_rate": {"limit": 1000, "window_ms": 1},
     }));
     let id = app.create_sale(&sale).await;
     let loaded = app.operate(&id, "preload").await.ok(200);

@@ -1,7 +1,8 @@
 //! The terminal: help with examples, JSON everywhere, completions, manual pages, the live view, progress.
 
 use crate::support::app::{Client, Instance, Ran, TestApp, environment, program, program_path, sale, sale_with};
-use crate::support::{poll, servers};
+use crate::support::poll::{self, within};
+use crate::support::servers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -138,11 +140,13 @@ fn manual_pages_say_what_help_says_and_are_one_a_command() {
 #[tokio::test]
 async fn json_is_json_also_where_people_see_a_sentence() {
     let app = TestApp::start_api_only().await;
-    assert_eq!(
-        app.run(&["migrate", "--json"]).ended(0).json(),
-        json!({"schema": "current"})
-    );
-    assert_eq!(app.run(&["migrate"]).ended(0).stdout, "The schema is current.\n");
+    // The owner of the tables migrates, and not the role that serves.
+    let mut owner = app.environment.clone();
+    let url = servers::as_role(&owner["FLASHSALE_DATABASE_URL"], "flashsale_owner");
+    owner.insert("FLASHSALE_DATABASE_URL".to_owned(), url);
+    let migrate = |args: &[&str]| Ran::of(program(&owner, args).output().unwrap()).ended(0);
+    assert_eq!(migrate(&["migrate", "--json"]).json(), json!({"schema": "current"}));
+    assert_eq!(migrate(&["migrate"]).stdout, "The schema is current.\n");
     let id = app.load_sale(&sale()).await;
     let one_line = app.run(&["inspect", &id, "--json"]).ended(0);
     assert_eq!(one_line.stdout.lines().count(), 1, "{one_line:?}");
@@ -260,8 +264,8 @@ async fn operators_change_a_draft_and_read_what_was_done_by_command() {
     app.run(&["actions", "--limit", "0"]).ended(2);
 }
 
-/// Runs the program on a terminal of its own until it ends, and returns what was written there.
-fn on_a_terminal(app: &TestApp, args: &[&str]) -> String {
+/// Runs the program on a terminal of its own until it ends; what is written there is to be seen meanwhile.
+fn on_a_terminal(app: &TestApp, args: &[&str], seen: &Mutex<String>) {
     let mut environment = app.environment.clone();
     environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
     environment.insert("TERM".to_owned(), "xterm".to_owned());
@@ -280,10 +284,12 @@ fn on_a_terminal(app: &TestApp, args: &[&str]) -> String {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().flush().unwrap();
-    let mut seen = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut seen).unwrap();
-    assert!(child.wait().unwrap().success(), "{seen}");
-    seen
+    let (mut stdout, mut written, mut some) = (child.stdout.take().unwrap(), Vec::new(), [0; 4096]);
+    while let length @ 1.. = stdout.read(&mut some).unwrap() {
+        written.extend_from_slice(&some[..length]);
+        *seen.lock().unwrap() = String::from_utf8_lossy(&written).into_owned();
+    }
+    assert!(child.wait().unwrap().success(), "{}", seen.lock().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,22 +299,29 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
     for shopper in ["ada", "bob", "cleo"] {
         app.buy(shopper, &id, "k", 2).await.ok(201);
     }
-    let seen = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| on_a_terminal(&app, &["sale", "watch", &id]));
-        let rest = tokio::task::block_in_place(|| {
+    let seen = Mutex::new(String::new());
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| on_a_terminal(&app, &["sale", "watch", &id], &seen));
+        tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
-                // Long enough for two samples.
-                crate::support::poll::wait_out(2).await;
+                let shows = async |what: &str, count: usize| {
+                    within(Duration::from_secs(20), what, async || {
+                        seen.lock().unwrap().matches(what).count() >= count
+                    })
+                    .await;
+                };
+                // Drawn and drawn again.
+                shows("\u{1b}[H", 2).await;
                 app.buy("dora", &id, "k", 3).await.ok(201);
                 app.buy("eve", &id, "k", 2).await.no(409, "sold_out");
-                // Until the sample in which that is told.
-                crate::support::poll::wait_out(3).await;
-                app.operate(&id, "close").await.ok(200)
-            })
+                shows("refused meanwhile   sold_out 1", 1).await;
+                let closed = app.operate(&id, "close").await.ok(200);
+                assert_eq!(closed.body["state"], "closed");
+            });
         });
-        assert_eq!(rest.body["state"], "closed");
-        watching.join().unwrap()
+        watching.join().unwrap();
     });
+    let seen = seen.into_inner().unwrap();
     assert!(
         seen.contains("\u{1b}[H") && seen.contains("OPEN") && seen.contains("CLOSED"),
         "{seen}"
@@ -442,22 +455,19 @@ async fn whoever_watches_sees_the_units_move_while_postgres_is_away_and_the_serv
 }
 
 /// Runs the program until it has printed a line, leaves, and returns its exit code.
-async fn left_after_a_line(environment: &BTreeMap<String, String>, args: &[&str]) -> Option<i32> {
+fn left_after_a_line(environment: &BTreeMap<String, String>, args: &[&str]) -> Option<i32> {
     let mut child = program(environment, args).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     assert!(line.ends_with('\n'), "{args:?}: {line:?}");
     drop(lines);
-    for _ in 0..500 {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        poll::pass(Duration::from_millis(20)).await;
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    None
+    let mut ended = None;
+    poll::eventually("the program ends", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap().code()
 }
 
 #[tokio::test]
@@ -466,7 +476,7 @@ async fn whoever_follows_ends_well_when_nobody_reads_it_any_more() {
     let id = app.load_sale(&sale()).await;
     let mut environment = app.environment.clone();
     environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
-    let watching = left_after_a_line(&environment, &["sale", "watch", &id, "--json"]).await;
+    let watching = left_after_a_line(&environment, &["sale", "watch", &id, "--json"]);
     assert_eq!(watching, Some(0));
 
     // A stream of alerts without an end.
@@ -486,7 +496,7 @@ async fn whoever_follows_ends_well_when_nobody_reads_it_any_more() {
             sent = stream.write_all(format!("id: {id}\ndata: {{}}\n\n").as_bytes());
         }
     });
-    let following = left_after_a_line(&environment, &["alerts", "follow"]).await;
+    let following = left_after_a_line(&environment, &["alerts", "follow"]);
     assert_eq!(following, Some(0));
     sending.join().unwrap();
 }

@@ -15,13 +15,13 @@ use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// A certificate for `localhost` with its key, in files.
-struct Files {
+pub struct Files {
     folder: tempfile::TempDir,
     made: CertifiedKey<KeyPair>,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
@@ -29,12 +29,12 @@ impl Files {
         Self { folder, made }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
     /// A client that trusts this certificate and no other.
-    fn client(&self) -> Agent {
+    pub fn client(&self) -> Agent {
         let certificate = Certificate::from_der(self.made.cert.der()).to_owned();
         let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[certificate]));
         let config = Agent::config_builder().proxy(None).http_status_as_error(false);
@@ -110,7 +110,11 @@ async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
     // One who trusts another one does not speak to it.
     assert!(Files::new().client().get(&url).call().is_err());
 
-    for (offered, expected) in [(&["h2", "http/1.1"][..], "h2"), (&["http/1.1"], "http/1.1"), (&[], "")] {
+    for (offered, expected) in [
+        (&["h2", "http/1.1"][..], "http/1.1"),
+        (&["http/1.1"], "http/1.1"),
+        (&[], ""),
+    ] {
         assert_eq!(
             files.chosen(&address, offered),
             (expected.to_owned(), "TLSv1_3".to_owned())

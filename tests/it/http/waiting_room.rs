@@ -1,13 +1,16 @@
 //! The waiting room: shoppers of a sale that has one wait their turn, and buy with what they are given then.
 
-use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale_with};
+use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, rfc3339, sale_with, token, token_of};
 use crate::support::poll::{self, within};
 use crate::support::raw::Raw;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::SaleId;
 use flashsale::stock::keys::ShardKey;
+use futures_util::future::join_all;
+use jsonwebtoken::{Algorithm, Header};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A sale with a waiting room, and some of it changed.
@@ -55,18 +58,27 @@ struct Events {
 
 impl Events {
     async fn open(client: &Client, user: &str, sale: &str) -> Self {
+        Self::open_with(client, &token(user), sale).await
+    }
+
+    async fn open_with(client: &Client, token: &str, sale: &str) -> Self {
         let path = format!("/v1/sales/{sale}/waiting-room/events");
-        let response = client
-            .request(Method::GET, Who::Shopper(user), &path)
-            .send()
-            .await
-            .unwrap();
+        let request = client.request(Method::GET, Who::Nobody, &path).bearer_auth(token);
+        let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self {
             response,
             read: String::new(),
         }
+    }
+
+    /// Waits until the stream ends.
+    async fn end(mut self) {
+        let all = async { while self.response.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(Duration::from_secs(60), all)
+            .await
+            .expect("the stream ends");
     }
 
     /// The next event, its name and what it says; `None` at the end of the stream.
@@ -208,6 +220,53 @@ async fn that_everything_is_sold_is_told_at_once_and_what_comes_back_is_for_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_admitted_from_the_moment_at_which_the_last_unit_is_sold() {
+    let app = TestApp::start().await;
+    let mut sale = roomy(&json!({"shards": 4}));
+    (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(3), json!(1000));
+    let id = app.load_sale(&sale).await;
+    // Each shard admits one at least.
+    let mut admitted = Vec::new();
+    within(Duration::from_secs(20), "four are admitted", async || {
+        for number in 0..16 {
+            let user = format!("early-{number}");
+            let answer = ask(&app, &user, &id, None).await.ok(200);
+            let is_new = admitted.iter().all(|(other, _)| *other != user);
+            if is_new && answer.text("state") == "admitted" {
+                admitted.push((user, answer.text("admission").to_owned()));
+            }
+        }
+        admitted.len() >= 4
+    })
+    .await;
+    let (holder, _) = admitted.pop().unwrap();
+    let mut sold = Vec::new();
+    for (user, admission) in admitted.iter().take(3) {
+        // The instance has just read that something is free.
+        assert_eq!(ask(&app, &holder, &id, None).await.ok(200).text("state"), "admitted");
+        let order = buy(&app, user, &id, "k", admission).await.ok(201);
+        sold.push((user, order.id()));
+    }
+    let newcomers = join_all((0..48).map(|number| {
+        let (app, id) = (&app, &id);
+        async move {
+            let answer = ask(app, &format!("late-{number}"), id, None).await.ok(200);
+            answer.text("state").to_owned()
+        }
+    }));
+    let states = newcomers.await;
+    assert!(states.iter().all(|state| state == "sold_out"), "{states:?}");
+    let holds = ask(&app, &holder, &id, None).await.ok(200);
+    assert_eq!((holds.text("state"), holds.body.get("admission")), ("sold_out", None));
+    // A unit comes back, and it goes on.
+    let (user, order) = &sold[0];
+    app.cancel(user, order).await.ok(200);
+    let admission = admission(&app, &holder, &id).await;
+    buy(&app, &holder, &id, "k", &admission).await.ok(201);
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
     let app = TestApp::start().await;
     let mut sale = roomy(&starting_in(TimeDelta::hours(1)));
@@ -267,6 +326,34 @@ async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_with_the_token_with_the_session_and_with_a_ban() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&roomy(&starting_in(TimeDelta::minutes(30)))).await;
+    let brief = |user: &str| {
+        let claims = json!({"sub": user, "iat": Utc::now().timestamp() - 10, "exp": Utc::now().timestamp() + 5});
+        token_of(&Header::new(Algorithm::HS256), JWT_SECRET, &claims)
+    };
+    let mut stays = Events::open(&app, "stays", &id).await;
+    let expires = Events::open_with(&app, &brief("expires"), &id).await;
+    let (ends, banned) = (
+        Events::open(&app, "ends", &id).await,
+        Events::open(&app, "banned", &id).await,
+    );
+    expires.end().await;
+    for (user, end_sessions) in [("ends", true), ("banned", false)] {
+        let body = json!({"user": user, "reason": "resells", "end_sessions": end_sessions});
+        let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
+        app.send(request.json(&body)).await.ok(201);
+    }
+    ends.end().await;
+    banned.end().await;
+    // Nobody else's has ended: it still has its first event, or the next one.
+    assert_eq!(stays.next().await.unwrap().0, "waiting");
+    let more = tokio::time::timeout(Duration::from_secs(20), stays.response.chunk()).await;
+    assert!(matches!(more, Ok(Ok(Some(_)))), "{more:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_is_open_does_not_hold_up_the_end() {
     let app = TestApp::start().await;
     let mut other = app.another("api");
@@ -283,40 +370,54 @@ async fn a_stream_that_is_open_does_not_hold_up_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_early_shoppers_buys_in_the_order_of_its_lots() {
+async fn a_crowd_of_early_shoppers_is_admitted_in_the_order_of_its_lots() {
     let app = TestApp::start().await;
-    let mut sale = roomy(&starting_in(TimeDelta::milliseconds(2500)));
-    sale["guards"]["admissions_per_second"] = json!(1000);
+    let mut sale = roomy(&starting_in(TimeDelta::minutes(30)));
+    // One shard has one line; whole positions then.
+    (sale["shards"], sale["guards"]["admissions_per_second"]) = (json!(1), json!(1000));
     let id = app.load_sale(&sale).await;
-    let mut lots = Vec::new();
-    for number in 0..60 {
-        let user = format!("early-{number}");
-        let answer = ask(&app, &user, &id, None).await.ok(200);
-        assert_eq!(answer.text("state"), "waiting");
-        lots.push(user);
+    let early: Vec<String> = (0..60).map(|number| format!("early-{number}")).collect();
+    for user in &early {
+        assert_eq!(ask(&app, user, &id, None).await.ok(200).text("state"), "waiting");
     }
-    let mut bought = Vec::new();
-    within(Duration::from_secs(20), "ten of sixty have bought", async || {
-        for user in &lots {
+    let mut by_lot = Vec::new();
+    for user in &early {
+        let position = ask(&app, user, &id, None).await.ok(200).body["position"]
+            .as_i64()
+            .unwrap();
+        by_lot.push((position, user.clone()));
+    }
+    by_lot.sort();
+    let positions: Vec<i64> = by_lot.iter().map(|(position, _)| *position).collect();
+    assert_eq!(positions, (1..=60).collect::<Vec<_>>());
+    app.operate(&id, "open").await.ok(200);
+    // Whoever comes after the start stands behind all of them.
+    let late = ask(&app, "late", &id, None).await.ok(200);
+    assert_eq!(late.text("state"), "waiting");
+
+    // Ten units: ten are admitted while none of them buys.
+    let mut admitted = BTreeMap::new();
+    within(Duration::from_secs(20), "ten of sixty are admitted", async || {
+        for user in early.iter().chain([&"late".to_owned()]) {
             let answer = ask(&app, user, &id, None).await.ok(200);
             if answer.text("state") == "admitted" {
-                let sold = buy(&app, user, &id, "k", answer.text("admission")).await;
-                if sold.status == 201 {
-                    bought.push(user.clone());
-                }
+                admitted.insert(user.clone(), answer.text("admission").to_owned());
             }
         }
-        bought.len() == 10
+        admitted.len() >= 10
     })
     .await;
-    // Those who wait are told so, and the books are even.
+    let first: BTreeSet<&String> = by_lot.iter().take(10).map(|(_, user)| user).collect();
+    assert_eq!(admitted.keys().collect::<BTreeSet<_>>(), first);
+    for (user, admission) in &admitted {
+        buy(&app, user, &id, "k", admission).await.ok(201);
+    }
     within(Duration::from_secs(5), "it is sold out for the others", async || {
-        let mut told = false;
-        // Some may have been let in who came too late.
-        for user in lots.iter().filter(|user| !bought.contains(user)) {
-            told |= ask(&app, user, &id, None).await.ok(200).text("state") == "sold_out";
+        let mut hear = Vec::new();
+        for (_, user) in &by_lot[10..] {
+            hear.push(ask(&app, user, &id, None).await.ok(200).text("state").to_owned());
         }
-        told
+        hear.iter().all(|state| state == "sold_out")
     })
     .await;
     app.assert_balanced(&id).await;

@@ -91,13 +91,13 @@ pub struct Sent {
     pub at: Millis,
 }
 
-/// What a permit asks for: epoch, how long, how many events may wait and for how long, on which server, and whether only one
+/// What a permit asks for: epoch, how long, up to which share of memory events may wait and for how long, on which server, and whether only one
 /// that holds may go on.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub epoch: i64,
     pub for_ms: Millis,
-    pub events_max: i64,
+    pub memory_max: i64,
     pub age_max: Millis,
     pub is_here: bool,
     pub renewal: bool,
@@ -358,11 +358,12 @@ impl Shard {
         }
         let waiting = self.seq - self.drained;
         let oldest = self.events.get(usize::try_from(self.drained).unwrap());
-        let is_old = oldest.is_some_and(|(user, order)| {
+        let brake = oldest.is_some_and(|(user, order)| {
             let created_at = self.shoppers[user].orders[order].created_at;
-            now - created_at > asked.age_max
+            // Redis uses some of its memory, and never all.
+            let tightness = if asked.memory_max == 0 { 300 } else { 1 };
+            (now - created_at) * tightness > asked.age_max
         });
-        let brake = waiting >= asked.events_max || is_old;
         let left = self.permit_until - now;
         if brake != self.brake || left * 5 < asked.for_ms * 4 {
             (self.brake, self.permit_until) = (brake, now + asked.for_ms);

@@ -84,7 +84,7 @@ pub enum Step {
         shard: u16,
         epoch: i64,
         for_ms: i64,
-        events_max: i64,
+        memory_max: i64,
         age_max: i64,
         is_here: bool,
         renewal: bool,
@@ -153,16 +153,16 @@ fn step() -> impl Strategy<Value = Step> {
 fn permit() -> impl Strategy<Value = Step> {
     let epoch = prop_oneof![8 => Just(0_i64), 1 => -1..=1_i64];
     let for_ms = prop_oneof![6 => Just(60_000_i64), 1 => Just(1), 2 => Just(1000), 2 => Just(2000), 1 => 2..2000_i64];
-    let events_max = prop_oneof![6 => Just(1000_i64), 1 => 0..8_i64];
+    let memory_max = prop_oneof![6 => Just(1000_i64), 1 => Just(0)];
     let age_max = prop_oneof![6 => Just(60_000_i64), 1 => Just(0), 1 => Just(999), 1 => 0..3000_i64];
     let is_here = prop_oneof![8 => Just(true), 1 => Just(false)];
     let renewal = prop_oneof![2 => Just(false), 1 => Just(true)];
-    (0..SHARDS, epoch, for_ms, events_max, age_max, is_here, renewal).prop_map(
-        |(shard, epoch, for_ms, events_max, age_max, is_here, renewal)| Step::Permit {
+    (0..SHARDS, epoch, for_ms, memory_max, age_max, is_here, renewal).prop_map(
+        |(shard, epoch, for_ms, memory_max, age_max, is_here, renewal)| Step::Permit {
             shard,
             epoch,
             for_ms,
-            events_max,
+            memory_max,
             age_max,
             is_here,
             renewal,

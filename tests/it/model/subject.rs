@@ -17,9 +17,11 @@ use flashsale::stock::read_shard::ShardReading;
 use flashsale::stock::record::ShardRecord;
 use flashsale::stock::transfer::Destination;
 use redis::Script;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::fs;
+use std::path::Path;
 use uuid::Uuid;
 
 const START: Millis = 1_900_000_000_000;
@@ -34,15 +36,28 @@ pub struct Scripts(pub BTreeMap<&'static str, String>);
 impl Scripts {
     /// The scripts as they are, but for the length of a shopper's row.
     pub fn real() -> Self {
-        macro_rules! texts {
-            ($($name:literal)*) => {
-                BTreeMap::from([$(($name, include_str!(concat!("../../../lua/", $name, ".lua")).to_owned()),)*])
-            };
-        }
-        let mut texts = texts! {
-            "fence" "permit" "preload" "purchase" "resolve" "restock" "set_state" "stop" "transfer_done" "transfer_in" "transfer_out"
-            "withdraw_done"
-        };
+        Self::of("lua")
+    }
+
+    /// The same of a version whose scripts are kept in this folder.
+    pub fn of(folder: &str) -> Self {
+        const NAMES: [&str; 12] = [
+            "fence",
+            "permit",
+            "preload",
+            "purchase",
+            "resolve",
+            "restock",
+            "set_state",
+            "stop",
+            "transfer_done",
+            "transfer_in",
+            "transfer_out",
+            "withdraw_done",
+        ];
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let text = |name| fs::read_to_string(folder.join(name).with_extension("lua")).unwrap();
+        let mut texts = BTreeMap::from(NAMES.map(|name| (name, text(name))));
         let resolve = texts.get_mut("resolve").unwrap();
         let (usual, short) = ("local ROW_MAX = 4096\n", format!("local ROW_MAX = {ROW_MAX}\n"));
         assert_eq!(
@@ -60,12 +75,18 @@ pub struct Subject {
     raw: Raw,
     stock: Stock,
     runtime: tokio::runtime::Runtime,
-    scripts: BTreeMap<&'static str, Script>,
+    /// Of each version that runs.
+    versions: Vec<BTreeMap<&'static str, Script>>,
     run_id: String,
 }
 
 impl Subject {
     pub fn new(url: &str, scripts: Scripts) -> Self {
+        Self::side_by_side(url, vec![scripts])
+    }
+
+    /// Instances of several versions, which call their own scripts.
+    pub fn side_by_side(url: &str, versions: Vec<Scripts>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -82,10 +103,15 @@ impl Subject {
                 .unwrap(),
             stock,
             runtime,
-            scripts: scripts
-                .0
+            versions: versions
                 .into_iter()
-                .map(|(name, text)| (name, Script::new(&text)))
+                .map(|scripts| {
+                    scripts
+                        .0
+                        .into_iter()
+                        .map(|(name, text)| (name, Script::new(&text)))
+                        .collect()
+                })
                 .collect(),
         }
     }
@@ -99,6 +125,7 @@ impl Subject {
             shards: Vec::new(),
             sent: vec![(0, 0); TRANSFERS],
             answers: RefCell::default(),
+            calls: Cell::default(),
         };
         run.set_up()
     }
@@ -115,6 +142,8 @@ pub struct Run<'a> {
     sent: Vec<(i64, i64)>,
     /// Which scripts have answered what.
     answers: RefCell<BTreeSet<String>>,
+    /// How many calls there were.
+    calls: Cell<u64>,
 }
 
 /// As much of a sale as reading a shard needs.
@@ -147,6 +176,7 @@ fn sale() -> Sale {
         secret: SaleSecret(SECRET),
         created_at: from_millis(START),
         retired: false,
+        leaving: false,
     }
 }
 
@@ -216,7 +246,13 @@ impl Run<'_> {
     }
 
     fn script(&self, name: &str, keys: &[String], args: &[Vec<u8>]) -> String {
-        let answer = self.subject.raw.script(&self.subject.scripts[name], keys, args);
+        let call = self.calls.get();
+        self.calls.set(call + 1);
+        // Any version makes the next call, in each run of the same steps the same one.
+        let version = call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let versions = &self.subject.versions;
+        let scripts = &versions[usize::try_from(version).unwrap() % versions.len()];
+        let answer = self.subject.raw.script(&scripts[name], keys, args);
         // A broken script breaks a promise; one that cannot run tests nothing.
         assert!(!answer.contains("user_script"), "{name}.lua does not run: {answer}");
         let words = answer
@@ -240,7 +276,7 @@ impl Run<'_> {
             let asked = Asked {
                 epoch: EPOCH,
                 for_ms: 60_000,
-                events_max: 1000,
+                memory_max: 1000,
                 age_max: 60_000,
                 is_here: true,
                 renewal: false,
@@ -294,7 +330,7 @@ impl Run<'_> {
         let args = [
             arg(asked.epoch),
             arg(asked.for_ms),
-            arg(asked.events_max),
+            arg(asked.memory_max),
             arg(asked.age_max),
             arg(run_id),
             arg(u8::from(asked.renewal)),
@@ -448,15 +484,21 @@ impl Run<'_> {
                 shard,
                 epoch,
                 for_ms,
-                events_max,
+                memory_max,
                 age_max,
                 is_here,
                 renewal,
             } => {
+                // The instances of the kept version bound the number of events in this place.
+                let memory_max = if self.subject.versions.len() > 1 {
+                    1000
+                } else {
+                    memory_max
+                };
                 let asked = Asked {
                     epoch: EPOCH + epoch,
                     for_ms,
-                    events_max,
+                    memory_max,
                     age_max,
                     is_here,
                     renewal,
@@ -633,7 +675,7 @@ impl Run<'_> {
         }
         let mut events = Vec::new();
         for event in reading.events {
-            let reserved = event.reserved?;
+            let reserved = event.reserved.map_err(|error| error.to_string())?;
             let (item, quantity) = (reserved.item, reserved.quantity);
             let key = reserved.key.clone();
             let made = (0..USERS.len()).flat_map(|user| (0..KEYS).map(move |key| (user, key)));

@@ -1,17 +1,21 @@
 //! On a Redis Cluster the promises are the same, while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
-use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, shopper_at, try_buy};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::{self, Patience, within};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
+use flashsale::flow::restock::RestockOutcome;
+use flashsale::stock::keys::ShardKey;
+use flashsale::stock::transfer::{Destination, Sent};
 use futures_util::future::join_all;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 /// One shopper's purchase, repeated with the same key until it is no longer unknown; `None` when all is sold.
 async fn insist(client: crate::support::app::Client, user: String, sale: String) -> Option<(String, String)> {
@@ -324,4 +328,220 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
         states.all(|state| matches!(state, Ok(Lifecycle::Paused)))
     })
     .await;
+}
+
+/// A node that is silent has thousands of decisions waiting for it; a decision for another node, which came after them, does not
+/// wait until each of them was tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waiting() {
+    let mut cluster = Cluster::start();
+    let mut world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 12)).await;
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    let order = bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1)
+        .await
+        .id;
+    drain_all(&world.app).await.unwrap();
+    world.end_keeper().await;
+    let waiting = "insert into outbox (sale_id, shard, message, not_before) \
+         select $1, 0, jsonb_build_object('kind', 'resolve', 'order', gen_random_uuid(), 'user', 'u' || n, \
+             'sku', 'mug', 'quantity', 1, 'state', 'expired', 'at', 0), now() - interval '1 minute' \
+         from generate_series(1, 5000) as n";
+    assert_eq!(world.execute(waiting, sale.id).await.unwrap(), 5_000);
+    let paid = world.app.ledger.settle_payment(&payment("p", order, 1)).await;
+    paid.unwrap();
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
+    // The client of a cluster stands still for a moment while it finds out that a node is silent.
+    within(PATIENCE, "the other node hears of its decision", async || {
+        let _passing = flow::release::release_waiting(&world.app).await;
+        let left = "select count(*) from outbox where sale_id = $1 and shard <> 0";
+        world.number(left, sale.id).await == 0
+    })
+    .await;
+    let untried = "select count(*) from outbox where sale_id = $1 and shard = 0 and attempts = 0";
+    assert!(world.number(untried, sale.id).await > 0, "it came after all of them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconciled_and_selling() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(240, 24)).await;
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    let over = loop {
+        let small = world.sale(&Terms::of(5, 1)).await;
+        if slot(&cluster, &small.id.to_string(), 0) / 5461 != first / 5461 {
+            break small;
+        }
+    };
+    let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
+    for user in &users {
+        bought(&world.app, &sale, user, "before", 1).await;
+    }
+    world.settled(&sale).await;
+
+    // Nobody takes over from the one that is gone; another node's shards have a new server.
+    cluster.kill_replica_of(first);
+    cluster.kill_primary_of(first);
+    cluster.hand_over(slot(&cluster, &sale.id.to_string(), healthy[0]));
+    for shard in &healthy {
+        bought(&world.app, &sale, &users[usize::from(*shard)], "after", 1).await;
+    }
+    // Its own shard has eight left.
+    bought(&world.app, &sale, &users[usize::from(healthy[0])], "borrowed", 12).await;
+
+    // A transfer that was left between two shards that answer.
+    let (lender, borrower) = (healthy[1], healthy[2]);
+    let key = |shard| ShardKey { sale: sale.id, shard };
+    let sku = sale.items[0].sku.clone();
+    within(PATIENCE, "a transfer leaves its lender", async || {
+        let to = Destination::Shard(borrower);
+        let sent = world
+            .app
+            .stock
+            .transfer_out(key(lender), Uuid::now_v7(), &sku, to, 1, 0)
+            .await;
+        matches!(sent, Ok(Sent::Out { .. }))
+    })
+    .await;
+    within(PATIENCE, "it arrives", async || {
+        let _passing = flow::borrow::finish_left(&world.app, &sale, 0).await;
+        let left = world.app.stock.transfers_each(sale.id, sale.shards).await.unwrap();
+        left.0.is_empty()
+    })
+    .await;
+
+    // What the others have can be withdrawn; how much there is in all, nobody can say.
+    let withdrawn = "withdrawn".parse().unwrap();
+    within(PATIENCE, "units are withdrawn", async || match flow::restock::restock(
+        &world.app, sale.id, &withdrawn, &sku, -20,
+    )
+    .await
+    {
+        Ok(outcome) => matches!(outcome, RestockOutcome::Applied(_)) || panic!("{outcome:?}"),
+        Err(fault) => !fault.is_passing(),
+    })
+    .await;
+    let too_many = "too-many".parse().unwrap();
+    let unknown = flow::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
+    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+
+    let ended = "update sales set starts_at = starts_at - interval '3 days', ends_at = ends_at - interval '3 days' \
+                 where sale_id = $1";
+    assert_eq!(world.execute(ended, over.id).await.unwrap(), 1);
+    within(PATIENCE, "a sale whose shards all answer is retired", async || {
+        let _passing = flow::retire::retire_ended(&world.app).await;
+        let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
+        world.number(retired, over.id).await == 1
+    })
+    .await;
+
+    // Back again, and empty, its shards are written anew with what no other accounts for.
+    cluster.start_again();
+    for user in &users {
+        bought(&world.app, &sale, user, "again", 1).await;
+    }
+    within(PATIENCE, "the other withdrawal is decided", async || {
+        let answer = flow::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
+        matches!(answer, Ok(RestockOutcome::Insufficient))
+    })
+    .await;
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_left_with_the_smaller_part_of_a_cluster_is_answered_503_until_the_cut_is_over() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 12)).await;
+    let (user, first) = (shopper_at(&sale, 0), slot(&cluster, &sale.id.to_string(), 0));
+    let before = bought(&world.app, &sale, &user, "before", 1).await;
+    cluster.leave_alone(first);
+    within(PATIENCE, "the node that is left alone serves nobody", async || {
+        cluster.state_at(first).contains("cluster_state:fail")
+    })
+    .await;
+    let during = try_buy(&world.app, &sale, &user, "during", 1).await;
+    assert!(matches!(&during, Err(fault) if fault.is_passing()), "{during:?}");
+    cluster.resume();
+    bought(&world.app, &sale, &user, "during", 1).await;
+    let again = buy(&world.app, &sale, &user, "before", 1).await;
+    assert!(
+        matches!(&again, PurchaseOutcome::Replayed(it) if it.id == before.id),
+        "{again:?}"
+    );
+    within(PATIENCE, "every shard sells", async || {
+        let mut outcomes = Vec::new();
+        for shard in 0..sale.shards {
+            outcomes.push(try_buy(&world.app, &sale, &shopper_at(&sale, shard), "after", 1).await);
+        }
+        outcomes.iter().all(Result::is_ok)
+    })
+    .await;
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_a_promoted_replica_never_heard_of_lending_to_another_node_are_not_there_twice() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 12)).await;
+    let (first, elsewhere) = beside_the_first(&cluster, &sale);
+    let borrower = elsewhere[0];
+    for shard in [0, borrower] {
+        bought(&world.app, &sale, &shopper_at(&sale, shard), "before", 1).await;
+    }
+    world.settled(&sale).await;
+    // The lender's replica is behind when three of its units go to the other node, where they are sold.
+    let behind = cluster.stop_replica_of(first);
+    let sku = sale.items[0].sku.clone();
+    flow::borrow::transfer(&world.app, &sale, &sku, (0, borrower), 3)
+        .await
+        .unwrap();
+    bought(&world.app, &sale, &shopper_at(&sale, borrower), "borrowed", 6).await;
+    cluster.kill_primary_of(first);
+    drop(behind);
+    bought(&world.app, &sale, &shopper_at(&sale, 0), "after", 1).await;
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+    let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(world.number(revoked, sale.id).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_clock_is_ahead_sells_and_lets_no_hold_end_before_the_slowest_clock_says_so() {
+    let (cluster, clocks) = Cluster::with_clocks();
+    clocks[0].set(40 * 60 * 1000);
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(48, 12)).await;
+    let is_ahead = |shard: u16| slot(&cluster, &sale.id.to_string(), shard) < 5461;
+    let (ahead, right): (Vec<u16>, Vec<u16>) = (0..sale.shards).partition(|shard| is_ahead(*shard));
+    let mut created = BTreeMap::new();
+    for shard in 0..sale.shards {
+        let order = bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
+        created.insert(shard, order.created_at);
+    }
+    let minutes = (created[&ahead[0]] - created[&right[0]]).num_minutes();
+    assert!((39..=40).contains(&minutes), "{minutes}");
+    world.settled(&sale).await;
+    // All holds end in twenty minutes by the clocks that are right: by the other one they are over.
+    let soon = "update orders set expires_at = now() + interval '20 minutes', created_at = now() - interval '1 minute' \
+                where sale_id = $1";
+    world.execute(soon, sale.id).await.unwrap();
+    flow::expire::expire_due(&world.app).await.unwrap();
+    let held = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
+    assert_eq!(world.number(held, sale.id).await, i64::from(sale.shards));
+    let now = "update orders set created_at = created_at - interval '1 hour', \
+               expires_at = expires_at - interval '1 hour' where sale_id = $1";
+    world.execute(now, sale.id).await.unwrap();
+    within(PATIENCE, "the holds end", async || {
+        flow::expire::expire_due(&world.app).await.unwrap();
+        world.number(held, sale.id).await == 0
+    })
+    .await;
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
 }

@@ -224,6 +224,30 @@ async fn a_full_redis_is_drained_at_every_durability() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_that_has_no_memory_left_is_drained() {
+    let mut redis = ReplicatedRedis::start(1);
+    let app = beside(&redis, "api").await;
+    // The instance says that another Redis has taken over from the one that it knows.
+    let app = TestApp {
+        instance: app.instance.may_log_errors(),
+        environment: app.environment,
+    };
+    let sale = app.load_sale(&terms("redis", 10)).await;
+    app.buy("ada", &sale, "k", 1).await.ok(201);
+    redis.in_step();
+    let _ok: String =
+        Raw::connect(&redis.replicas[0].server.url()).call(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1));
+    servers::kill(redis.primary.server.pid());
+    let new = redis.promote();
+    let database = &app.environment["FLASHSALE_DATABASE_URL"];
+    let _worker = Instance::start(&environment(&new.primary.server.url(), database), "worker");
+    poll::answer("the ledger has the order", || async {
+        (in_ledger(&app, &sale).await == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_purchases_wait_for_a_replica_together() {
     const SHOPPERS: usize = 64;
     let redis = ReplicatedRedis::start(1);
@@ -381,7 +405,8 @@ async fn what_the_ledger_refuses_is_sold_out_and_was_never_acknowledged() {
 
     app.buy("c", &sale, "k", 1).await.ok(201);
     for _ in 0..2 {
-        app.buy("d", &sale, "k", 1).await.no(409, "sold_out");
+        let refused = app.buy("d", &sale, "k", 1).await.no(409, "sold_out");
+        assert!(refused.body.get("key_has_order").is_none(), "it has one: {refused:?}");
     }
     let listed = app.orders("d", &sale).await.ok(200);
     assert_eq!(listed.body["data"][0]["state"], "revoked", "{listed:?}");

@@ -1,10 +1,12 @@
 //! Never leaked: what is not paid in time becomes free again, not a moment before its deadline, and sells again.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, payment};
 use crate::support::poll::within;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::flow;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_shoppers() {
@@ -76,4 +78,52 @@ async fn three_workers_expire_every_order_once_and_none_early() {
     assert_eq!(expired, 200);
     let item = world.settled(&sale).await;
     assert_eq!((item.stock.available, item.stock.held), (200, 0), "{item:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_whose_payment_is_pending_does_not_expire_and_is_paid() {
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 1,
+        ..Terms::of(10, 1)
+    };
+    let sale = world.sale(&terms).await;
+    // While the row of the shard is locked, its events cannot be drained.
+    let mut lock = world.pool.begin().await.unwrap();
+    let shard = "select from shards where sale_id = $1 for no key update";
+    sqlx::query(shard).bind(sale.id.0).execute(&mut *lock).await.unwrap();
+    let paid = bought(&world.app, &sale, "paid", "k", 1).await;
+    let wrong = bought(&world.app, &sale, "wrong", "k", 1).await;
+    bought(&world.app, &sale, "unpaid", "k", 1).await;
+    let too_little = Payment {
+        amount_minor: 1,
+        ..payment("too-little", wrong.id, 1)
+    };
+    let in_time = payment("in-time", paid.id, 1);
+    let (one, other) = Box::pin(join(
+        flow::pay::pay(&world.app, &in_time),
+        flow::pay::pay(&world.app, &too_little),
+    ))
+    .await;
+    assert_eq!(
+        (one.unwrap(), other.unwrap()),
+        (PaymentOutcome::Pending, PaymentOutcome::Pending)
+    );
+    lock.rollback().await.unwrap();
+    drain_all(&world.app).await.unwrap();
+    within(PATIENCE, "the order that nobody paid expires", async || {
+        flow::expire::expire_due(&world.app).await.unwrap() == 1
+    })
+    .await;
+    flow::pay::settle_pending(&world.app).await.unwrap();
+    // A payment that is settled holds nothing any more.
+    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 1);
+    for (order, state) in [(paid.id, OrderState::Paid), (wrong.id, OrderState::Expired)] {
+        let order = world.app.ledger.order(order).await.unwrap().unwrap();
+        assert_eq!(order.state, state);
+    }
+    let outcomes = "select count(*) from payments where outcome = \
+         case payment_id when 'pay-in-time' then 'applied' else 'refund_due' end and $1::uuid is not null";
+    assert_eq!(world.number(outcomes, sale.id).await, 2);
+    world.settled(&sale).await;
 }

@@ -1,7 +1,7 @@
 //! The ledger is the last line of defence: it takes every event in once, and what must not be stored cannot be.
 
 use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
-use crate::support::poll::{Patience, within};
+use crate::support::poll::{Patience, answer, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::letter::Settled;
@@ -12,6 +12,7 @@ use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::drain::{DrainOutcome, drain_batch, drain_to_now};
 use flashsale::flow::restock::RestockOutcome;
+use flashsale::ledger::sale::Retiring;
 use flashsale::stock::keys::ShardKey;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -463,7 +464,7 @@ async fn messages_that_are_delivered_again_in_any_order_change_nothing() {
     let world = World::new().await;
     for sql in [
         "create table delivered (like outbox)",
-        "create function keep() returns trigger language plpgsql as \
+        "create function keep() returns trigger language plpgsql security definer as \
          'begin insert into delivered select new.*; return new; end'",
         "create trigger keep before insert on outbox for each row execute function keep()",
     ] {
@@ -667,6 +668,85 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
         assert_eq!(all.orders.iter().map(|it| it.id).collect::<Vec<_>>(), [order.id]);
     }
     let late = buy(&app, &changed, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed));
+    assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
     assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(6, 2)).await;
+    let far = "update sales set ends_at = '9999-01-01' where sale_id = $1";
+    world.execute(far, sale.id).await.unwrap();
+    let order = bought(&world.app, &sale, "u", "k", 1).await;
+    world.settled(&sale).await;
+    flow::transition::transition(&world.app, sale.id, Transition::Close)
+        .await
+        .unwrap();
+    cancel(&world.app, order.id, "u").await;
+    world.settled(&sale).await;
+    let app = world.another().await;
+    assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+    let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
+    for (hours, expected) in [("24", 0), ("26", 1)] {
+        let ago = "update sales set closed_at = now() - interval '1 hour' * HOURS where sale_id = $1";
+        sqlx::query(sqlx::AssertSqlSafe(ago.replace("HOURS", hours)))
+            .bind(sale.id.0)
+            .execute(&world.pool)
+            .await
+            .unwrap();
+        let app = world.another().await;
+        flow::retire::retire_ended(&app).await.unwrap();
+        assert_eq!(world.number(retired, sale.id).await, expected, "{hours} hours");
+        let late = buy(&app, &sale, "late", "k", 1).await;
+        let refusal = PurchaseOutcome::NotOpen(SaleState::Closed);
+        let has_left = expected != 0;
+        assert_eq!(late, if has_left { refusal.without_probe() } else { refusal });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_redis_still_sells_is_not_retired_by_a_postgres_that_is_ahead() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(6, 1)).await;
+    // The same as a clock of Postgres that is two days ahead: the sale is over there, and in Redis it is not.
+    let over = "update sales set closed_at = now() - interval '26 hours' where sale_id = $1";
+    world.execute(over, sale.id).await.unwrap();
+    let app = world.another().await;
+    assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+    assert!(keys_of(&world, sale.id) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_retire_a_sale_share_its_shoppers_and_go_on_where_the_last_one_stopped() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(6, 2)).await;
+    for user in ["a", "b", "c"] {
+        bought(&world.app, &sale, user, "k", 1).await;
+    }
+    everything_is_taken_in(&world, &sale).await;
+    let ledger = &world.app.ledger;
+    let users =
+        |page: &Retiring| -> Vec<String> { page.shoppers.iter().map(|(_, user)| user.as_str().to_owned()).collect() };
+    let first = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    assert_eq!(users(&first), ["a", "b"]);
+    assert!(
+        ledger.next_to_retire(sale.id, 2).await.unwrap().is_none(),
+        "another has it"
+    );
+    drop(first);
+    // It crashed before it had noted anything.
+    let first = answer("the same shoppers are there again", || async {
+        ledger.next_to_retire(sale.id, 2).await.unwrap()
+    })
+    .await;
+    assert_eq!(users(&first), ["a", "b"]);
+    first.removed().await.unwrap();
+    let second = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    assert_eq!(users(&second), ["c"]);
+    second.removed().await.unwrap();
+    let last = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    assert!(last.shoppers.is_empty());
+    last.retired().await.unwrap();
+    assert!(ledger.next_to_retire(sale.id, 2).await.unwrap().is_none());
 }

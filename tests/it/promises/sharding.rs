@@ -248,3 +248,28 @@ async fn units_that_a_crash_left_between_two_shards_reach_the_next_shortage_or_a
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_rebalance_at_the_same_moment_leave_the_shards_settled() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(400, 4)).await;
+    let apps = [world.another().await, world.another().await, world.another().await];
+    let round = async || -> usize {
+        let runs = apps.iter().map(|app| flow::rebalance::rebalance(app, &sale));
+        join_all(runs).await.into_iter().map(Result::unwrap).sum()
+    };
+    // Their connections are there, so that all of them read before one has moved anything.
+    assert_eq!(round().await, 0, "the shards are even");
+    for (from, to) in [(0, 2), (1, 3)] {
+        flow::borrow::transfer(&world.app, &sale, &sku(), (from, to), 100)
+            .await
+            .unwrap();
+    }
+    assert_eq!(round().await, 2, "two shards get their share, each once");
+    for _ in 0..2 {
+        assert_eq!(round().await, 0, "the shards are even");
+    }
+    for reading in world.app.stock.read_shards(&sale).await.unwrap() {
+        assert_eq!(reading.counters(&sku()).available, 100);
+    }
+}

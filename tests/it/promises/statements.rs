@@ -71,6 +71,14 @@ impl Counting {
         pages.fetch_one(&mut self.connection).await.unwrap()
     }
 
+    /// How often statements like this were sent since the last reset.
+    async fn calls_of(&mut self, like: &str) -> i64 {
+        let calls = "select coalesce(sum(calls), 0)::int8 from pg_stat_statements \
+             where query like $1 and query not like '%pg_stat_statements%'";
+        let calls = sqlx::query_scalar(calls).bind(like);
+        calls.fetch_one(&mut self.connection).await.unwrap()
+    }
+
     /// The commands that Redis runs while this is done.
     async fn commands<T>(&self, work: impl Future<Output = T>) -> (T, BTreeMap<String, i64>) {
         let before = self.raw.command_counts();
@@ -143,12 +151,8 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     let mut releases = Vec::new();
     for (at, orders) in [&sales[1].1[1..], &sales[2].1[..40]].into_iter().enumerate() {
         for order in orders {
-            let now = chrono::Utc::now().timestamp_millis();
-            let settled = app
-                .ledger
-                .settle_payment(&payment(&order.to_string(), *order, 1), now)
-                .await;
-            settled.unwrap();
+            let payment = payment(&order.to_string(), *order, 1);
+            app.ledger.settle_payment(&payment).await.unwrap();
         }
         let release = Box::pin(flow::release::release_of(&app, sales[at + 1].0.id));
         let (outcome, sent) = counting.statements(release).await;
@@ -258,12 +262,39 @@ async fn messages_are_found_by_their_index_whatever_a_wave_of_orders_that_ended_
 
 /// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
 const DRAIN: i64 = 8;
-/// To begin, look whether it is known, lock the order, change it, its units and the message, record it, commit; then, when the
-/// stock has been told, to begin, be certain of the server, strike the message, commit.
-const PAYMENT: i64 = 12;
-/// To begin, look whether it is known, and leave it at that, which may be sent a moment later.
-const PAYMENT_AGAIN_MAX: i64 = 3;
+/// To begin, wait briefly for locks, look whether it is known, lock the order, change it, its units and the message, record it,
+/// commit; then, when the stock has been told, to begin, be certain of the server, strike the message, commit.
+const PAYMENT: i64 = 13;
+/// To begin, wait briefly for locks, look whether it is known, and leave it at that, which may be sent a moment later.
+const PAYMENT_AGAIN_MAX: i64 = 4;
 /// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
 const RELEASES: i64 = 7;
 /// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
 const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recent_bans_are_asked_for_once_a_sale_and_cost_the_same_however_many_old_ones_there_are() {
+    const RECENT: &str = "%greatest(%banned_at%";
+    let mut counting = Counting::start().await;
+    let sale = counting.world.sale(&Terms::of(80, 8)).await;
+    counting.world.end_keeper().await;
+    let old = "insert into bans (user_id, reason, banned_by, banned_at, change) \
+               select 'bot-' || n, 'a bot', 'browsing', now() - interval '1 day', nextval('ban_changes') \
+               from generate_series(1, 50000) n";
+    sqlx::raw_sql(old).execute(&mut counting.connection).await.unwrap();
+    sqlx::raw_sql("analyze bans")
+        .execute(&mut counting.connection)
+        .await
+        .unwrap();
+    let bot = crate::support::crowd::ban("bot");
+    flow::bans::ban(&counting.world.app, &bot).await.unwrap().unwrap();
+    let elsewhere = "update shards set run_id = 'a-b-c' where sale_id = $1";
+    counting.world.execute(elsewhere, sale.id).await.unwrap();
+    let app = Arc::clone(&counting.world.app);
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    let reconciled = Box::pin(flow::reconcile::reconcile(&app, &sale, &shards));
+    counting.statements(reconciled).await.0.unwrap();
+    assert_eq!(counting.calls_of(RECENT).await, 1);
+    let pages = counting.pages_of(RECENT).await;
+    assert!(pages < 20, "{pages} pages");
+}

@@ -1,4 +1,4 @@
-//! A process that stands still and goes on later, with what it knew then, does no harm.
+//! A process that stands still and goes on later, with what it knew then, does no harm; nor does one that is asked to end.
 
 use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{Instance, PATIENCE, Terms, World};
@@ -74,5 +74,30 @@ async fn a_process_that_sleeps_for_longer_than_a_permit_wakes_up_harmless() {
         for instance in [&sleeps, &other] {
             assert_eq!(instance.errors(), Vec::<String>::new(), "rebuilt: {rebuilt}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_asked_to_end_amid_a_crowd_finishes_what_it_began() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(300, 4)).await;
+    let (mut ends, other) = (world.start("all").await, world.start("all").await);
+    let doors = Arc::new(Doors::default());
+    doors.set(vec![ends.client(), other.client()]);
+    let crowd = {
+        let (doors, sale) = (Arc::clone(&doors), Arc::clone(&sale));
+        tokio::spawn(async move { rush(&doors, &sale, "meanwhile", 200, rand::random()).await })
+    };
+    has_answered(&doors, 50).await;
+    assert!(!crowd.is_finished(), "the crowd had gone");
+    ends.terminate().await;
+    // As a front does that no longer finds it ready.
+    doors.set(vec![other.client()]);
+    assert!(crowd.await.unwrap() > 0);
+    all_is_well(&world, &sale).await;
+    let refused = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(world.number(refused, sale.id).await, 0);
+    for instance in [&ends, &other] {
+        assert_eq!(instance.errors(), Vec::<String>::new());
     }
 }

@@ -77,6 +77,18 @@ async fn the_newest_decision_counts_in_whatever_order_they_come() {
 }
 
 #[tokio::test]
+async fn a_ban_that_comes_after_its_lift_bans_nobody_also_without_a_row() {
+    let shop = Shop::open(|_| {}).await;
+    tell(&shop, &decided("ada", 2, None, true)).await;
+    let left = shop.forgotten_in("ada");
+    assert!((500_000..=600_000).contains(&left), "{left}");
+    tell(&shop, &decided("ada", 1, None, false)).await;
+    assert!(matches!(shop.buy("ada", "k", 1, NOW).await, Reserved(_)));
+    tell(&shop, &decided("ada", 3, None, false)).await;
+    assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Banned);
+}
+
+#[tokio::test]
 async fn a_banned_shopper_without_orders_is_forgotten_when_the_ban_or_the_sale_has_ended() {
     let shop = Shop::open(|_| {}).await;
     let expires = |who: &str| -> i64 { shop.raw.call(redis::cmd("PEXPIRETIME").arg(shop.key.buyer(&user(who)))) };

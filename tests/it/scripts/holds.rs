@@ -48,6 +48,24 @@ fn is_reserved(answer: &ShardAnswer) -> bool {
     matches!(answer, Reserved(_))
 }
 
+/// Every purchase reads and writes the whole row, so it may not grow without end where a sale has no limit of holds.
+#[tokio::test]
+async fn a_row_takes_some_hundred_unpaid_orders_and_no_more() {
+    let shop = open().await;
+    let mut taken = 0;
+    while is_reserved(&buy(&shop, &format!("k{taken}"), 0, 0, NOW).await) {
+        taken += 1;
+        assert!(taken < 500, "the row has no end");
+    }
+    assert!(taken > 400, "{taken}");
+    assert_eq!(buy(&shop, "one more", 0, 0, NOW).await, TooManyHolds);
+    assert!(matches!(buy(&shop, "k7", 0, 0, NOW).await, Replayed { .. }));
+    resolve(&shop, "k7", Cancelled, NOW + 1).await;
+    assert!(matches!(buy(&shop, "again", 0, 0, NOW).await, ShardAnswer::Look { .. }));
+    let answer = shop.buy_after_look("ada", "again", 1, 1).await;
+    assert!(is_reserved(&answer), "{answer:?}");
+}
+
 #[tokio::test]
 async fn an_account_holds_as_many_orders_unpaid_as_it_may_and_not_one_more() {
     let shop = open().await;

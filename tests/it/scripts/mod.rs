@@ -21,6 +21,7 @@ mod set_state;
 mod stop;
 mod torn;
 mod transfer;
+mod versions;
 mod waiting_room;
 mod withdraw;
 
@@ -117,6 +118,7 @@ fn sale() -> Sale {
         secret: SaleSecret([9; 32]),
         created_at: from_millis(START),
         retired: false,
+        leaving: false,
     }
 }
 
@@ -145,7 +147,7 @@ const fn generous(epoch: i64, run_id: &str) -> Permit<'_> {
         epoch,
         run_id,
         holds: Duration::from_secs(60),
-        events_max: 1_000_000,
+        memory_max: 1000,
         age_max: Duration::from_secs(86_400 * 365),
         renewal: false,
     }

@@ -1,12 +1,17 @@
 //! The program as the outside sees it: instances started as processes, and a client that speaks the API.
 
 use super::{document, poll, servers};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use flashsale::domain::webhook;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use hmac::digest::KeyInit;
+use hmac::{Hmac, Mac};
+use jsonwebtoken::{Algorithm, Header};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use sha2::{Sha256, Sha384, Sha512};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
@@ -43,6 +48,10 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
         ("FLASHSALE_JWT_SECRET", JWT_SECRET),
         ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("FLASHSALE_LOG", "debug"),
+        // All of a test asks from one address, and often as one account.
+        ("FLASHSALE_ADDRESS_RATE", "0"),
+        ("FLASHSALE_ACCOUNT_RATE", "0"),
+        ("FLASHSALE_ADDRESS_CONNECTIONS", "0"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()
@@ -196,7 +205,7 @@ pub struct TestApp {
 }
 
 impl TestApp {
-    /// An instance that does everything, on the shared Redis and a database of its own.
+    /// An instance that does everything, on the shared Redis and a database of its own. Its role owns nothing there.
     pub async fn start() -> Self {
         Self::with("all", &[]).await
     }
@@ -208,7 +217,7 @@ impl TestApp {
 
     /// An instance with this role and these variables on top.
     pub async fn with(role: &str, variables: &[(&str, &str)]) -> Self {
-        let mut environment = environment(&servers::redis(), &servers::database().await);
+        let mut environment = environment(&servers::redis(), &servers::as_app(&servers::database().await));
         environment.extend(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())));
         Self {
             instance: Instance::start(&environment, role),
@@ -228,11 +237,10 @@ impl TestApp {
         Ran::of(program(&environment, args).output().unwrap())
     }
 
-    /// A connection to the test's database.
+    /// A connection of the superuser to the test's database.
     pub async fn database(&self) -> sqlx::PgConnection {
-        <sqlx::PgConnection as sqlx::Connection>::connect(&self.environment["FLASHSALE_DATABASE_URL"])
-            .await
-            .unwrap()
+        let url = servers::as_role(&self.environment["FLASHSALE_DATABASE_URL"], "flashsale");
+        <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.unwrap()
     }
 
     /// How many payments are recorded.
@@ -328,6 +336,7 @@ impl Answer {
                 "{self:?}"
             );
             assert_eq!(self.body["status"], self.status, "{self:?}");
+            assert_eq!(self.body["type"], format!("/problems/{}", self.code()), "{self:?}");
             for member in ["type", "title", "detail", "code"] {
                 assert!(
                     self.body[member].as_str().is_some_and(|text| !text.is_empty()),
@@ -604,9 +613,22 @@ pub fn token(user: &str) -> String {
     )
 }
 
-/// Any token.
+/// Any token, also one of an algorithm that the server refuses.
 pub fn token_of(header: &Header, secret: &str, claims: &Value) -> String {
-    jsonwebtoken::encode(header, claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap()
+    let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let head = encode(&serde_json::to_vec(header).unwrap());
+    let message = format!("{head}.{}", encode(claims.to_string().as_bytes()));
+    fn mac<M: KeyInit + Mac>(secret: &str, message: &str) -> Vec<u8> {
+        let mac = <M as KeyInit>::new_from_slice(secret.as_bytes()).unwrap();
+        mac.chain_update(message).finalize().into_bytes().to_vec()
+    }
+    let signature = match header.alg {
+        Algorithm::HS256 => mac::<Hmac<Sha256>>(secret, &message),
+        Algorithm::HS384 => mac::<Hmac<Sha384>>(secret, &message),
+        Algorithm::HS512 => mac::<Hmac<Sha512>>(secret, &message),
+        other => panic!("{other:?} takes no secret"),
+    };
+    format!("{message}.{}", encode(&signature))
 }
 
 /// A sale that sells from an hour ago for two hours: ten phones, five a shopper, 499.00 each.

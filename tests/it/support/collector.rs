@@ -10,6 +10,11 @@ pub type Sent = Receiver<(String, Vec<u8>)>;
 
 /// A collector of traces: what it is sent, on a thread that ends with the test.
 pub fn collector() -> (String, Sent) {
+    collector_answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned())
+}
+
+/// The same with another answer.
+pub fn collector_answering(answer: String) -> (String, Sent) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (sent, received) = mpsc::channel();
@@ -40,7 +45,6 @@ pub fn collector() -> (String, Sent) {
                 if sent.send((head, body)).is_err() {
                     return;
                 }
-                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         }

@@ -14,6 +14,7 @@ use flashsale::domain::report::ItemAudit;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
 use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::shard::home_shard;
+use flashsale::domain::shopper_token;
 use flashsale::domain::webhook;
 use flashsale::flow::drain::{Lane, drain_lane};
 use flashsale::flow::{self, App};
@@ -43,9 +44,12 @@ pub const PATIENCE: Duration = Duration::from_secs(25);
 /// One test's servers, its database and an instance without jobs in this process.
 pub struct World {
     pub redis: String,
+    /// The superuser's, as the pool is.
     pub database: String,
     pub pool: PgPool,
     pub app: Arc<App>,
+    /// That of the instances.
+    database_of_app: String,
     _kept: Kept,
 }
 
@@ -86,26 +90,32 @@ impl Terms {
 }
 
 impl World {
-    /// A world on the Redis that all tests share.
+    /// A world on the Redis that all tests share. The role of its instances owns nothing in the database.
     pub async fn new() -> Self {
         Self::on(servers::redis()).await
     }
 
     pub async fn on(redis: String) -> Self {
-        Self::with(redis, servers::database().await).await
+        let database = servers::database().await;
+        Self::of(redis, servers::as_app(&database), database).await
     }
 
     /// A world on these two.
     pub async fn with(redis: String, database: String) -> Self {
+        Self::of(redis, database.clone(), database).await
+    }
+
+    async fn of(redis: String, database_of_app: String, database: String) -> Self {
         let pool = sqlx::postgres::PgPoolOptions::new()
             .max_connections(4)
             .connect(&database)
             .await
             .unwrap();
-        let app = connect(&redis, &database).await;
+        let app = connect(&redis, &database_of_app).await;
         Self {
             redis,
             database,
+            database_of_app,
             pool,
             _kept: Kept(Some(Keeper::start(&app))),
             app,
@@ -114,7 +124,7 @@ impl World {
 
     /// Another instance in this process: nothing is shared but the servers.
     pub async fn another(&self) -> Arc<App> {
-        connect(&self.redis, &self.database).await
+        connect(&self.redis, &self.database_of_app).await
     }
 
     /// Lets go of the permits; nobody asks the servers anything by himself from now on.
@@ -309,11 +319,14 @@ impl World {
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_flashsale")])
             .args(["serve", "--role", role])
             .env("FLASHSALE_REDIS_URL", &self.redis)
-            .env("FLASHSALE_DATABASE_URL", &self.database)
+            .env("FLASHSALE_DATABASE_URL", &self.database_of_app)
             .env("FLASHSALE_ADMIN_KEY", ADMIN_KEY)
             .env("FLASHSALE_JWT_SECRET", JWT_SECRET)
             .env("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET)
             .env("FLASHSALE_LISTEN", "127.0.0.1:0")
+            .env("FLASHSALE_ADDRESS_RATE", "0")
+            .env("FLASHSALE_ACCOUNT_RATE", "0")
+            .env("FLASHSALE_ADDRESS_CONNECTIONS", "0")
             .env("FLASHSALE_CRASH_AT", point)
             .process_group(0)
             .stdin(Stdio::null())
@@ -383,6 +396,17 @@ impl Instance {
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; waits until it has ended, as it should.
+    pub async fn terminate(&mut self) {
+        servers::signal("TERM", &[self.pid()]);
+        within(PATIENCE, "the instance ends", async || {
+            self.child.try_wait().unwrap().is_some()
+        })
+        .await;
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {:#?}", self.log.lock().unwrap());
     }
 
     /// Waits until it has ended itself at its crash point.
@@ -533,9 +557,8 @@ impl Client {
 }
 
 pub fn token(user: &str) -> String {
-    let claims = json!({"sub": user, "exp": Utc::now().timestamp() + 3_600});
-    let key = jsonwebtoken::EncodingKey::from_secret(JWT_SECRET.as_bytes());
-    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+    let now = Utc::now().timestamp();
+    shopper_token::issue(JWT_SECRET, user, now, now + 3_600).unwrap()
 }
 
 /// Drains every shard of every sale that has something; returns how many orders came in.

@@ -111,7 +111,7 @@ fn fits(template: &str, path: &str) -> bool {
     loop {
         match (parts.0.next(), parts.1.next()) {
             (None, None) => return true,
-            (Some(said), Some(asked)) if said == asked || said == "{id}" => {}
+            (Some(said), Some(asked)) if said == asked || said.starts_with('{') => {}
             _ => return false,
         }
     }

@@ -1,6 +1,8 @@
 //! What the tests stand on: servers, connections, instances of the program, waiting, a world with shoppers.
 
 pub mod app;
+pub mod authority;
+pub mod backlog;
 pub mod collector;
 pub mod crowd;
 pub mod document;

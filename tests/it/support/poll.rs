@@ -3,19 +3,30 @@
 use std::time::{Duration, Instant};
 
 /// Waits until `is_so` says yes, or panics with `what` after ten seconds. Only this file sleeps.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    patiently(Duration::from_secs(10), what, is_so);
+}
+
+/// The same with a limit of its own.
+pub fn patiently(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The same for what has to be awaited, with a limit of its own.
+/// The same for what has to be awaited, with a limit of its own: what is asked later than that has to be so. A question
+/// that was asked before the limit and answered after it says nothing, as on a slow machine.
 pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let patience = Patience::of(limit);
-    while !is_so().await {
-        patience.pause(what).await;
+    let began = Instant::now();
+    loop {
+        let asked = began.elapsed();
+        if is_so().await {
+            return;
+        }
+        assert!(asked < limit, "not within {limit:?}: {what}");
+        Patience::moment().await;
     }
 }
 
@@ -27,9 +38,18 @@ impl Patience {
         Self(Instant::now() + limit)
     }
 
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.0
+    }
+
     /// Waits a moment, or panics with `what` at the limit.
     pub async fn pause(&self, what: &str) {
-        assert!(Instant::now() < self.0, "not in time: {what}");
+        assert!(!self.is_over(), "not in time: {what}");
+        Self::moment().await;
+    }
+
+    /// The pause between two questions.
+    pub async fn moment() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -45,7 +65,7 @@ pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
     }
 }
 
-/// Lets a fault last, or a shopper think.
+/// Lets a fault last, or a shopper think: the house's rules name each file in which that is so.
 pub async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

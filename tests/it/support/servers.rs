@@ -1,13 +1,16 @@
 //! The servers of this process: each is started when the first test asks for it and ends with the process, however
 //! it ends.
 
+use super::authority::Authority;
 use super::poll::eventually;
 use super::raw::Raw;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use tokio::sync::OnceCell;
 
@@ -34,7 +37,7 @@ pub static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
     let folder = all.join(uuid::Uuid::new_v4().simple().to_string());
     fs::rename(&fresh, &folder).unwrap();
     // Postgres runs as another user if we are root, and must be able to pass.
-    fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
     (folder, lock)
 });
 
@@ -44,8 +47,23 @@ static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     let options = PostgresOptions {
         durable: false,
         settings: vec![("max_connections".to_owned(), "400".to_owned())],
+        ..PostgresOptions::default()
     };
     PostgresServer::start(&FOLDER.0, &options).unwrap()
+});
+
+/// The library that makes a disk weak, built once.
+pub static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| {
+    let library = FOLDER.0.join("weak_disk.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/torture/weak_disk.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .output()
+        .expect("cc is needed to build tests/it/torture/weak_disk.c; Rust links with it, too");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
 });
 
 fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
@@ -55,6 +73,13 @@ fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
         ..RedisOptions::default()
     };
     RedisServer::start(folder, &options).unwrap()
+}
+
+/// A folder of a test's own. Servers run as another user if we are root, and must be able to pass.
+pub fn own_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    folder
 }
 
 /// The URL of the Redis that all tests share: each uses a sale of its own, and none flushes or configures it.
@@ -74,7 +99,7 @@ pub fn fresh_redis() -> FreshRedis {
 
 /// The same, with settings.
 pub fn fresh_redis_with(settings: &[(&str, &str)]) -> FreshRedis {
-    let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+    let folder = own_folder();
     let settings = settings
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -105,7 +130,8 @@ const REPLICATED_ON_DISK: &[(&str, &str)] = &[
 pub struct TcpRedis {
     pub server: RedisServer,
     pub port: u16,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+    options: RedisOptions,
 }
 
 /// A port that nobody has, and that nobody else is given in the moment until a server takes it: below those that systems
@@ -120,20 +146,64 @@ pub fn free_port() -> u16 {
 
 impl TcpRedis {
     fn with(settings: &[(&str, &str)]) -> Self {
+        Self::in_environment(settings, Vec::new())
+    }
+
+    fn in_environment(settings: &[(&str, &str)], environment: Vec<(String, String)>) -> Self {
         let port = free_port();
-        let own = [("port", port.to_string()), ("bind", "127.0.0.1".to_owned())];
+        let own = vec![("port".to_owned(), port.to_string())];
+        Self::at(port, own, settings, environment)
+    }
+
+    /// One that speaks TLS alone, to clients with a certificate.
+    pub fn with_tls(authority: &Authority) -> Self {
+        Self::with_tls_and(authority, &[])
+    }
+
+    fn with_tls_and(authority: &Authority, settings: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        Self::at(port, authority.of_redis(port), settings, Vec::new())
+    }
+
+    fn at(
+        port: u16,
+        own: Vec<(String, String)>,
+        settings: &[(&str, &str)],
+        environment: Vec<(String, String)>,
+    ) -> Self {
+        let bind = ("bind".to_owned(), "127.0.0.1".to_owned());
         let settings = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let settings = own
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .chain(settings);
-        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let settings = own.into_iter().chain([bind]).chain(settings);
+        let folder = own_folder();
+        let options = RedisOptions {
+            durable: false,
+            settings: settings.collect(),
+            environment,
+        };
         Self {
-            server: start_redis(folder.path(), settings.collect()),
+            server: RedisServer::start(folder.path(), &options).unwrap(),
             port,
-            _folder: folder,
+            folder,
+            options,
+        }
+    }
+
+    /// Starts one that has ended on what is in its folder.
+    fn start_again(self) -> Self {
+        let Self {
+            server,
+            port,
+            folder,
+            options,
+        } = self;
+        drop(server);
+        Self {
+            server: RedisServer::start(folder.path(), &options).unwrap(),
+            port,
+            folder,
+            options,
         }
     }
 
@@ -171,19 +241,50 @@ pub struct Cluster {
 
 /// A server that may become part of a cluster, whose nodes talk to each other at the port `bus`.
 fn cluster_node(bus: u16) -> TcpRedis {
-    TcpRedis::with(&[
+    cluster_node_with(bus, Vec::new())
+}
+
+fn cluster_node_with(bus: u16, environment: Vec<(String, String)>) -> TcpRedis {
+    TcpRedis::in_environment(&in_cluster(&bus.to_string()), environment)
+}
+
+/// The settings of such a server.
+fn in_cluster(bus: &str) -> [(&str, &str); 5] {
+    [
         ("cluster-enabled", "yes"),
-        ("cluster-port", &bus.to_string()),
+        ("cluster-port", bus),
         ("cluster-node-timeout", "1000"),
         ("cluster-require-full-coverage", "no"),
         ("repl-diskless-sync-delay", "0"),
-    ])
+    ]
 }
 
 impl Cluster {
     pub fn start() -> Self {
+        Self::of(|bus, _| cluster_node(bus))
+    }
+
+    /// The same, whose nodes speak TLS alone, to each other as well.
+    pub fn with_tls(authority: &Authority) -> Self {
+        Self::of(|bus, _| TcpRedis::with_tls_and(authority, &in_cluster(&bus.to_string())))
+    }
+
+    /// How often each command has run on each of the three that are primaries at first.
+    pub fn commands_of_primaries(&self) -> Vec<BTreeMap<String, i64>> {
+        let primaries = self.nodes.iter().take(3);
+        primaries.map(|node| node.raw().command_counts()).collect()
+    }
+
+    /// The same, with the clock of each node. The first three are the primaries, by their slots.
+    pub fn with_clocks() -> (Self, Vec<WrongClock>) {
+        let clocks: Vec<WrongClock> = (0..6).map(|_| WrongClock::new()).collect();
+        let cluster = Self::of(|bus, node| cluster_node_with(bus, clocks[node].environment()));
+        (cluster, clocks)
+    }
+
+    fn of(node: impl Fn(u16, usize) -> TcpRedis) -> Self {
         let bus: Vec<u16> = (0..6).map(|_| free_port()).collect();
-        let nodes: Vec<TcpRedis> = bus.iter().map(|bus| cluster_node(*bus)).collect();
+        let nodes: Vec<TcpRedis> = bus.iter().zip(0..).map(|(bus, number)| node(*bus, number)).collect();
         let cluster = Self {
             hung: Vec::new(),
             nodes,
@@ -282,12 +383,57 @@ impl Cluster {
         self.dead.push(port);
     }
 
+    /// Stops every node but the primary that has this slot: it is left alone, as with the smaller part of a cut.
+    pub fn leave_alone(&mut self, slot: u16) {
+        let alone = self.primary_of(slot).port;
+        let others = self.nodes.iter().filter(|node| node.port != alone);
+        (self.hung, self.dead) = others.map(|node| (Frozen::one(node.server.pid()), node.port)).unzip();
+    }
+
+    /// What a node that has this slot says of the cluster.
+    pub fn state_at(&self, slot: u16) -> String {
+        self.primary_of(slot).raw().call(redis::cmd("CLUSTER").arg("INFO"))
+    }
+
+    /// Stops the replica of the primary that has this slot, until the answer is dropped.
+    pub fn stop_replica_of(&self, slot: u16) -> Frozen {
+        Frozen::one(self.replica_of(slot).server.pid())
+    }
+
+    fn replica_of(&self, slot: u16) -> &TcpRedis {
+        let info: String = self.primary_of(slot).raw().call(redis::cmd("INFO").arg("replication"));
+        let port = info.split("port=").nth(1).unwrap().split(',').next().unwrap();
+        self.nodes.iter().find(|node| node.port.to_string() == port).unwrap()
+    }
+
+    /// Lets the primaries that hang go on.
+    pub fn resume(&mut self) {
+        self.hung.clear();
+        self.dead.clear();
+    }
+
+    /// Starts the nodes again that have ended. They are empty, and know the cluster.
+    pub fn start_again(&mut self) {
+        for port in std::mem::take(&mut self.dead) {
+            let at = self.nodes.iter().position(|node| node.port == port).unwrap();
+            let node = self.nodes.remove(at).start_again();
+            self.nodes.insert(at, node);
+        }
+    }
+
+    /// Has the replica of the primary that has this slot take over, as an operator does before a restart.
+    pub fn hand_over(&self, slot: u16) {
+        let (primary, replica) = (self.primary_of(slot).port, self.replica_of(slot));
+        eventually("the replica has taken over", || {
+            // It is refused while too few primaries are known to be there.
+            let _asked: Result<String, _> = replica.raw().try_call(redis::cmd("CLUSTER").arg("FAILOVER"));
+            self.owner_of(slot).is_some_and(|node| node.port != primary)
+        });
+    }
+
     /// Ends the only replica of the primary that has this slot.
     pub fn kill_replica_of(&mut self, slot: u16) {
-        let primary = self.primary_of(slot);
-        let info: String = primary.raw().call(redis::cmd("INFO").arg("replication"));
-        let port = info.split("port=").nth(1).unwrap().split(',').next().unwrap();
-        self.kill(port.parse().unwrap());
+        self.kill(self.replica_of(slot).port);
     }
 
     fn kill(&mut self, port: u16) {
@@ -482,6 +628,62 @@ pub fn signal(name: &str, pids: &[u32]) {
     let _sent = Command::new("sh").args(["-c", &script]).status().unwrap();
 }
 
+/// The clock of a Redis server, which can be set.
+pub struct WrongClock(PathBuf);
+
+/// The library that makes a server's clock wrong, built once.
+static WRONG_CLOCK: LazyLock<PathBuf> = LazyLock::new(|| {
+    let library = FOLDER.0.join("wrong_clock.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/wrong_clock.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .output()
+        .expect("cc is needed to build tests/it/support/wrong_clock.c; Rust links with it, too");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+});
+
+impl WrongClock {
+    /// A clock that is right.
+    fn new() -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let clock = FOLDER.0.join(format!("clock-{}", MADE.fetch_add(1, Ordering::Relaxed)));
+        let clock = Self(clock);
+        clock.set(0);
+        clock
+    }
+
+    /// Sets it to so many milliseconds after the right time, or before it. In one step: the server reads it all the while.
+    pub fn set(&self, millis: i64) {
+        let next = self.0.with_extension("next");
+        fs::write(&next, millis.to_string()).unwrap();
+        fs::rename(&next, &self.0).unwrap();
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        let variable = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
+        vec![variable("LD_PRELOAD", &WRONG_CLOCK), variable("WRONG_CLOCK", &self.0)]
+    }
+}
+
+/// A Redis of the test's own whose clock can be set.
+pub fn redis_with_clock() -> (FreshRedis, WrongClock) {
+    let (folder, clock) = (own_folder(), WrongClock::new());
+    let options = RedisOptions {
+        durable: false,
+        environment: clock.environment(),
+        ..RedisOptions::default()
+    };
+    let server = RedisServer::start(folder.path(), &options).unwrap();
+    let redis = FreshRedis {
+        server,
+        _folder: folder,
+    };
+    (redis, clock)
+}
+
 /// A Redis of the test's own that keeps what it acknowledged, to kill and to start again on the same folder.
 pub struct DurableRedis {
     server: Option<RedisServer>,
@@ -492,8 +694,19 @@ impl DurableRedis {
     pub fn start() -> Self {
         let mut redis = Self {
             server: None,
-            folder: tempfile::tempdir_in(&FOLDER.0).unwrap(),
+            folder: own_folder(),
         };
+        redis.restart();
+        redis
+    }
+
+    /// One that starts on a copy of these append-only files.
+    pub fn on(files: &Path) -> Self {
+        let folder = own_folder();
+        let data = folder.path().join("redis/appendonlydir");
+        fs::create_dir_all(&data).unwrap();
+        copy_files(files, &data);
+        let mut redis = Self { server: None, folder };
         redis.restart();
         redis
     }
@@ -501,6 +714,10 @@ impl DurableRedis {
     /// The same after every start.
     pub fn url(&self) -> String {
         self.server.as_ref().unwrap().url()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().unwrap().pid()
     }
 
     /// `kill -9`, by its id.
@@ -530,7 +747,7 @@ impl DurableRedis {
 
     /// A copy of its data as they are now.
     pub fn copy(&self) -> tempfile::TempDir {
-        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let copy = own_folder();
         copy_files(&self.data(), copy.path());
         copy
     }
@@ -549,10 +766,16 @@ fn copy_folder(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
+/// Copies files into a folder, which goes with them to the owner of the one above it: root's servers run as another user.
 pub fn copy_files(from: &Path, to: &Path) {
+    let owner = fs::metadata(to.parent().unwrap()).unwrap();
+    let give = |path: &Path| chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        let copy = to.join(entry.file_name());
+        fs::copy(entry.path(), &copy).unwrap();
+        give(&copy);
     }
+    give(to);
 }
 
 /// A Postgres of the test's own with one database that has every migration, to stop and to start again.
@@ -566,9 +789,22 @@ impl FreshPostgres {
     pub async fn start() -> Self {
         Self::with(PostgresOptions {
             durable: false,
-            settings: Vec::new(),
+            ..PostgresOptions::default()
         })
         .await
+    }
+
+    /// One on a disk that may fill up: what it does wrong is written into the file that is returned; see `weak_disk.c`.
+    pub async fn on_weak_disk() -> (Self, PathBuf) {
+        let disk = FOLDER.0.join(format!("disk-{}", uuid::Uuid::new_v4().simple()));
+        fs::write(&disk, "").unwrap();
+        let variable = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
+        let postgres = Self::with(PostgresOptions {
+            durable: false,
+            environment: vec![variable("LD_PRELOAD", &WEAK_DISK), variable("WEAK_DISK", &disk)],
+            ..PostgresOptions::default()
+        });
+        (postgres.await, disk)
     }
 
     /// One whose commits are on disk, for several instances.
@@ -576,6 +812,7 @@ impl FreshPostgres {
         Self::with(PostgresOptions {
             durable: true,
             settings: vec![("max_connections".to_owned(), "400".to_owned())],
+            ..PostgresOptions::default()
         })
         .await
     }
@@ -585,14 +822,15 @@ impl FreshPostgres {
         Self::with(PostgresOptions {
             durable: false,
             settings: vec![("shared_preload_libraries".to_owned(), "pg_stat_statements".to_owned())],
+            ..PostgresOptions::default()
         })
         .await
     }
 
     async fn with(options: PostgresOptions) -> Self {
-        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let folder = own_folder();
         // Postgres runs as another user if we are root, and must be able to pass.
-        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let mut postgres = Self {
             server: None,
             folder,
@@ -629,7 +867,7 @@ impl FreshPostgres {
 
     /// A copy of its data, to be taken while it is stopped.
     pub fn copy(&self) -> tempfile::TempDir {
-        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let copy = own_folder();
         copy_folder(&self.data(), &copy.path().join("data"));
         copy
     }
@@ -660,14 +898,26 @@ impl FreshPostgres {
     }
 }
 
-/// The URL of a database of the test's own, with every migration applied.
+/// The URL of a database of the test's own for the superuser, with every migration applied by the role that owns the tables.
 pub async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     let server = POSTGRES.url();
     let template = TEMPLATE
         .get_or_init(|| async {
             let name = create_database(&server, "template1").await;
-            flashsale::ledger::migrate(&database_url(&server, &name)).await.unwrap();
+            let (url, passwords) = (database_url(&server, &name), FOLDER.0.join("roles"));
+            fs::create_dir(&passwords).unwrap();
+            for role in ["owner", "app"] {
+                fs::write(passwords.join(role), role).unwrap();
+            }
+            make_roles(&url, &passwords);
+            let owner = as_role(&url, "flashsale_owner");
+            flashsale::ledger::migrate(&owner).await.unwrap();
+            let mut template = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
+            // The age of the template is no outage: the first heartbeat in a copy follows one that is yet to come.
+            let fresh = "update heartbeat set beaten_at = now() + interval '1 day'";
+            sqlx::query(fresh).execute(&mut template).await.unwrap();
+            sqlx::Connection::close(template).await.unwrap();
             name
         })
         .await;
@@ -683,6 +933,20 @@ pub async fn database_of_people() -> String {
     url
 }
 
+/// The URL of a database of the test's own that a dump fills, with every migration since.
+pub async fn database_of_dump(dump: &Path, and: &str) -> String {
+    let server = POSTGRES.url();
+    let url = database_url(&server, &create_database(&server, "template0").await);
+    let connected = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await;
+    let dump = fs::read_to_string(dump).unwrap() + and;
+    let filled = sqlx::raw_sql(sqlx::AssertSqlSafe(dump))
+        .execute(&mut connected.unwrap())
+        .await;
+    filled.unwrap();
+    flashsale::ledger::migrate(&url).await.unwrap();
+    url
+}
+
 async fn create_database(server: &str, template: &str) -> String {
     let name = format!("it_{}", uuid::Uuid::new_v4().simple());
     let connected = <sqlx::PgConnection as sqlx::Connection>::connect(server).await;
@@ -691,6 +955,43 @@ async fn create_database(server: &str, template: &str) -> String {
     let statement = sqlx::AssertSqlSafe(format!("create database {name} template {template}"));
     sqlx::query(statement).execute(&mut connection).await.unwrap();
     name
+}
+
+/// Makes the roles of the compose file in a database, with the passwords in the files of a folder.
+pub fn make_roles(database: &str, passwords: &Path) {
+    run_script("roles.sql", database, passwords);
+}
+
+/// Runs a script of the folder `compose` as the superuser, with the passwords in the files of a folder.
+pub fn run_script(name: &str, database: &str, passwords: &Path) {
+    let (scripts, here) = (
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("compose"),
+        format!("{}/", passwords.display()),
+    );
+    for script in ["roles.sql", "one-role.sql"] {
+        let written = fs::read_to_string(scripts.join(script))
+            .unwrap()
+            .replace("/secrets/", &here)
+            .replace("/docker-entrypoint-initdb.d/", &here);
+        fs::write(passwords.join(script), written).unwrap();
+    }
+    let ran = Command::new("psql")
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-f"])
+        .arg(passwords.join(name))
+        .output()
+        .expect("psql is part of Debian's package postgresql-client");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The URL of the superuser, for another role.
+pub fn as_role(url: &str, role: &str) -> String {
+    let (database, _superuser) = url.rsplit_once("user=").unwrap();
+    format!("{database}user={role}")
+}
+
+/// The URL of a database from [`database`] for the role that serves, which owns nothing.
+pub fn as_app(url: &str) -> String {
+    as_role(url, "flashsale_app")
 }
 
 fn database_url(server: &str, name: &str) -> String {

@@ -226,6 +226,19 @@ const BAD: &[Row] = &[
         it.order("ada/k2").key = "k1".to_owned();
         it.ends()
     }),
+    (
+        "a copy hears sold out while the other gets the order",
+        &[rule::ONE_ANSWER],
+        |mut it| {
+            for n in 0..9 {
+                it.buys(&format!("all{n}/k1"), "A", 1);
+            }
+            it.buys("ada/k1", "A", 1);
+            it.wait(-10);
+            it.asks(buy("ada/k1", "A", 1), sold_out());
+            it.ends()
+        },
+    ),
     ("a shopper has more than the limit", &[rule::LIMIT], |mut it| {
         it.buys("ada/k1", "A", 2);
         it.buys("ada/k2", "A", 2);
@@ -1028,13 +1041,13 @@ const BAD: &[Row] = &[
     ("it does not sell again", &[rule::SELLS], |mut it| {
         it.fault(1_000, false);
         it.asks(buy("bob/k1", "A", 1), unavailable());
-        it.wait(10_000);
+        it.wait(2_000);
         it.asks(buy("ada/k1", "A", 1), unavailable());
         it.ends()
     }),
     ("it sells again too late", &[rule::SELLS], |mut it| {
         it.fault(1_000, true);
-        it.wait(10_000);
+        it.wait(2_000);
         it.asks(buy("ada/k1", "A", 1), unavailable());
         it.buys("ada/k2", "A", 1);
         it.history.sold_again = Some(it.now);
@@ -1042,14 +1055,20 @@ const BAD: &[Row] = &[
     }),
     ("a request hangs", &[rule::HANG], |mut it| {
         it.asks(buy("ada/k1", "A", 1), Reply::None);
-        it.history.ops[0].returned += 5_000_000;
+        it.history.ops[0].returned += 2_000_000;
         it.ends()
     }),
     ("a request hangs long after the fault", &[rule::HANG], |mut it| {
         it.fault(1_000, true);
         it.wait(10_100);
         it.asks(read("ada/k1"), unavailable());
-        it.history.ops[0].returned += 5_000_000;
+        it.history.ops[0].returned += 2_000_000;
+        it.ends()
+    }),
+    ("a payment hangs", &[rule::HANG], |mut it| {
+        it.buys("ada/k1", "A", 1);
+        it.pays("ada/k1");
+        it.history.ops[1].returned += 5_000_000;
         it.ends()
     }),
 ];
@@ -1169,6 +1188,14 @@ const GOOD: &[(&str, Make)] = &[
         it.asks(buy("ada/k4", "B", 1), no(429, "rate_limited"));
         it.wait(25);
         it.buys("ada/k4", "B", 1);
+        it.ends()
+    }),
+    ("a unit comes back between two copies of a request", |mut it| {
+        take_all(&mut it);
+        it.asks(buy("ada/k1", "A", 1), sold_out());
+        it.history.ops.last_mut().unwrap().returned += 30_000;
+        it.cancels("all0/k1");
+        it.buys("ada/k1", "A", 1);
         it.ends()
     }),
     ("three in a second, and three in the next", |mut it| {

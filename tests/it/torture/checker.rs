@@ -47,6 +47,8 @@ pub mod rule {
     pub const LIMIT_TRUE: &str = "H11 the limit is the truth";
     /// Nobody is told of a rate that he has not reached.
     pub const RATE_TRUE: &str = "H12 the rate is the truth";
+    /// No copy of a request hears that the item is sold out while another copy gets the order.
+    pub const ONE_ANSWER: &str = "H13 one answer to all copies";
     /// Every shard accounts for the units that it was given.
     pub const BALANCE: &str = "R2 every shard balances";
     /// A shopper's row in Redis is what the ledger says of his orders.
@@ -75,8 +77,8 @@ pub mod rule {
     pub const HANG: &str = "L2 never a hang";
     /// All of them.
     pub const ALL: &[&str] = &[
-        OVERSOLD, KEY, LIMIT, KEPT, LEAK, LEFT, RATE, MONEY, REAL_TIME, SOLD_OUT, LIMIT_TRUE, RATE_TRUE, BALANCE,
-        BUYER, NUMBERS, AGREE, AT_REST, STATE, CONFIRMED, FOUND, HOLD, RESTOCK, CONTRACT, SELLS, HANG,
+        OVERSOLD, KEY, LIMIT, KEPT, LEAK, LEFT, RATE, MONEY, REAL_TIME, SOLD_OUT, LIMIT_TRUE, RATE_TRUE, ONE_ANSWER,
+        BALANCE, BUYER, NUMBERS, AGREE, AT_REST, STATE, CONFIRMED, FOUND, HOLD, RESTOCK, CONTRACT, SELLS, HANG,
     ];
 }
 
@@ -88,10 +90,12 @@ const RETRY: Millis = 60_000;
 const AFTER_FAULT: Micros = 10_000_000;
 /// How long after a request without an answer it may still take effect.
 const LATE: Micros = 10_000_000;
-/// How long a request may take while nothing is wrong.
-const HANG: Micros = 5_000_000;
+/// How long a shopper's request may take while nothing is wrong.
+const HANG: Micros = 2_000_000;
+/// The same of operators and of the payment provider, who wait for an order that is on its way.
+const HANG_OF_OTHERS: Micros = 5_000_000;
 /// Within what time it sells again once all is healed.
-const SELLS_AGAIN: Micros = 10_000_000;
+const SELLS_AGAIN: Micros = 2_000_000;
 /// A read that takes longer may have been answered without Postgres.
 const LEDGER_WAIT: Micros = 1_000_000;
 /// How much two readings of the one clock may differ: by a rounding.

@@ -1,6 +1,7 @@
 /* A disk that hesitates, fills up and breaks, for a server that is started with this in LD_PRELOAD. The file that
  * WEAK_DISK names says what is wrong at the moment: "slow 300" holds back each sync by 300 ms, "broken" has each sync
- * fail, "full" refuses what is written to files after half of it, as a disk does when it fills up in the middle. */
+ * fail, "full" refuses what is written to files after half of it, as a disk does when it fills up in the middle. A write at a place
+ * (Postgres) is refused where the file would have to grow. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,4 +81,60 @@ ssize_t write(int file, const void *bytes, size_t length) {
         return real(file, bytes, length / 2);
     }
     return real(file, bytes, length);
+}
+
+/* Whether a disk that is full has no room for a file to end there. */
+static int has_no_room(int file, off_t end) {
+    struct stat about;
+    char what[32];
+    return fstat(file, &about) == 0 && S_ISREG(about.st_mode) && end > about.st_size && wrong(what, sizeof what) &&
+           strncmp(what, "full", 4) == 0;
+}
+
+ssize_t pwrite(int file, const void *bytes, size_t length, off_t at) {
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+    if (!real) {
+        real = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+    }
+    if (has_no_room(file, at + (off_t)length)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(file, bytes, length, at);
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t length, off_t at) {
+    return pwrite(file, bytes, length, at);
+}
+
+ssize_t pwritev(int file, const struct iovec *parts, int count, off_t at) {
+    static ssize_t (*real)(int, const struct iovec *, int, off_t);
+    if (!real) {
+        real = (ssize_t (*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "pwritev");
+    }
+    off_t end = at;
+    for (int part = 0; part < count; part++) {
+        end += (off_t)parts[part].iov_len;
+    }
+    if (has_no_room(file, end)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(file, parts, count, at);
+}
+
+ssize_t pwritev64(int file, const struct iovec *parts, int count, off_t at) {
+    return pwritev(file, parts, count, at);
+}
+
+int posix_fallocate(int file, off_t at, off_t length) {
+    static int (*real)(int, off_t, off_t);
+    if (!real) {
+        real = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
+    }
+    return has_no_room(file, at + length) ? ENOSPC : real(file, at, length);
+}
+
+int posix_fallocate64(int file, off_t at, off_t length) {
+    return posix_fallocate(file, at, length);
 }

@@ -6,7 +6,7 @@ use crate::support::app::program_path;
 use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{Cluster, FOLDER, FreshPostgres, Frozen, copy_files, free_port, kill};
+use crate::support::servers::{Cluster, FreshPostgres, Frozen, WEAK_DISK, copy_files, free_port, kill, own_folder};
 use flashsale::embedded::{RedisOptions, RedisServer};
 use flashsale::flow::App;
 use flashsale::ledger::Ledger;
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a process may take to serve.
@@ -38,23 +38,9 @@ pub struct Node {
     disk: PathBuf,
 }
 
-/// The library that makes a disk weak, built once.
-static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| {
-    let library = FOLDER.0.join("weak_disk.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/torture/weak_disk.c");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .output()
-        .expect("cc is needed to build tests/it/torture/weak_disk.c; Rust links with it, too");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    library
-});
-
 impl Node {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let folder = own_folder();
         let disk = folder.path().join("disk");
         fs::write(&disk, "").unwrap();
         let mut node = Self {
@@ -128,7 +114,7 @@ impl Node {
             info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
         })
         .await;
-        let copy = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let copy = own_folder();
         copy_files(&self.data(), copy.path());
         copy
     }
@@ -253,7 +239,7 @@ impl World {
         let postgres = FreshPostgres::start().await;
         let replication = Proxy::to(first.clone()).await;
         let own_redis = Proxy::to(first.clone()).await;
-        let folder = tempfile::tempdir_in(&FOLDER.0).unwrap();
+        let folder = own_folder();
         let socket = socket(&postgres.url());
         let mut started = Vec::new();
         for number in 0..instances {
@@ -273,6 +259,9 @@ impl World {
                 ("FLASHSALE_JWT_SECRET", JWT_SECRET.to_owned()),
                 ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET.to_owned()),
                 ("FLASHSALE_LISTEN", format!("127.0.0.1:{port}")),
+                ("FLASHSALE_ADDRESS_RATE", "0".to_owned()),
+                ("FLASHSALE_ACCOUNT_RATE", "0".to_owned()),
+                ("FLASHSALE_ADDRESS_CONNECTIONS", "0".to_owned()),
             ];
             let own = environment.map(|(name, value)| (name.to_owned(), value));
             started.push(Instance {

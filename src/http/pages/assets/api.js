@@ -53,21 +53,8 @@ export async function ask(method, path, { token, headers = {}, body, credentials
 export const draw = () =>
     Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-// Whoever is told one of these knows that his key has no order: they are said behind the look at it. All others, also
-// those that are not known yet, say nothing of an earlier request with it.
-const KNOWN_CODES = [
-    'admission_required',
-    'banned',
-    'cooling_down',
-    'idempotency_key_reused',
-    'purchase_limit_reached',
-    'purchase_token_required',
-    'sale_not_open',
-    'sold_out',
-    'too_many_holds',
-];
-
-export const tellsOfKey = (answer) => KNOWN_CODES.includes(answer.code);
+// Whether a refusal is certain that the key has no order. Any other says nothing of an earlier request with the key.
+export const tellsOfKey = (answer) => answer.body?.key_has_order === false;
 
 // Whether it is unknown what became of what was asked. `overloaded` says that nothing did, and so does `nothing_done` of what
 // operators ask.

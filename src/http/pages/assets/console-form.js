@@ -13,9 +13,8 @@ import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
-// The largest body that the API takes, and as many items as fit into one however short their names are.
-const BODY_MAX = 16_384;
-const ITEMS_MAX = 190;
+// The most items that the API takes. They fit into one request, however long their names are.
+const ITEMS_MAX = 1000;
 // Fields of which the API knows more than the form. Where the page does not speak its language, what they must be is said in
 // words of the page's own.
 const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency', 'challenge'];
@@ -28,7 +27,7 @@ const SALE = [
     { name: 'ends_at', label: 'ends', kind: 'time' },
     { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint' },
     { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'whole', min: 1, max: 86_400 },
-    { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 100_000, hint: 'rateHint' },
+    { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 1000, hint: 'rateHint' },
     { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
     { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
 ];
@@ -120,7 +119,6 @@ export function formView(view, id) {
     const anew = word('button', 'startOver', { class: 'quiet', type: 'button' });
     const list = element('div', { class: 'items' });
     const add = word('button', 'addItem', { type: 'button' });
-    const tooLarge = element('p', { class: 'warning', role: 'alert', tabindex: '-1', id: 'items-wrong' });
     const wrong = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const other = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const loadOther = word('button', 'loadPresent', { type: 'button', id: 'load-present' });
@@ -140,7 +138,7 @@ export function formView(view, id) {
         'form',
         { class: 'form', novalidate: '' },
         group('theSale', grid(...made(SALE))),
-        group('theItems', list, add, tooLarge),
+        group('theItems', list, add),
         group('theGuards', word('p', 'guardsHint', { class: 'muted small' }), grid(...made(GUARDS))),
         wrong,
         clash,
@@ -212,7 +210,6 @@ export function formView(view, id) {
         nextItem = 0;
         texts.items.forEach(addItem);
         setText(wrong, '');
-        setText(tooLarge, '');
         arrange();
     }
 
@@ -367,13 +364,6 @@ export function formView(view, id) {
         if (!body) {
             setText(wrong, say('somethingWrong'));
             form.querySelector('[aria-invalid="true"]').focus();
-            return;
-        }
-        const size = new Blob([JSON.stringify(body)]).size;
-        setText(tooLarge, size > BODY_MAX ? say('wrongLarge', { size, max: BODY_MAX }) : '');
-        if (size > BODY_MAX) {
-            setText(wrong, '');
-            tooLarge.focus();
             return;
         }
         setPressable(store, false);

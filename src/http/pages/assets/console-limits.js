@@ -21,6 +21,7 @@ const bans = (effective) => effective.browsing_ban_above > 0;
 // The least and the most of each, by what is in force: what is off has no bounds of its own.
 const SETTINGS = {
     address_rate: () => [0, RATE_MAX],
+    account_rate: () => [0, RATE_MAX],
     instance_rate: () => [0, RATE_MAX],
     shared_rate: () => [0, RATE_MAX],
     adaptive_min_rate: (it) => (adapts(it) ? [1, it.adaptive_max_rate] : [0, RATE_MAX]),

@@ -27,7 +27,7 @@ const AUDIT_MS = 130_000;
 // What may be done in which state, in the order of the buttons.
 const ACTIONS = {
     draft: ['preload'],
-    scheduled: ['open', 'close'],
+    scheduled: ['open', 'pause', 'close'],
     open: ['pause', 'close'],
     paused: ['resume', 'close'],
     closed: [],
@@ -439,29 +439,49 @@ function auditPart(path) {
     const button = word('button', 'auditNow', { type: 'button', id: 'audit' });
     const result = element('p', { role: 'status', class: 'note' });
     const differences = element('ul', { class: 'differences' });
-    const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences);
-    onPress(button, async () => {
-        setPressable(button, false);
+    const more = word('button', 'more', { class: 'quiet', type: 'button' });
+    const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences, more);
+    show(more, false);
+    let last;
+    // One page of the differences: they are listed in the order of their text, so the last one says where the next page begins.
+    async function read(query) {
+        [button, more].forEach((it) => setPressable(it, false));
         setBusy(node, true);
+        const answer = await call('GET', `${path}/audit${query}`, { patience: AUDIT_MS });
+        [button, more].forEach((it) => setPressable(it, true));
+        setBusy(node, false);
+        if (answer.isOk) {
+            const { differences: found, has_more: hasMore } = answer.body;
+            last = found.at(-1);
+            show(more, hasMore);
+            differences.append(...found.map((text) => element('li', {}, english(text))));
+        }
+        return answer;
+    }
+    onPress(more, async () => {
+        const answer = await read(`?starting_after=${encodeURIComponent(last)}`);
+        if (!answer.isOk) {
+            write(result, wordsOf(answer, 'auditFailed'));
+        }
+    });
+    onPress(button, async () => {
         setText(result, say('working'));
         differences.replaceChildren();
-        const answer = await call('GET', `${path}/audit`, { patience: AUDIT_MS });
-        setPressable(button, true);
-        setBusy(node, false);
+        show(more, false);
+        const answer = await read('');
         if (!answer.isOk) {
             write(result, wordsOf(answer, 'auditFailed'));
             setAttribute(result, 'class', 'note warning');
             return;
         }
-        const { balanced, ledger_only: isLedgerOnly, items, differences: found } = answer.body;
+        const { balanced, ledger_only: isLedgerOnly, items, differences_total: n } = answer.body;
         const total = items.reduce((sum, item) => sum + item.total, 0);
-        const words = [say(!balanced ? 'auditBad' : isLedgerOnly ? 'auditLedger' : 'auditGood', { total, n: found.length, time: momentExact(new Date()) })];
+        const words = [say(!balanced ? 'auditBad' : isLedgerOnly ? 'auditLedger' : 'auditGood', { total, n, time: momentExact(new Date()) })];
         if (isLedgerOnly) {
             words.push(say('auditOneSide'));
         }
         setText(result, words.join(' '));
         setAttribute(result, 'class', balanced ? 'note is-good' : 'note warning');
-        differences.replaceChildren(...found.slice(0, 50).map((text) => element('li', {}, english(text))));
     });
     return { node };
 }

@@ -208,7 +208,8 @@ export function itemCard(item, act) {
 
 function timing(phase, wait) {
     if (phase?.kind === 'queued') {
-        const words = [say('queuedPlace', { position: phase.position, waiting: phase.waiting })];
+        const place = { position: phase.position, waiting: phase.waiting };
+        const words = phase.position === undefined ? [] : [say('queuedPlace', place)];
         return (phase.wait === undefined ? words : [...words, about(phase.wait)]).join(' · ');
     }
     return wait > 0 ? say('againIn', { time: clockTime(wait) }) : '';

@@ -20,14 +20,14 @@ export function learn(more) {
     }
 }
 
-// Characters that turn the order of those behind them, and those that are written from right to left.
-const TURNING = /[\u202a-\u202e\u2066-\u2069]/g;
+// Characters that turn the order of those behind them or show nothing, and those that are written from right to left.
+const HIDDEN = /[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const FROM_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
-// Text from outside, with the characters that would turn what stands around them as their numbers: so nobody is shown another
-// account than the one that is meant.
+// Text from outside, with the characters that would turn what stands around them, or that nobody sees, as their numbers: so
+// nobody is shown another account than the one that is meant.
 export const plainly = (text) =>
-    String(text).replace(TURNING, (turn) => `⟨U+${turn.codePointAt(0).toString(16).toUpperCase()}⟩`);
+    String(text).replace(HIDDEN, (hidden) => `⟨U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 
 // The same among other words: what is written from right to left keeps to itself (U+2068, U+2069).
 export function apart(text) {

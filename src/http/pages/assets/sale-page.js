@@ -91,7 +91,7 @@ function titleNews() {
         return say('titleLetters');
     }
     if (phase?.kind === 'queued') {
-        return say('titleQueued', { position: phase.position });
+        return phase.position === undefined ? say('queued') : say('titleQueued', { position: phase.position });
     }
     const unpaid = orders.filter((order) => order.state === 'reserved').map((order) => Date.parse(order.expires_at));
     const left = unpaid.length > 0 && now() !== null ? secondsLeft(Math.min(...unpaid), now()) : 0;

@@ -8,7 +8,7 @@ import { clockTime, moment, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
 import { poll, showConnection } from './poll.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { keepToken, startHandedTokens } from './token.js';
+import { offer, startHandedTokens } from './token.js';
 
 const EVERY_MS = 15_000;
 const TICK_MS = 500;
@@ -103,8 +103,8 @@ async function refresh() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-// The page of each sale says who that is, or that it is nobody.
-startHandedTokens(keepToken);
+// The page of each sale asks whether to sign in with it.
+startHandedTokens(offer);
 document.addEventListener('visibilitychange', distrust);
 const again = poll(refresh, () => EVERY_MS, true);
 byId('more').addEventListener('click', () => {

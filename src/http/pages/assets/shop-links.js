@@ -1,14 +1,21 @@
 // The shop around these pages: where it signs shoppers in and takes their money, if this instance was told.
 
+import { searchAlone, signInState } from './token.js';
+
 const { signInUrl, payUrl } = document.documentElement.dataset;
 
 // Without what stands behind the `#`, which may be a token.
-const here = () => location.origin + location.pathname + location.search;
+const here = () => location.origin + location.pathname + searchAlone();
+
+function hereWithState() {
+    const page = here();
+    return `${page}${page.includes('?') ? '&' : '?'}sign_in_state=${signInState()}`;
+}
 
 function filled(url, places) {
     return url.replaceAll(/\{(\w+)\}/g, (_place, name) => encodeURIComponent(places[name]));
 }
 
-export const signInLink = () => (signInUrl ? filled(signInUrl, { return: here() }) : null);
+export const signInLink = () => (signInUrl ? filled(signInUrl, { return: hereWithState() }) : null);
 
 export const payLink = (order) => (payUrl ? filled(payUrl, { order, return: here() }) : null);

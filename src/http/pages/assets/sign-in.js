@@ -5,12 +5,15 @@ import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './develo
 import { byId, setAttribute, setText, show } from './dom.js';
 import { say } from './language.js';
 import { signInLink } from './shop-links.js';
-import { forgetToken, keepToken, shopper, startHandedTokens } from './token.js';
+import { forgetOffer, forgetToken, keepToken, offer, offered, shopper, startHandedTokens } from './token.js';
 
 let why = '';
 
 export function showSignIn() {
     const who = shopper();
+    const other = offered();
+    show(byId('offer'), other !== null);
+    setText(byId('offer-who'), other === null ? '' : say('offered', { user: other.user }));
     show(byId('sign-in'), !who);
     const link = signInLink();
     show(byId('at-shop'), link !== null);
@@ -77,9 +80,23 @@ export function startSignIn(changed) {
         // The button is gone, and the focus would be with it.
         byId('main').focus();
     });
-    startHandedTokens((token) => {
-        changed();
-        signIn(token);
+    byId('take-offer').addEventListener('click', () => {
+        const other = offered();
+        forgetOffer();
+        if (other !== null) {
+            signIn(other.token);
+        }
+    });
+    byId('decline-offer').addEventListener('click', () => {
+        forgetOffer();
+        showSignIn();
+        byId('main').focus();
+    });
+    // A link that nobody asked for signs nobody in and nobody out.
+    startHandedTokens((token, isAsked) => {
+        if (isAsked || !offer(token)) {
+            signIn(token);
+        }
     });
     showSignIn();
 }

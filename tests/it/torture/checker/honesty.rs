@@ -14,7 +14,10 @@ pub fn check(facts: &Facts, found: &mut Found) {
         for buy in buys {
             if !facts.is_disturbed(buy.op.invoked, buy.op.returned) {
                 match code(&buy.op.reply) {
-                    "sold_out" => sold_out(facts, found, &items, buy),
+                    "sold_out" => {
+                        sold_out(facts, found, &items, buy);
+                        one_answer(facts, found, buy, buys);
+                    }
                     "purchase_limit_reached" => limit(facts, found, &shoppers, buy),
                     _ => {}
                 }
@@ -157,6 +160,35 @@ fn sold_out(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>, buy:
     found.unless(free < buy.quantity || revoked, rule::SOLD_OUT, || {
         format!("at least {free} were free: {}", told(buy.op))
     });
+}
+
+/// H13. A copy of a request is refused as sold out while another one, asked at the same time, gets the order: only if a unit
+/// may have come back between the question and the order. What comes one after the other is for H2 and H10.
+fn one_answer(facts: &Facts, found: &mut Found, buy: &Buy, copies: &[Buy]) {
+    let meanwhile = |other: &&Buy| other.op.invoked <= buy.op.returned && buy.op.invoked <= other.op.returned;
+    let order = copies.iter().filter(meanwhile).find_map(Buy::order);
+    let Some(order) = order.filter(|order| buy.asks_for(&order.sku, order.quantity)) else {
+        return;
+    };
+    let (asked, accepted) = (millis(buy.op.invoked) - TICK, order.created_at + TICK);
+    if facts.is_disturbed(asked.min(accepted) * 1000, buy.op.returned.max(accepted * 1000)) {
+        return;
+    }
+    found.unless(may_come_back(facts, buy.sku, asked, accepted), rule::ONE_ANSWER, || {
+        format!("another copy got the order of {}: {}", order.created_at, told(buy.op))
+    });
+}
+
+/// Whether a unit of an item may have become free in this time.
+fn may_come_back(facts: &Facts, sku: &str, from: Millis, until: Millis) -> bool {
+    let end = &facts.history.end;
+    let orders = end.orders.iter().filter(|it| it.sku == sku && is_given_back(&it.state));
+    let orders = orders.filter_map(|it| Some((it.resolved_at?, it.resolved_at)));
+    let restocks = end.restocks.iter().filter(|it| it.sku == sku);
+    let restocks = restocks.map(|it| (it.created_at, it.decided_at));
+    orders
+        .chain(restocks)
+        .any(|(begun, decided)| begun <= until && decided.is_none_or(|at| known(facts, at) >= from))
 }
 
 /// H11. The limit is said to be reached only if with what was asked the shopper may have had more, at some moment between

@@ -1,7 +1,7 @@
 //! Answers by themselves: those of the contract, in time; and what operators were told.
 
 use super::facts::{Facts, code, is_unknown, told};
-use super::{Found, HANG, rule};
+use super::{Found, HANG, HANG_OF_OTHERS, rule};
 use crate::torture::history::{Reply, Request};
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,11 @@ pub fn check(facts: &Facts, found: &mut Found) {
             format!("no such answer: {}", told(op))
         });
         // Whoever waits for a server that is away, or comes back, waits as long as that takes.
-        let slow = op.returned - op.invoked > HANG && !facts.is_disturbed(op.invoked, op.returned);
+        let most = match op.request {
+            Request::Buy { .. } | Request::Read { .. } | Request::Cancel { .. } => HANG,
+            Request::Pay { .. } | Request::Restock { .. } => HANG_OF_OTHERS,
+        };
+        let slow = op.returned - op.invoked > most && !facts.is_disturbed(op.invoked, op.returned);
         found.unless(!slow, rule::HANG, || told(op));
     }
     restocks(facts, found);

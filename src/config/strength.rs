@@ -1,0 +1,180 @@
+//! Secrets that are easy to guess.
+
+/// Characters that follow from nothing before them. A random key of 16 characters has about 13.
+const SURPRISES_MIN: usize = 4;
+/// The longest word of which a secret may not consist alone.
+const REPEATED_MAX: usize = 15;
+/// Rows and diagonals of keyboards, and what one counts along.
+const RUNS: [&str; 9] = [
+    "01234567890",
+    "abcdefghijklmnopqrstuvwxyz",
+    "qwertyuiop",
+    "qwertzuiop",
+    "azertyuiop",
+    "asdfghjkl",
+    "zxcvbnm",
+    "1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p",
+    "1q2w3e4r5t6y7u8i9o0p",
+];
+/// Words that stand for a secret in documents, and common passwords; a word stands before its own parts.
+const WORDS: [&str; 53] = [
+    "administrator",
+    "changethis",
+    "changeit",
+    "changeme",
+    "flashsale",
+    "placeholder",
+    "development",
+    "production",
+    "p@ssw0rd",
+    "passw0rd",
+    "password",
+    "passwort",
+    "iloveyou",
+    "football",
+    "baseball",
+    "princess",
+    "sunshine",
+    "trustno1",
+    "operator",
+    "insecure",
+    "default",
+    "example",
+    "dragon",
+    "letmein",
+    "master",
+    "monkey",
+    "private",
+    "replace",
+    "s3cret",
+    "secret",
+    "secure",
+    "shadow",
+    "superman",
+    "sample",
+    "string",
+    "webhook",
+    "welcome",
+    "please",
+    "change",
+    "admin",
+    "super",
+    "token",
+    "value",
+    "here",
+    "with",
+    "root",
+    "test",
+    "user",
+    "your",
+    "jwt",
+    "key",
+    "me",
+    "my",
+];
+
+/// Refuses a secret of one character, of a repeated word, of keys beside each other, or of the words of documents alone.
+pub fn check(secret: &str) -> Result<(), String> {
+    let letters = uncommon(secret);
+    let repeats = |length: usize| {
+        letters
+            .iter()
+            .zip(letters.iter().skip(length))
+            .all(|(one, next)| one == next)
+    };
+    if surprises(&letters) < SURPRISES_MIN || (1..=REPEATED_MAX.min(letters.len() / 2)).any(repeats) {
+        return Err("is easy to guess: it repeats itself, or is made of common words or neighbouring keys".to_owned());
+    }
+    Ok(())
+}
+
+/// The characters that are left without common words and punctuation.
+fn uncommon(secret: &str) -> Vec<char> {
+    let mut rest = secret.to_lowercase();
+    for word in WORDS {
+        // Something stays in its place, so that no new word comes of its neighbours.
+        rest = rest.replace(word, "-");
+    }
+    rest.chars().filter(|c| !"-_ .!".contains(*c)).collect()
+}
+
+/// How many characters follow from nothing before them.
+fn surprises(letters: &[char]) -> usize {
+    let mut seen = Vec::new();
+    let mut count = usize::from(!letters.is_empty());
+    for pair in letters.windows(2) {
+        if !is_run(pair) && !seen.contains(&pair) {
+            count += 1;
+        }
+        seen.push(pair);
+    }
+    count
+}
+
+/// Whether the second is the first, or its neighbour.
+fn is_run(pair: &[char]) -> bool {
+    let forwards: String = pair.iter().collect();
+    let backwards: String = pair.iter().rev().collect();
+    pair.first() == pair.last()
+        || RUNS
+            .iter()
+            .any(|run| run.contains(&forwards) || run.contains(&backwards))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    #[test]
+    fn secrets_that_everybody_tries_first_are_refused() {
+        for weak in [
+            "aaaaaaaaaaaaaaaa",
+            "0000000000000001",
+            "abababababababab",
+            "secretsecretsecretsecret",
+            "changeme-changeme-changeme",
+            "ADMIN_KEY_CHANGE_ME",
+            "flashsale-admin1",
+            "flashsale-admin-key",
+            "0123456789abcdef",
+            "0123456789abcdef0123456789abcdef",
+            "fedcba9876543210",
+            "1234567890123456",
+            "qwertyuiopasdfghjklzxcvbnm",
+            "1qaz2wsx3edc4rfv",
+            "1q2w3e4r5t6y7u8i",
+            "Password123456789!",
+            "p@ssw0rdp@ssw0rd",
+            "administrator123",
+            "hunter2hunter2hunter2",
+            "your-secret-key-here",
+            "my-super-secret-jwt-key-change-me",
+            "supersecretjwtsecretkeychangeme!",
+            "replace-me-with-secret",
+            "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        ] {
+            assert!(check(weak).is_err(), "{weak:?}: {}", surprises(&uncommon(weak)));
+        }
+    }
+
+    #[test]
+    fn random_secrets_and_sentences_pass() {
+        for strong in [
+            "canary-admin-key-7c1f",
+            "correct horse battery staple",
+            "k7Hq2ZpX9vLm4RtY",
+            "3f9a1c77be204d58",
+        ] {
+            assert!(check(strong).is_ok(), "{strong:?}: {}", surprises(&uncommon(strong)));
+        }
+        for _ in 0..10_000 {
+            let key = rand::random::<[u8; 16]>();
+            let hex = format!("{:032x}", u128::from_be_bytes(key));
+            for random in [hex, STANDARD.encode(key)] {
+                assert!(check(&random).is_ok(), "{random:?}: {}", surprises(&uncommon(&random)));
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The table of all variables: their defaults, and how their values are shown.
+
+use super::{
+    ACCOUNT_RATE, ADAPTIVE_IN_FLIGHT, ADAPTIVE_LATENCY_MS, ADAPTIVE_MAX_RATE, ADAPTIVE_MIN_RATE, ADDRESS_CONNECTIONS,
+    ADDRESS_RATE, ADMIN_KEY, ADMIN_LISTEN, ALERT_WEBHOOK_SECRET, ALERT_WEBHOOK_URL, BROWSING_ALERT_ABOVE,
+    BROWSING_BAN_ABOVE, BROWSING_BAN_SECONDS, CONNECTIONS, DATABASE_URL, DEVELOPMENT, GATEWAY_RATE, JWT_SECRET, LISTEN,
+    LOG, METRICS_LISTEN, OTLP_RATIO, OTLP_URL, PAY_URL, PREFIX, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL,
+    SALE_GUARDS, SHARED_RATE, SIGN_IN_URL, TLS_CERT, TLS_KEY, TOKEN_KEYS, TRUSTED_PROXIES, Unknown, WEBHOOK_SECRET,
+};
+use strsim::damerau_levenshtein;
+
+/// Every variable there is, with its default; one that is empty has none. In the file a key is the variable's name, or its lower
+/// case without the prefix.
+pub const VARIABLES: [Variable; 37] = [
+    Variable::new(LISTEN, Kind::Text, "127.0.0.1:8080"),
+    Variable::new(METRICS_LISTEN, Kind::Text, ""),
+    Variable::new(REDIS_URL, Kind::Server, ""),
+    Variable::new(REDIS_CACERT, Kind::Text, ""),
+    Variable::new(REDIS_CERT, Kind::Text, ""),
+    Variable::new(REDIS_KEY, Kind::Text, ""),
+    Variable::new(DATABASE_URL, Kind::Server, ""),
+    Variable::new(ADMIN_LISTEN, Kind::Text, ""),
+    Variable::new(ADMIN_KEY, Kind::Secret, ""),
+    Variable::new(JWT_SECRET, Kind::Secret, ""),
+    Variable::new(WEBHOOK_SECRET, Kind::Secret, ""),
+    Variable::new(ALERT_WEBHOOK_URL, Kind::Address, ""),
+    Variable::new(ALERT_WEBHOOK_SECRET, Kind::Secret, ""),
+    Variable::new(GATEWAY_RATE, Kind::Number, "0"),
+    Variable::new(ADDRESS_RATE, Kind::Number, "50"),
+    Variable::new(ACCOUNT_RATE, Kind::Number, "20"),
+    Variable::new(CONNECTIONS, Kind::Number, "30000"),
+    Variable::new(ADDRESS_CONNECTIONS, Kind::Number, "500"),
+    Variable::new(SHARED_RATE, Kind::Number, "0"),
+    Variable::new(ADAPTIVE_MIN_RATE, Kind::Number, "10"),
+    Variable::new(ADAPTIVE_MAX_RATE, Kind::Number, "0"),
+    Variable::new(ADAPTIVE_LATENCY_MS, Kind::Number, "200"),
+    Variable::new(ADAPTIVE_IN_FLIGHT, Kind::Number, "512"),
+    Variable::new(BROWSING_ALERT_ABOVE, Kind::Number, "0"),
+    Variable::new(BROWSING_BAN_ABOVE, Kind::Number, "0"),
+    Variable::new(BROWSING_BAN_SECONDS, Kind::Number, "86400"),
+    Variable::new(TRUSTED_PROXIES, Kind::Text, ""),
+    Variable::new(TOKEN_KEYS, Kind::Secret, ""),
+    Variable::new(SALE_GUARDS, Kind::Text, "{}"),
+    Variable::new(TLS_CERT, Kind::Text, ""),
+    Variable::new(TLS_KEY, Kind::Text, ""),
+    Variable::new(SIGN_IN_URL, Kind::Text, ""),
+    Variable::new(PAY_URL, Kind::Text, ""),
+    Variable::new(DEVELOPMENT, Kind::Switch, "false"),
+    Variable::new(LOG, Kind::Text, "info"),
+    Variable::new(OTLP_URL, Kind::Address, ""),
+    Variable::new(OTLP_RATIO, Kind::Text, "0.01"),
+];
+
+/// Variables of the commands, of the compose file and of test programs, which no server reads.
+const OTHERS: [&str; 10] = [
+    "FLASHSALE_ADMISSION",
+    "FLASHSALE_BUG",
+    "FLASHSALE_CACERT",
+    "FLASHSALE_CRASH_AT",
+    "FLASHSALE_OPERATOR",
+    "FLASHSALE_PLAIN_HTTP",
+    "FLASHSALE_PURCHASE_TOKEN",
+    "FLASHSALE_TEST_PROGRAM",
+    "FLASHSALE_TOKEN",
+    "FLASHSALE_URL",
+];
+/// What Kubernetes sets for a service that is called flashsale, what the compose file reads, and what seeded bugs read.
+const OTHER_PREFIXES: [&str; 3] = ["FLASHSALE_SERVICE_", "FLASHSALE_PORT", "FLASHSALE_BUG_"];
+/// How many letters a name may differ in from the one that was meant.
+const TYPOS_MAX: usize = 4;
+
+/// What a value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text that may be shown.
+    Text,
+    /// A number, which a file may also write without quotes.
+    Number,
+    /// Yes or no, which a file may also write without quotes.
+    Switch,
+    /// A secret.
+    Secret,
+    /// The URL of a server, with a login perhaps.
+    Server,
+    /// The URL of somebody who is notified. Its path may be a secret.
+    Address,
+}
+
+/// One variable.
+pub struct Variable {
+    /// Its name in the environment.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// Its default, or nothing.
+    pub default: &'static str,
+}
+
+impl Variable {
+    const fn new(name: &'static str, kind: Kind, default: &'static str) -> Self {
+        Self { name, kind, default }
+    }
+
+    /// Its name in the file.
+    pub fn key(&self) -> String {
+        self.name.trim_start_matches(PREFIX).to_ascii_lowercase()
+    }
+
+    /// A value as it may be shown to anybody.
+    pub fn shown(&self, value: &str) -> String {
+        match self.kind {
+            Kind::Text | Kind::Number | Kind::Switch => value.to_owned(),
+            Kind::Secret => HIDDEN.to_owned(),
+            Kind::Server => without_login(value, true),
+            Kind::Address => without_login(value, false),
+        }
+    }
+}
+
+const HIDDEN: &str = "[hidden]";
+/// Parameters of a server's URL that are no secrets.
+const PLAIN_PARAMETERS: [&str; 8] = [
+    "host",
+    "port",
+    "user",
+    "dbname",
+    "db",
+    "sslmode",
+    "sslrootcert",
+    "application_name",
+];
+
+/// A URL without what stands before its host, without parameters that may be secrets, and without its path unless
+/// `with_path`. What is no URL is hidden: it may be a secret that got into the wrong variable.
+fn without_login(url: &str, with_path: bool) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return HIDDEN.to_owned();
+    };
+    // A password may hold any character, also `/` and `?`; so its end is the last `@`.
+    let (login, rest) = rest
+        .rsplit_once('@')
+        .map_or(("", rest), |(_, rest)| ("[hidden]@", rest));
+    let (place, query) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
+    let mut shown = format!("{scheme}://{login}");
+    if !with_path {
+        let host = place.split('/').next().unwrap_or_default();
+        let more = if host.len() < rest.len() { "/[hidden]" } else { "" };
+        return shown + host + more;
+    }
+    shown += place;
+    for (at, parameter) in query.split('&').filter(|parameter| !parameter.is_empty()).enumerate() {
+        let name = parameter.split('=').next().unwrap_or_default();
+        shown.push(if at == 0 { '?' } else { '&' });
+        if PLAIN_PARAMETERS.contains(&name) {
+            shown += parameter;
+        } else {
+            shown += &format!("{name}={HIDDEN}");
+        }
+    }
+    shown
+}
+
+/// Names of the environment that begin like ours and that nothing reads, each with the variable that was probably meant.
+pub fn unknown(names: impl Iterator<Item = String>) -> Vec<Unknown> {
+    let mut unknown: Vec<_> = names
+        .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))
+        .filter(|name| !VARIABLES.iter().any(|variable| variable.name == name))
+        .filter(|name| !OTHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .map(|name| {
+            let meant = nearest(&name);
+            Unknown { name, meant }
+        })
+        .collect();
+    unknown.sort_by(|one, other| one.name.cmp(&other.name));
+    unknown
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_uppercase();
+    let distance = |variable: &Variable| damerau_levenshtein(variable.name, &name);
+    let nearest = VARIABLES.iter().min_by_key(|variable| distance(variable))?;
+    (distance(nearest) <= TYPOS_MAX).then_some(nearest.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_is_found_with_the_one_that_was_meant() {
+        let of = |name: &str| unknown(std::iter::once(name.to_owned())).pop();
+        for (name, meant) in [
+            ("FLASHSALE_ADRESS_RATE", Some(ADDRESS_RATE)),
+            ("FLASHSALE_ADDRESSRATE", Some(ADDRESS_RATE)),
+            ("FLASHSALE_REDIS_ULR", Some(REDIS_URL)),
+            ("FLASHSALE_DATABASE", Some(DATABASE_URL)),
+            ("FLASHSALE_listen", Some(LISTEN)),
+            ("FLASHSALE_SOMETHING_ELSE", None),
+        ] {
+            let name = name.to_owned();
+            assert_eq!(of(&name), Some(Unknown { name, meant }));
+        }
+        for known in [
+            LISTEN,
+            "FLASHSALE_URL",
+            "FLASHSALE_PORT",
+            "FLASHSALE_SERVICE_HOST",
+            "PATH",
+            "FLASHSALE",
+        ] {
+            assert_eq!(of(known), None, "{known}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_secret() {
+        for (url, with_path, shown) in [
+            ("redis://h:6379/0", true, "redis://h:6379/0"),
+            ("redis://:hunter2@h:6379/0", true, "redis://[hidden]@h:6379/0"),
+            (
+                "redis+cluster://u:hun@t/e?r2@a:1,b:2",
+                true,
+                "redis+cluster://[hidden]@a:1,b:2",
+            ),
+            (
+                "unix:///run/redis.sock?pass=hunter2&db=1",
+                true,
+                "unix:///run/redis.sock?pass=[hidden]&db=1",
+            ),
+            (
+                "postgres://u:hunter2@h/x?sslmode=verify-full&password=hunter2",
+                true,
+                "postgres://[hidden]@h/x?sslmode=verify-full&password=[hidden]",
+            ),
+            (
+                "https://hooks.example/hunter2?a=hunter2",
+                false,
+                "https://hooks.example/[hidden]",
+            ),
+            ("https://hunter2@hooks.example", false, "https://[hidden]@hooks.example"),
+            ("https://hooks.example?hunter2", false, "https://hooks.example/[hidden]"),
+            ("hunter2", true, "[hidden]"),
+        ] {
+            assert_eq!(without_login(url, with_path), shown);
+        }
+    }
+}

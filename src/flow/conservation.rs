@@ -1,0 +1,67 @@
+//! Conservation check: the stock audit at a bounded cost, by itself, for every sale that is not over.
+//!
+//! It reads counters of the shards and sums of the ledger, not orders; it writes nothing but what it found. Sales are
+//! claimed one by one in the ledger, so one process at a time checks a sale. A crash leaves the sale to the next claim.
+
+use super::audit::Count;
+use super::{App, Tally};
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::{Sale, SaleState};
+use crate::ledger::conservation::Conservation;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a claim holds: a little less than the period of the job.
+const EVERY: Duration = Duration::from_secs(4);
+/// How often the two sides are compared while they differ; units that move differ for a moment.
+const ROUNDS_MAX: u32 = 5;
+/// Events of one shard that are added up: with more, its drift is not counted, and the backlog has alerts of its own.
+const EVENTS_MAX: usize = 5000;
+
+/// Checks the sales that no other process has checked a moment ago; returns how many.
+///
+/// # Errors
+/// The first fault; the other sales have had their turn.
+pub async fn check_sales(app: &App) -> Result<usize, Fault> {
+    let now = app.stock.slowest_clock().await?;
+    let sales = app.sales.live().await?;
+    let is_on = |sale: &&Arc<Sale>| sale.is_in_stock() && sale.state_at(now) != SaleState::Closed;
+    let sales: Vec<Arc<Sale>> = sales.iter().filter(is_on).cloned().collect();
+    let ids: Vec<SaleId> = sales.iter().map(|sale| sale.id).collect();
+    app.ledger.keep_conservation(&ids).await?;
+    let mut tally = Tally::default();
+    for sale in sales {
+        match app.ledger.claim_conservation(sale.id, EVERY).await {
+            Ok(true) => tally.note(check(app, &sale).await.map(|_| 1)),
+            Ok(false) => {}
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    tally.finish()
+}
+
+/// Checks one sale, and stores what it found if the sale is claimed.
+///
+/// # Errors
+/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
+pub async fn check(app: &App, sale: &Sale) -> Result<Conservation, Fault> {
+    let mut count = Count::default();
+    for round in 1..=ROUNDS_MAX {
+        count.compare(app, sale, EVENTS_MAX).await?;
+        if count.agrees() || round == ROUNDS_MAX {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50) * round).await;
+    }
+    let found = Conservation {
+        sale: sale.id,
+        difference: count.findings().map(|it| it.conservation).sum(),
+        drift: count.findings().map(|it| it.drift).sum(),
+    };
+    if (found.difference, found.drift) != (0, 0) {
+        tracing::warn!(sale = %sale.id, difference = found.difference, drift = found.drift, "the two stores do not agree on the units of a sale");
+    }
+    app.ledger.note_conservation(found).await?;
+    Ok(found)
+}

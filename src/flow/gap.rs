@@ -1,0 +1,337 @@
+//! Gaps: events that a stream had, and the ledger does not.
+//!
+//! An event is trimmed only after its commit, so a gap before a stream's first event says that Postgres has lost
+//! commits: an asynchronous standby was promoted, or a backup was put back. The shoppers' rows have the orders, with
+//! what was decided about them, and they come back into the ledger. A crash leaves the gap, or a shard that is
+//! reconciled.
+
+use super::App;
+use super::drain::check_server;
+use super::permit::Finding;
+use crate::bugs;
+use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{IdempotencyKey, SaleId};
+use crate::domain::order::OrderState;
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::ledger::drain::RowOrder;
+use crate::ledger::rebuild::Standing;
+use crate::stock::keys::ShardKey;
+use crate::stock::restore::{Buyer, Stream};
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
+
+/// With this bug the ledger loses events by itself, and nobody notices.
+const UNSEEN: &str = "the drain trims before it commits";
+
+/// How far the events before a stream's first one reach: they were trimmed, so the ledger had them. `None` where the stream
+/// does not say.
+fn trimmed(stream: &Stream, epoch: i64) -> Option<Position> {
+    match &stream.first {
+        Some(first) if first.reserved.is_err() || !first.position.is_of(epoch) => None,
+        Some(Event { position, .. }) => Some(Position {
+            epoch,
+            seq: position.seq - 1,
+        }),
+        None => Some(stream.last).filter(|last| last.is_of(epoch)),
+    }
+}
+
+/// Up to where the ledger has lost events of a shard in this epoch, if it has.
+fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
+    let until = trimmed(stream, epoch)?;
+    let is_ahead = epoch > standing.epoch && until.seq > 0;
+    let is_beyond = epoch == standing.epoch && until.seq > standing.position.drained_of(epoch);
+    (is_ahead || is_beyond).then_some(until)
+}
+
+/// Whether the ledger has lost events of a sale: then it may lack orders that no stream announces.
+///
+/// # Errors
+/// `Unavailable` when a shard or the ledger cannot be read.
+pub(super) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    find(app, sale, &shards).await.map(|gaps| !gaps.is_empty())
+}
+
+/// The gaps of shards: up to where each reaches, and the ledger's position before it.
+async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (Position, Position)>, Fault> {
+    let mut gaps = BTreeMap::new();
+    if bugs::has(UNSEEN) {
+        return Ok(gaps);
+    }
+    let streams = try_join_all(shards.iter().map(|shard| stream(app, sale, *shard))).await?;
+    // After the streams: an event that was trimmed by then has been committed by now.
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    for (shard, epoch, stream) in streams.iter().flatten() {
+        if let Some(standing) = standings.get(&(sale.id, *shard))
+            && let Some(until) = gap(stream, *epoch, standing)
+        {
+            gaps.insert(*shard, (until, standing.position));
+        }
+    }
+    Ok(gaps)
+}
+
+/// Brings the orders of gaps back into the ledger; returns the shards that had one, which are unverified now.
+///
+/// # Errors
+/// A fault leaves the gaps of some.
+pub(super) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Vec<u16>, Fault> {
+    let gaps = find(app, sale, shards).await?;
+    if gaps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<ShardKey> = gaps
+        .keys()
+        .map(|shard| ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        })
+        .collect();
+    let mut servers: HashMap<String, Vec<ShardKey>> = HashMap::new();
+    for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
+        servers.entry(server?).or_default().push(*key);
+    }
+    for (server, shards) in servers {
+        let mut orders = read_orders(app, &shards, &gaps).await?;
+        for key in shards {
+            let Some((until, position)) = gaps.get(&key.shard) else {
+                continue;
+            };
+            let claim = app.ledger.claim_shard(sale.id, key.shard).await?;
+            // Rows were read by this position.
+            let Some(claim) = claim.filter(|it| it.position == *position) else {
+                return Err(Fault::Unavailable("somebody else drains this shard".to_owned()));
+            };
+            check_server(app, &claim, &server)?;
+            let now = chrono::Utc::now().timestamp_millis();
+            let orders = orders.remove(&key.shard).unwrap_or_default();
+            let recovered = claim.recover(sale, &orders, *until, now).await?;
+            tracing::error!(
+                sale = %sale.id, shard = key.shard, orders = recovered.orders, decisions = recovered.decisions,
+                lost = recovered.lost, "Postgres had lost commits; orders came back from the shoppers' rows"
+            );
+            app.metrics.recovered_orders.inc_by(recovered.orders as u64);
+        }
+    }
+    Ok(gaps.into_keys().collect())
+}
+
+/// A shard's epoch and its stream; `None` for what is not all there, or is being written: that is rebuilt.
+async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, Stream)>, Fault> {
+    let key = ShardKey { sale: sale.id, shard };
+    let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
+    let seen = match record {
+        Ok(record) if record.lifecycle == Lifecycle::Loading => return Ok(None),
+        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record.epoch, stream)),
+        Err(fault) => Err(fault),
+    };
+    match seen {
+        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(None),
+        seen => seen.map(Some),
+    }
+}
+
+/// What the rows of shards on one server know that the ledger does not: orders behind its position, and decisions.
+async fn read_orders(
+    app: &App,
+    shards: &[ShardKey],
+    gaps: &BTreeMap<u16, (Position, Position)>,
+) -> Result<HashMap<u16, Vec<RowOrder>>, Fault> {
+    let mut found: HashMap<u16, Vec<RowOrder>> = HashMap::new();
+    let mut at = 0;
+    loop {
+        let (next, buyers) = app.stock.buyers(shards, at).await?;
+        let (mut new, mut decided) = (Vec::new(), Vec::new());
+        for buyer in buyers {
+            let Some((until, position)) = gaps.get(&buyer.shard.shard) else {
+                continue;
+            };
+            for order in orders_of(&buyer) {
+                let is_behind = order.event.position <= *position;
+                if !is_behind && order.event.position <= *until {
+                    new.push((buyer.shard.shard, order));
+                } else if is_behind && order.state != OrderState::Reserved {
+                    decided.push((buyer.shard.shard, order));
+                }
+            }
+        }
+        let ids: Vec<_> = decided
+            .iter()
+            .filter_map(|(_, it)| Some(it.event.reserved.as_ref().ok()?.order.0))
+            .collect();
+        let reserved = app.ledger.reserved_among(&ids).await?;
+        let is_reserved = |it: &RowOrder| {
+            it.event
+                .reserved
+                .as_ref()
+                .is_ok_and(|it| reserved.contains(&it.order.0))
+        };
+        decided.retain(|(_, it)| is_reserved(it));
+        for (shard, order) in new.into_iter().chain(decided) {
+            found.entry(shard).or_default().push(order);
+        }
+        at = next;
+        if at == 0 {
+            return Ok(found);
+        }
+    }
+}
+
+/// The orders of a shopper's row, each as its event had announced it. The row does not have the idempotency key; the order's
+/// id, which is derived from the key, finds the order all the same.
+fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
+    buyer.row.orders.iter().filter_map(|(id, record)| {
+        let reserved = Reserved {
+            order: *id,
+            user: buyer.user.clone(),
+            key: IdempotencyKey::forgotten(*id),
+            item: record.item,
+            quantity: record.quantity,
+            created_at: record.created_at,
+        };
+        let event = Event {
+            position: record.event?,
+            raw: Vec::new(),
+            reserved: Ok(reserved),
+            origin: None,
+        };
+        Some(RowOrder {
+            event,
+            state: record.state,
+            resolved_at: record.resolved_at,
+        })
+    })
+}
+
+/// How many of these events, in their order, follow each other from a position on. Entries that no script wrote have no number.
+pub(super) fn without_gap(before: Position, events: &[Event]) -> usize {
+    let mut last = before;
+    for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
+        let is_next = event.position.seq == last.drained_of(event.position.epoch).saturating_add(1);
+        if event.reserved.is_ok() && !is_next && !bugs::has(UNSEEN) {
+            return at;
+        }
+        last = event.position;
+    }
+    events.len()
+}
+
+/// The first of these events that a newer version of the program has written. An entry out of turn is a foreign one, whatever it
+/// looks like.
+pub(super) fn first_newer(before: Position, epoch: i64, events: &[Event]) -> Option<usize> {
+    let mut last = before;
+    for (at, event) in events.iter().enumerate() {
+        let is_next = event.position.seq == last.drained_of(epoch).saturating_add(1);
+        if event.newer().is_some() && event.position.is_of(epoch) && is_next {
+            return Some(at);
+        }
+        last = event.position;
+    }
+    None
+}
+
+/// Marks those shards unverified of which the ledger has lost events, by what each had told before the ledger was asked.
+pub(super) fn notice(app: &App, trimmed: &HashMap<ShardKey, Position>, standings: &BTreeMap<(SaleId, u16), Standing>) {
+    for (shard, until) in trimmed {
+        if let Some(standing) = standings.get(&(shard.sale, shard.shard))
+            && standing.epoch == until.epoch
+            && until.seq > standing.position.drained_of(until.epoch)
+            && !bugs::has(UNSEEN)
+        {
+            mark_unverified(app, *shard, standing.epoch, Finding::LostCommits);
+        }
+    }
+}
+
+/// Has a shard reconciled, whatever the ledger says of it, and names it until it sells again.
+pub(super) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
+    if app.permits.mark_unverified(shard, epoch, finding) {
+        app.metrics.unverified_shards.of([finding.as_str()]).inc();
+        tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::event::Unreadable;
+
+    const fn at(epoch: i64, seq: i64) -> Position {
+        Position { epoch, seq }
+    }
+
+    fn event(position: Position, is_ours: bool) -> Event {
+        let reserved = Reserved {
+            order: crate::domain::ids::OrderId(uuid::Uuid::nil()),
+            user: "ada".parse().unwrap(),
+            key: "k".parse().unwrap(),
+            item: 0,
+            quantity: 1,
+            created_at: 1,
+        };
+        Event {
+            position,
+            raw: Vec::new(),
+            reserved: is_ours
+                .then_some(reserved)
+                .ok_or_else(|| Unreadable::Damaged(String::new())),
+            origin: None,
+        }
+    }
+
+    #[test]
+    fn a_gap_is_what_was_trimmed_and_is_not_in_the_ledger() {
+        let standing = |epoch, position| Standing {
+            epoch,
+            run_id: None,
+            position,
+        };
+        let stream = |first: Option<Event>, last| Stream { last, first };
+        let ours = |seq| Some(event(at(2, seq), true));
+        for (stream, epoch, standing, expected) in [
+            (stream(None, at(2, 7)), 2, standing(2, at(2, 7)), None),
+            (stream(None, at(2, 7)), 2, standing(2, at(2, 4)), Some(at(2, 7))),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 5)), None),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 6)), None),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 4)), Some(at(2, 5))),
+            // A shard that was loaded a moment ago, and one of whose last rebuilding the ledger knows nothing.
+            (stream(None, at(1, 0)), 1, standing(1, at(0, 0)), None),
+            (stream(ours(3), at(2, 7)), 2, standing(1, at(1, 9)), Some(at(2, 2))),
+            // An epoch that is over, and entries that no script wrote.
+            (stream(None, at(2, 7)), 2, standing(3, at(3, 0)), None),
+            (stream(None, at(99, 1)), 2, standing(2, at(2, 7)), None),
+            (
+                stream(Some(event(at(2, 900), false)), at(2, 900)),
+                2,
+                standing(2, at(2, 7)),
+                None,
+            ),
+        ] {
+            assert_eq!(
+                gap(&stream, epoch, &standing),
+                expected,
+                "{stream:?}, {epoch}, {standing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn events_are_taken_in_up_to_the_first_that_is_missing() {
+        let events = |them: &[(i64, bool)]| -> Vec<Event> {
+            them.iter().map(|(seq, is_ours)| event(at(2, *seq), *is_ours)).collect()
+        };
+        for (before, them, expected) in [
+            (at(2, 3), &[(4, true), (5, true)][..], 2),
+            (at(2, 4), &[(3, true), (4, true), (5, true)], 3),
+            (at(1, 9), &[(1, true), (2, true)], 2),
+            (at(2, 3), &[(5, true)], 0),
+            (at(2, 3), &[(4, true), (6, true)], 1),
+            (at(2, 3), &[(4, true), (900, false), (901, true)], 3),
+            (at(2, 3), &[(i64::MAX, false)], 1),
+        ] {
+            assert_eq!(without_gap(before, &events(them)), expected, "{before:?} {them:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What bounds the audit log: an operator's refused actions, and reads that it has already.
+
+use crate::domain::console::{Actor, NewAction};
+use moka::sync::Cache;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Refused actions of one actor in a minute, after which each further action has to wait.
+const REFUSED_MAX: u32 = 60;
+const MINUTE: Duration = Duration::from_secs(60);
+/// For so long, the same read by the same actor is one entry.
+const SAME_READ: Duration = Duration::from_secs(600);
+/// Actors and reads that are remembered: some megabytes.
+const REMEMBERED_MAX: u64 = 10_000;
+
+/// An actor, and the address it comes from: the operators' key is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ActorAt(pub Actor, pub Option<IpAddr>);
+
+/// The refused actions of each actor in the last minute.
+pub struct RefusedActions(Cache<ActorAt, Arc<Window>>);
+
+struct Window {
+    since: Instant,
+    refused: AtomicU32,
+}
+
+impl Default for RefusedActions {
+    fn default() -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(REMEMBERED_MAX)
+                .time_to_live(MINUTE)
+                .build(),
+        )
+    }
+}
+
+impl RefusedActions {
+    /// Counts a refused action.
+    pub fn count(&self, actor: ActorAt) {
+        let fresh = || {
+            Arc::new(Window {
+                since: Instant::now(),
+                refused: AtomicU32::new(0),
+            })
+        };
+        self.0.get_with(actor, fresh).refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the actor may act.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    pub fn check(&self, actor: ActorAt) -> Result<(), Duration> {
+        match self.0.get(&actor) {
+            Some(window) if window.refused.load(Ordering::Relaxed) >= REFUSED_MAX => Err(MINUTE
+                .saturating_sub(window.since.elapsed())
+                .max(Duration::from_millis(1))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads that are in the audit log since a few minutes ago: pages repeat theirs by themselves.
+pub struct KnownReads(Cache<(ActorAt, String), ()>);
+
+impl Default for KnownReads {
+    fn default() -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(REMEMBERED_MAX)
+                .time_to_live(SAME_READ)
+                .build(),
+        )
+    }
+}
+
+impl KnownReads {
+    /// Whether the audit log has a read already.
+    #[must_use]
+    pub fn has(&self, actor: ActorAt, read: &NewAction) -> bool {
+        self.0.contains_key(&key(actor, read))
+    }
+
+    /// Notes that the audit log has a read.
+    pub fn note(&self, actor: ActorAt, read: &NewAction) {
+        self.0.insert(key(actor, read), ());
+    }
+}
+
+fn key(actor: ActorAt, read: &NewAction) -> (ActorAt, String) {
+    let asked = serde_json::to_string(&read.detail).unwrap_or_default();
+    (actor, format!("{} {asked}", read.action))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_refused_actions_of_one_actor_make_it_wait_and_nobody_else() {
+        let refused = RefusedActions::default();
+        let at = |address: &str| ActorAt(Actor::ApiKey, Some(address.parse().unwrap()));
+        for _ in 0..60 {
+            assert_eq!(refused.check(at("192.0.2.1")), Ok(()));
+            refused.count(at("192.0.2.1"));
+        }
+        let wait = refused.check(at("192.0.2.1")).unwrap_err();
+        assert!(
+            wait > Duration::from_secs(50) && wait <= Duration::from_secs(60),
+            "{wait:?}"
+        );
+        assert_eq!(refused.check(at("192.0.2.2")), Ok(()));
+    }
+}

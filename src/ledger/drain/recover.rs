@@ -1,0 +1,220 @@
+//! Recovering orders that the ledger had committed and lost, as a standby does that was behind when it was promoted.
+//!
+//! The shard was told of each decision after its commit, so a shopper's row proves what the ledger had decided. The
+//! transaction that stores the orders marks the shard unverified: a crash leaves it to be reconciled.
+
+use super::{Claim, Row, Units, row};
+use crate::domain::event::{Event, Position};
+use crate::domain::fault::Fault;
+use crate::domain::order::OrderState;
+use crate::domain::sale::Sale;
+use crate::domain::time::{Millis, from_millis};
+use crate::ledger::rebuild::CLAIMED;
+use crate::ledger::{Ledger, commit, fault, small};
+use chrono::{DateTime, Utc};
+use std::collections::{BTreeMap, HashSet};
+use uuid::Uuid;
+
+/// Orders stored by one statement.
+const ORDERS_MAX: usize = 1000;
+
+/// An order as a shopper's row has it.
+#[derive(Debug, Clone)]
+pub struct RowOrder {
+    /// The event that had announced it.
+    pub event: Event,
+    /// What the ledger had decided.
+    pub state: OrderState,
+    /// When; 0 while it had not.
+    pub resolved_at: Millis,
+}
+
+impl RowOrder {
+    fn id(&self) -> Option<Uuid> {
+        self.event.reserved.as_ref().ok().map(|it| it.order.0)
+    }
+}
+
+/// What a recovery came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Orders that are in the ledger again.
+    pub orders: usize,
+    /// Orders that were there, and whose decisions are there again.
+    pub decisions: usize,
+    /// Orders that no row knows.
+    pub lost: i64,
+}
+
+/// An order whose state has changed.
+struct Changed {
+    order_id: Uuid,
+    sku: String,
+    quantity: i64,
+    state: String,
+}
+
+impl Ledger {
+    /// Those of these orders that nobody has decided, by the ledger.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer.
+    pub async fn reserved_among(&self, orders: &[Uuid]) -> Result<HashSet<Uuid>, Fault> {
+        let reserved = sqlx::query_scalar!(
+            "select order_id from orders where order_id = any($1) and state = 'reserved'",
+            orders
+        );
+        let reserved = reserved.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        Ok(reserved.into_iter().collect())
+    }
+}
+
+impl Claim {
+    /// Stores orders that the ledger had and lost, with what it had decided about them, moves the shard's position to `until`,
+    /// and marks the shard unverified. Of the events in between, those that no order stands for are counted as lost.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: then nothing of this is done, or all of it.
+    pub async fn recover(
+        mut self,
+        sale: &Sale,
+        orders: &[RowOrder],
+        until: Position,
+        now: Millis,
+    ) -> Result<Recovered, Fault> {
+        let is_kept = |it: &&RowOrder| matches!(it.state, OrderState::Reserved | OrderState::Paid);
+        let (kept, ended): (Vec<&RowOrder>, Vec<&RowOrder>) = orders.iter().partition(is_kept);
+        // What was given back first: it was sold again to those who came later.
+        let mut new = self.store(sale, &ended, None).await?;
+        self.decide(&ended, &new).await?;
+        new.extend(self.store(sale, &kept, Some(now)).await?);
+        let paid: Vec<&RowOrder> = kept.into_iter().filter(|it| it.state == OrderState::Paid).collect();
+        self.decide(&paid, &HashSet::new()).await?;
+
+        let in_gap = |it: &&RowOrder| it.event.position > self.position && it.event.position <= until;
+        let known = orders.iter().filter(in_gap).count();
+        let events = (until.seq - self.position.drained_of(until.epoch)).max(0);
+        let recovered = Recovered {
+            orders: new.len(),
+            decisions: orders
+                .iter()
+                .filter(|it| it.id().is_some_and(|id| !new.contains(&id)))
+                .count(),
+            lost: (events - i64::try_from(known).unwrap_or(i64::MAX)).max(0),
+        };
+        sqlx::query!(
+            "update shards set lost_orders = lost_orders + $5, run_id = $6::text || ltrim(run_id, $6), \
+                 drained_epoch = case when (drained_epoch, drained_seq) < ($3, $4) then $3 else drained_epoch end, \
+                 drained_seq = case when (drained_epoch, drained_seq) < ($3, $4) then $4 else drained_seq end \
+             where sale_id = $1 and shard = $2",
+            self.sale.0,
+            small(self.shard),
+            until.epoch,
+            until.seq,
+            recovered.lost,
+            CLAIMED.to_string()
+        )
+        .execute(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        commit(self.tx).await?;
+        Ok(recovered)
+    }
+
+    /// Stores those of the orders that are not there, as reserved; returns them. With a time they hold units from then on, or
+    /// are revoked where the item has none left.
+    async fn store(&mut self, sale: &Sale, orders: &[&RowOrder], hold: Option<Millis>) -> Result<HashSet<Uuid>, Fault> {
+        let mut rows = Vec::with_capacity(orders.len());
+        for (at, order) in orders.iter().enumerate() {
+            match row(sale, at, &order.event) {
+                Ok(row) => rows.push(row),
+                Err(reason) => self.not_recovered(order.event.position, &reason),
+            }
+        }
+        rows.sort_by_key(|row| row.position);
+        let before = self.known(&rows).await?;
+        rows.retain(|row| !before.contains(&row.reserved.order.0));
+        let mut stored = HashSet::new();
+        for some in rows.chunks(ORDERS_MAX) {
+            if self.store_some(some, hold).await?.is_ok() {
+                stored.extend(some.iter().map(|row| row.reserved.order.0));
+                continue;
+            }
+            // One of them has its place taken.
+            for row in some.chunks(1) {
+                match self.store_some(row, hold).await? {
+                    Ok(()) => stored.extend(row.iter().map(|row| row.reserved.order.0)),
+                    Err(reason) => row.iter().for_each(|row| self.not_recovered(row.position, &reason)),
+                }
+            }
+        }
+        Ok(stored)
+    }
+
+    async fn store_some(&mut self, rows: &[Row<'_>], hold: Option<Millis>) -> Result<Result<(), String>, Fault> {
+        Ok(match hold {
+            Some(now) => self.insert(rows, Units::Own, now).await?.map(|_| ()),
+            None => self.insert_piece(rows).await?.map(|_| ()),
+        })
+    }
+
+    fn not_recovered(&self, at: Position, reason: &str) {
+        tracing::error!(
+            sale = %self.sale, shard = self.shard, epoch = at.epoch, seq = at.seq, %reason,
+            "an order of a shopper's row could not be brought back into the ledger"
+        );
+    }
+
+    /// Those of these orders that the ledger has.
+    async fn known(&mut self, rows: &[Row<'_>]) -> Result<HashSet<Uuid>, Fault> {
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
+        let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", &ids);
+        let known = known.fetch_all(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        Ok(known.into_iter().collect())
+    }
+
+    /// Repeats decisions about orders that are reserved. Units of all but those `without_units` stop being held.
+    async fn decide(&mut self, orders: &[&RowOrder], without_units: &HashSet<Uuid>) -> Result<(), Fault> {
+        let ids: Vec<Uuid> = orders.iter().filter_map(|it| it.id()).collect();
+        let states: Vec<String> = orders.iter().map(|it| it.state.to_string()).collect();
+        let times: Vec<DateTime<Utc>> = orders.iter().map(|it| from_millis(it.resolved_at)).collect();
+        let changed = sqlx::query_as!(
+            Changed,
+            "update orders o set state = d.state, resolved_at = d.at, \
+                 paid_at = case when d.state = 'paid' then d.at end \
+             from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as d (id, state, at) \
+             where o.order_id = d.id and o.state = 'reserved' \
+             returning o.order_id as \"order_id!\", o.sku as \"sku!\", o.quantity::int8 as \"quantity!\", \
+                 o.state as \"state!\"",
+            &ids,
+            &states,
+            &times
+        )
+        .fetch_all(&mut *self.tx)
+        .await
+        .map_err(|error| fault(&error))?;
+        let mut units: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+        for it in changed.into_iter().filter(|it| !without_units.contains(&it.order_id)) {
+            let of = units.entry(it.sku).or_default();
+            of.0 += it.quantity;
+            if it.state == OrderState::Paid.as_str() {
+                of.1 += it.quantity;
+            }
+        }
+        // In the order of the SKUs, as everybody locks grants.
+        for (sku, (freed, sold)) in units {
+            sqlx::query!(
+                "update grants set held = held - $4, sold = sold + $5 where sale_id = $1 and sku = $2 and shard = $3",
+                self.sale.0,
+                sku,
+                small(self.shard),
+                freed,
+                sold
+            )
+            .execute(&mut *self.tx)
+            .await
+            .map_err(|error| fault(&error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+//! Streams whose numbers have a gap: Postgres has lost commits, or somebody has written into a stream by hand.
+
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
+use crate::support::poll::within;
+use crate::support::raw::Raw;
+use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
+use flashsale::domain::order::{Order, OrderState};
+use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::Sale;
+use flashsale::flow;
+use flashsale::stock::keys::ShardKey;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const fn key(sale: &Sale, shard: u16) -> ShardKey {
+    ShardKey { sale: sale.id, shard }
+}
+
+/// A sale on servers of the test's own, and a copy of Postgres's files from a moment before the last commits.
+struct Lab {
+    redis: FreshRedis,
+    postgres: FreshPostgres,
+    world: World,
+    sale: Arc<Sale>,
+    copy: Option<TempDir>,
+}
+
+impl Lab {
+    async fn start(terms: &Terms) -> Self {
+        let (redis, postgres) = (fresh_redis(), FreshPostgres::start().await);
+        let world = World::with(redis.server.url(), postgres.url()).await;
+        let sale = world.sale(terms).await;
+        Self {
+            redis,
+            postgres,
+            world,
+            sale,
+            copy: None,
+        }
+    }
+
+    /// Copies Postgres's files while it is stopped: the state of a standby that is behind.
+    async fn standby(&mut self) {
+        self.world.settled(&self.sale).await;
+        self.postgres.stop();
+        self.copy = Some(self.postgres.copy());
+        self.postgres.restart();
+        self.connected().await;
+    }
+
+    /// Stands for the promotion of an asynchronous standby: Postgres ends without warning, and goes on with the copy.
+    /// Redis and the instances stay as they are.
+    async fn promote_standby(&mut self) {
+        self.postgres.kill();
+        self.postgres.go_back_to(self.copy.as_ref().unwrap());
+        self.postgres.restart();
+        self.connected().await;
+    }
+
+    async fn connected(&self) {
+        within(PATIENCE, "Postgres answers", async || {
+            self.world.app.ledger.standings(&[self.sale.id]).await.is_ok()
+        })
+        .await;
+    }
+
+    /// Waits until the ledger has so many orders again.
+    async fn has_orders(&self, expected: i64) {
+        let count = "select count(*) from orders where sale_id = $1";
+        within(PATIENCE, "the ledger has the orders again", async || {
+            self.world.number(count, self.sale.id).await == expected
+        })
+        .await;
+    }
+
+    async fn lost_orders(&self) -> i64 {
+        let stats = flow::stats::stats(&self.world.app, self.sale.id)
+            .await
+            .unwrap()
+            .unwrap();
+        stats.alerts.lost_orders
+    }
+
+    /// The order of a shopper's key, as a repeated request finds it.
+    async fn replayed(&self, user: &str) -> Order {
+        match buy(&self.world.app, &self.sale, user, "k", 1).await {
+            PurchaseOutcome::Replayed(order) => order,
+            other => panic!("{user}: {other:?}"),
+        }
+    }
+}
+
+/// Makes a hold overdue, and waits until it has expired.
+async fn expires(world: &World, sale: &Sale) {
+    let due = "update orders set created_at = created_at - interval '1 hour', \
+               expires_at = expires_at - interval '1 hour' where sale_id = $1 and state = 'reserved'";
+    world.execute(due, sale.id).await.unwrap();
+    within(PATIENCE, "no hold is left", async || {
+        let _passing = flow::expire::expire_due(&world.app).await;
+        let held = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
+        world.number(held, sale.id).await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold_no_unit_for_ever() {
+    let mut lab = Lab::start(&Terms::of(40, 2)).await;
+    let early = bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
+    lab.standby().await;
+
+    // What follows is committed, trimmed, and lost with the primary.
+    let (world, sale) = (&lab.world, &lab.sale);
+    let mut later = Vec::new();
+    for n in 0..12 {
+        let user = format!("later-{n}");
+        later.push((bought(&world.app, sale, &user, "k", 1).await, user));
+    }
+    drain_all(&world.app).await.unwrap();
+    cancel(&world.app, later[0].0.id, &later[0].1).await;
+    cancel(&world.app, early.id, "early").await;
+    let paid = payment("later", later[1].0.id, 1);
+    assert_eq!(
+        flow::pay::pay(&world.app, &paid).await.unwrap(),
+        PaymentOutcome::Applied
+    );
+    world.settled(sale).await;
+    lab.promote_standby().await;
+
+    // Nobody buys, so no event shows the gap.
+    lab.has_orders(13).await;
+    // The provider sends the money of that time again: it belongs to its order.
+    assert_eq!(
+        flow::pay::pay(&lab.world.app, &paid).await.unwrap(),
+        PaymentOutcome::Applied
+    );
+    assert_eq!(
+        flow::pay::pay(&lab.world.app, &paid).await.unwrap(),
+        PaymentOutcome::Duplicate
+    );
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!(
+        (item.stock.held, item.stock.sold, item.stock.available),
+        (10, 1, 29),
+        "{item:?}"
+    );
+    assert_eq!(lab.lost_orders().await, 0);
+    for (n, (order, user)) in later.iter().enumerate() {
+        let found = lab.replayed(user).await;
+        let expected = match n {
+            0 => OrderState::Cancelled,
+            1 => OrderState::Paid,
+            _ => OrderState::Reserved,
+        };
+        assert_eq!(
+            (found.id, found.state, found.confirmed),
+            (order.id, expected, true),
+            "{user}"
+        );
+    }
+    expires(&lab.world, &lab.sale).await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!(
+        (item.stock.held, item.stock.sold, item.stock.available),
+        (0, 1, 39),
+        "{item:?}"
+    );
+    lab.world.sells_out(&lab.sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_behind_a_gap_wait_until_the_orders_before_them_are_in_the_ledger() {
+    let mut lab = Lab::start(&Terms::of(3, 1)).await;
+    lab.standby().await;
+    let (world, sale) = (&lab.world, &lab.sale);
+    bought(&world.app, sale, "before", "k", 1).await;
+    let returned = bought(&world.app, sale, "returned", "k", 1).await;
+    drain_all(&world.app).await.unwrap();
+    cancel(&world.app, returned.id, "returned").await;
+    world.settled(sale).await;
+    // Postgres is gone when these come, and another one when they are taken in.
+    lab.postgres.kill();
+    for user in ["first", "second"] {
+        bought(&lab.world.app, &lab.sale, user, "k", 1).await;
+    }
+    lab.promote_standby().await;
+    within(PATIENCE, "every order is in the ledger", async || {
+        let _waits = drain_all(&lab.world.app).await;
+        let count = "select count(*) from orders where sale_id = $1";
+        lab.world.number(count, lab.sale.id).await == 4
+    })
+    .await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!((item.stock.held, item.stock.available), (3, 0), "{item:?}");
+    let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(
+        lab.world.number(revoked, lab.sale.id).await,
+        0,
+        "the unit that came back was sold once"
+    );
+    assert_eq!(lab.lost_orders().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_of_a_gap_that_no_row_knows_is_counted_and_its_unit_is_free_again() {
+    let mut lab = Lab::start(&Terms::of(10, 1)).await;
+    lab.standby().await;
+    for user in ["stays", "vanishes"] {
+        bought(&lab.world.app, &lab.sale, user, "k", 1).await;
+    }
+    lab.world.settled(&lab.sale).await;
+    let row = key(&lab.sale, 0).buyer(&"vanishes".parse().unwrap());
+    let _gone: i64 = Raw::connect(&lab.redis.server.url()).call(redis::cmd("DEL").arg(row));
+    lab.promote_standby().await;
+    lab.has_orders(1).await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!((item.stock.held, item.stock.available), (1, 9), "{item:?}");
+    assert_eq!(lab.lost_orders().await, 1);
+    lab.world.sells_out(&lab.sale).await;
+}
+
+/// Puts an entry into a shard's stream that no script wrote.
+fn add_entry(world: &World, shard: ShardKey, id: &str) {
+    let mut add = redis::cmd("XADD");
+    let _id: String = Raw::connect(&world.redis).call(add.arg(shard.events()).arg(id).arg("note").arg("by hand"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_no_script_wrote_stops_its_shard_for_a_moment_only_and_is_named() {
+    for id in ["99-1", "1-5000", "1-18446744073709551615", "18446744073709551615-7"] {
+        let world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 2)).await;
+        let user = shopper_at(&sale, 0);
+        bought(&world.app, &sale, &user, "before", 1).await;
+        add_entry(&world, key(&sale, 0), id);
+        let counted = || {
+            let found = world.app.metrics.unverified_shards.of(["foreign_entry"]);
+            found.get()
+        };
+        bought(&world.app, &sale, &user, "after", 1).await;
+        within(PATIENCE, "the entry is put aside", async || {
+            let _waits = drain_all(&world.app).await;
+            let aside = "select count(*) from dead_letters where sale_id = $1";
+            world.number(aside, sale.id).await == 1
+        })
+        .await;
+        bought(&world.app, &sale, &user, "later", 1).await;
+        if !id.starts_with("1-5") {
+            assert_eq!(counted(), 1, "{id}");
+        }
+        let settle = "update dead_letters set settled_at = now(), note = 'by hand' where sale_id = $1";
+        assert_eq!(world.execute(settle, sale.id).await.unwrap(), 1);
+        world
+            .execute("delete from dead_letters where sale_id = $1", sale.id)
+            .await
+            .unwrap();
+        let item = world.settled(&sale).await;
+        assert_eq!((item.stock.held, item.stock.available), (3, 9), "{id}: {item:?}");
+        world.sells_out(&sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it_is_healed() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 1)).await;
+    // Whoever reconciles a shard waits for its row.
+    let mut lock = world.pool.begin().await.unwrap();
+    let shard = sqlx::query("select from shards where sale_id = $1 for update").bind(sale.id.0);
+    shard.execute(&mut *lock).await.unwrap();
+    add_entry(&world, key(&sale, 0), "99-1");
+    let named = async || {
+        let readiness = flow::ready::readiness(&world.app).await;
+        let warnings = Result::as_ref(&readiness).unwrap();
+        let is_it = |it: &&String| it.contains(&sale.id.to_string());
+        warnings.iter().find(is_it).cloned()
+    };
+    within(PATIENCE, "readiness names the shard", async || {
+        named()
+            .await
+            .is_some_and(|it| it.contains("shard 0") && it.contains("flashsaleforeignentry"))
+    })
+    .await;
+    lock.rollback().await.unwrap();
+    bought(&world.app, &sale, "ada", "k", 1).await;
+    within(PATIENCE, "readiness names it no more", async || named().await.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_others_were_judged_without_is_reconciled_before_it_sells_again() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(12, 2)).await;
+    let user = shopper_at(&sale, 1);
+    bought(&world.app, &sale, &user, "before", 1).await;
+    world.settled(&sale).await;
+    // It has units that it never got: whoever is judged without it knows nothing of them.
+    let item = key(&sale, 1).item(&"mug".parse().unwrap());
+    let raw = Raw::connect(&world.redis);
+    let mut record: Vec<u8> = raw.call(redis::cmd("GET").arg(&item));
+    // Available, and what came in.
+    record[5] += 2;
+    record[41] += 2;
+    let _ok: String = raw.call(redis::cmd("SET").arg(&item).arg(record));
+    assert_eq!(world.app.ledger.mark_unverified(sale.id, &[1]).await.unwrap(), [1]);
+    assert_eq!(
+        world.app.ledger.mark_unverified(sale.id, &[1]).await.unwrap(),
+        [0_u16; 0]
+    );
+    let standing = async || {
+        let standings = world.app.ledger.standings(&[sale.id]).await.unwrap();
+        standings[&(sale.id, 1)].run_id.clone().unwrap()
+    };
+    within(PATIENCE, "the shard is reconciled", async || {
+        !standing().await.starts_with('?')
+    })
+    .await;
+    bought(&world.app, &sale, &user, "after", 1).await;
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.available, item.stock.held), (10, 2), "{item:?}");
+    world.sells_out(&sale).await;
+}

@@ -1,0 +1,186 @@
+//! `pause` is the kill switch: it holds on every shard that can be reached within a second, and a scheduled sale that is
+//! paused does not open by itself.
+
+use crate::support::app::{TestApp, Who, rfc3339, sale_with};
+use crate::support::crowd::{PATIENCE, Terms, World, try_buy};
+use crate::support::poll::within;
+use crate::support::servers::Cluster;
+use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::sale::{Sale, SaleState, Transition};
+use flashsale::domain::shard::home_shard;
+use flashsale::flow::{self, App};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::task::JoinHandle;
+
+/// Shoppers of one shard who buy one after the other until they are called off.
+struct Crowd {
+    is_over: Arc<AtomicBool>,
+    bought: Arc<AtomicUsize>,
+    /// Refused because the sale is paused.
+    refused: Arc<AtomicUsize>,
+    /// When Redis accepted the last purchase.
+    last: JoinHandle<Option<DateTime<Utc>>>,
+}
+
+impl Crowd {
+    fn at(app: &Arc<App>, sale: &Arc<Sale>, shard: u16) -> Self {
+        let (is_over, bought, refused) = (Arc::default(), Arc::default(), Arc::default());
+        let last = tokio::spawn({
+            let (app, sale) = (Arc::clone(app), Arc::clone(sale));
+            let (is_over, bought, refused) = (Arc::clone(&is_over), Arc::clone(&bought), Arc::clone(&refused));
+            async move { buy_on(&app, &sale, shard, &is_over, &bought, &refused).await }
+        });
+        Self {
+            is_over,
+            bought,
+            refused,
+            last,
+        }
+    }
+}
+
+async fn buy_on(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    is_over: &AtomicBool,
+    bought: &AtomicUsize,
+    refused: &AtomicUsize,
+) -> Option<DateTime<Utc>> {
+    let shoppers = (0..).map(|n| format!("{shard}-{n}"));
+    let mut shoppers = shoppers.filter(|it| home_shard(&sale.secret.0, &it.parse().unwrap(), sale.shards) == shard);
+    let mut last = None;
+    while !is_over.load(Ordering::Relaxed) {
+        match try_buy(app, sale, &shoppers.next().unwrap(), "k", 1).await {
+            Ok(PurchaseOutcome::Reserved(order)) => {
+                last = last.max(Some(order.created_at));
+                bought.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(PurchaseOutcome::NotOpen(SaleState::Paused)) => _ = refused.fetch_add(1, Ordering::Relaxed),
+            Ok(other) => panic!("{other:?}"),
+            // Its shard may be on the node that is silent.
+            Err(fault) => assert!(fault.is_passing(), "{fault:?}"),
+        }
+    }
+    last
+}
+
+/// Pauses a sale while crowds buy, and says how long something was still bought, by the servers' clock, which is the test's.
+async fn bought_after(world: &World, sale: &Arc<Sale>, shards: &[u16], is_whole: bool) -> TimeDelta {
+    let crowds: Vec<Crowd> = shards.iter().map(|shard| Crowd::at(&world.app, sale, *shard)).collect();
+    within(PATIENCE, "everybody buys", async || {
+        crowds.iter().all(|crowd| crowd.bought.load(Ordering::Relaxed) > 0)
+    })
+    .await;
+    let asked = Utc::now();
+    let paused = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    assert_eq!(paused.is_ok(), is_whole, "{paused:?}");
+    within(PATIENCE, "everybody is refused", async || {
+        crowds.iter().all(|crowd| crowd.refused.load(Ordering::Relaxed) > 2)
+    })
+    .await;
+    let mut after = TimeDelta::zero();
+    for crowd in crowds {
+        crowd.is_over.store(true, Ordering::Relaxed);
+        after = after.max(crowd.last.await.unwrap().unwrap() - asked);
+    }
+    after
+}
+
+/// A machine that does something else may be late once; a pause that does not hold is late every time.
+fn hold_within_a_second(bought_after: &[TimeDelta]) {
+    let late = bought_after.iter().filter(|after| **after >= TimeDelta::seconds(1));
+    assert!(late.count() < 2, "bought after the pause for {bought_after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_within_a_second() {
+    let world = World::new().await;
+    let mut after = Vec::new();
+    for _ in 0..3 {
+        let sale = world.sale(&Terms::of(100_000, 4)).await;
+        after.push(bought_after(&world, &sale, &[0, 1, 2, 3], true).await);
+    }
+    hold_within_a_second(&after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_within_a_second_on_the_other_shards_while_a_node_is_silent() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let mut sales = Vec::new();
+    for _ in 0..4 {
+        sales.push(world.sale(&Terms::of(100_000, 12)).await);
+    }
+    let slot = |sale: &Sale, shard: u16| cluster.slot(&format!("{{{}:{shard}}}:shard", sale.id));
+    // Three primaries have a third of the slots each.
+    let silent = slot(&sales[0], 0) / 5461;
+    let answering = |sale: &Sale| -> Vec<u16> {
+        let shards = 0..sale.shards;
+        shards
+            .filter(|shard| slot(sale, *shard) / 5461 != silent)
+            .take(4)
+            .collect()
+    };
+    let answering: Vec<Vec<u16>> = sales.iter().map(|sale| answering(sale)).collect();
+    let first = slot(&sales[0], 0);
+    // Nobody takes over.
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
+    // At once, and while the client of the cluster finds out that a node is silent.
+    let mut after = Vec::new();
+    for (sale, shards) in sales.iter().zip(&answering) {
+        after.push(bought_after(&world, sale, shards, false).await);
+    }
+    hold_within_a_second(&after);
+}
+
+#[tokio::test]
+async fn a_scheduled_sale_that_is_paused_does_not_open_by_itself() {
+    let app = TestApp::start().await;
+    let starts_at = Utc::now() + TimeDelta::seconds(3);
+    let id = app
+        .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
+        .await;
+    assert_eq!(app.operate(&id, "pause").await.ok(200).body["state"], "paused");
+    assert_eq!(
+        app.run(&["sale", "pause", "--json", &id]).ended(0).json()["state"],
+        "paused"
+    );
+    app.operate(&id, "open").await.no(409, "invalid_transition");
+    within(PATIENCE, "the start has passed", async || {
+        let seen = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+        assert_eq!(seen["state"], "paused");
+        let now: DateTime<Utc> = seen["server_time"].as_str().unwrap().parse().unwrap();
+        now > starts_at
+    })
+    .await;
+    let refused = app.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
+    assert_eq!(refused.body["sale_state"], "paused");
+    assert_eq!(app.operate(&id, "resume").await.ok(200).body["state"], "open");
+    app.buy("ada", &id, "k", 1).await.ok(201);
+}
+
+#[tokio::test]
+async fn a_scheduled_sale_that_is_resumed_is_scheduled_again_and_opens_at_its_start() {
+    let app = TestApp::start().await;
+    let starts_at = Utc::now() + TimeDelta::seconds(4);
+    let id = app
+        .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
+        .await;
+    app.operate(&id, "pause").await.ok(200);
+    let resumed = app.operate(&id, "resume").await.ok(200).body;
+    assert_eq!(
+        (&resumed["state"], &resumed["starts_at"]),
+        (&json!("scheduled"), &json!(rfc3339(starts_at)))
+    );
+    let refused = app.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
+    assert_eq!(refused.body["sale_state"], "scheduled");
+    within(PATIENCE, "it opens", async || {
+        app.buy("ada", &id, "k", 1).await.status == 201
+    })
+    .await;
+}

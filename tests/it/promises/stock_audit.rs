@@ -1,0 +1,294 @@
+//! The stock audit counts every unit, with any backlog, and the conservation check does so by itself.
+
+use crate::support::app::{TestApp, Who, sale, sale_with};
+use crate::support::backlog::{reserve_everywhere, reserve_many};
+use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, shopper_at};
+use crate::support::poll::within;
+use crate::support::raw::Raw;
+use crate::support::servers::redis;
+use flashsale::domain::report::Audit;
+use flashsale::domain::sale::Sale;
+use flashsale::flow;
+use flashsale::stock::keys::ShardKey;
+use serde_json::{Value, json};
+
+async fn audit(world: &World, sale: &Sale) -> Audit {
+    flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_is_right_with_tens_of_thousands_of_events_that_the_ledger_lacks() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(80_000, 2)).await;
+    reserve_everywhere(&world, &sale, 20_000);
+    let before = audit(&world, &sale).await;
+    assert!(before.balanced, "{:#?}", before.differences);
+    let item = &before.items[0];
+    assert_eq!((item.stock.held, item.stock.undrained), (40_000, 40_000));
+    assert_eq!((item.ledger.held, item.ledger.free), (0, 80_000));
+
+    // One event is gone from the middle, far behind the first page, and no process repairs the shard.
+    world.end_keeper().await;
+    let (raw, first) = (
+        Raw::connect(&world.redis),
+        ShardKey {
+            sale: sale.id,
+            shard: 0,
+        },
+    );
+    let _deleted: i64 = raw.call(redis::cmd("XDEL").arg(first.events()).arg("1-17000"));
+    let lost = audit(&world, &sale).await;
+    assert_eq!(
+        lost.differences,
+        [
+            "mug, shard 0: the stock has 20000 held and 0 sold, the ledger expects 19999 and 0".to_owned(),
+            "shard 0: events 17000 to 17000 are missing".to_owned(),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_balances_while_a_backlog_is_drained_and_shoppers_buy() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(40_000, 2)).await;
+    reserve_everywhere(&world, &sale, 6_000);
+    let (app, buys) = (world.another().await, sale.clone());
+    let drain = tokio::spawn(async move {
+        for n in 0.. {
+            bought(&app, &buys, &format!("u{n}"), "k", 1).await;
+            let _passing = drain_all(&app).await;
+            let shards = [0, 1].map(|shard| ShardKey { sale: buys.id, shard });
+            if app.stock.undrained(&shards).await.unwrap() == [0, 0] {
+                return n + 1;
+            }
+        }
+        0
+    });
+    let mut audits = 0;
+    while !drain.is_finished() || audits == 0 {
+        let audit = audit(&world, &sale).await;
+        assert!(audit.balanced, "{:#?}", audit.differences);
+        audits += 1;
+    }
+    let bought = drain.await.unwrap();
+    let item = audit(&world, &sale).await.items.remove(0);
+    assert_eq!((item.ledger.held, item.stock.undrained), (12_000 + bought, 0));
+}
+
+/// A sale of ten items on eight shards.
+fn wide() -> Value {
+    let mut sale = sale_with(&json!({"shards": 8}));
+    let items = (0..10).map(|n| {
+        let mut item = sale["items"][0].clone();
+        item["sku"] = json!(format!("item-{n}"));
+        item
+    });
+    sale["items"] = items.collect();
+    sale
+}
+
+#[tokio::test]
+async fn all_differences_are_printed_and_the_api_pages_through_them() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&wide()).await;
+    let wrong = "update grants set held = held + 1 where sale_id::text = $1";
+    sqlx::query(wrong)
+        .bind(&id)
+        .execute(&mut app.database().await)
+        .await
+        .unwrap();
+    // Each grant differs from its orders, and each shard from its grant.
+    let all = app.admin(&id, "/audit").await.ok(200).body;
+    assert_eq!(all["balanced"], false);
+    let all = all["differences"].as_array().unwrap().clone();
+    assert_eq!(all.len(), 160);
+    for (args, mark) in [
+        (vec!["audit", &id], "difference: "),
+        (vec!["audit", "--json", &id], "shard "),
+    ] {
+        let ran = app.run(&args).ended(1);
+        assert_eq!(ran.stdout.matches(mark).count(), 160, "{ran:?}");
+        assert!(ran.stderr.contains("differences: 160"), "{ran:?}");
+    }
+
+    let (mut paged, mut pages): (Vec<Value>, usize) = (Vec::new(), 0);
+    loop {
+        let after = paged.last().map(|last| {
+            let last: String = form_urlencoded::byte_serialize(last.as_str().unwrap().as_bytes()).collect();
+            format!("&starting_after={last}")
+        });
+        let part = format!("/audit?limit=50{}", after.unwrap_or_default());
+        let page = app.admin(&id, &part).await.ok(200).body;
+        assert_eq!(
+            (&page["balanced"], &page["differences_total"]),
+            (&json!(false), &json!(160))
+        );
+        paged.extend(page["differences"].as_array().unwrap().clone());
+        pages += 1;
+        if page["has_more"] == false {
+            break;
+        }
+    }
+    assert_eq!((paged, pages), (all, 4));
+    for limit in ["0", "1001", "many"] {
+        let answer = app.admin(&id, &format!("/audit?limit={limit}")).await;
+        answer.no(400, "invalid_request");
+    }
+}
+
+/// Changes a number of a shard's own count: its first 6 bytes are the free units, the next 6 the held ones.
+fn tamper(raw: &Raw, item: &str, offset: usize, by: i64) {
+    let record: Vec<u8> = raw.call(redis::cmd("GET").arg(item));
+    let number = record[offset..offset + 6]
+        .iter()
+        .fold(0, |sum, byte| sum << 8 | i64::from(*byte));
+    let bytes = &(number + by).to_be_bytes()[2..];
+    let _length: i64 = raw.call(redis::cmd("SETRANGE").arg(item).arg(offset).arg(bytes));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_stores_differ() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(20_000, 2)).await;
+    bought(&world.app, &sale, &shopper_at(&sale, 1), "k", 3).await;
+    let raw = Raw::connect(&world.redis);
+    let item = ShardKey {
+        sale: sale.id,
+        shard: 1,
+    }
+    .item(&SKU.parse().unwrap());
+    let check = async || {
+        let found = flow::conservation::check(&world.app, &sale).await.unwrap();
+        (found.difference, found.drift)
+    };
+    assert_eq!(check().await, (0, 0), "with an event that the ledger lacks");
+    tamper(&raw, &item, 0, 2);
+    assert_eq!(check().await, (2, 0), "two free units too many");
+    tamper(&raw, &item, 6, -1);
+    tamper(&raw, &item, 0, -1);
+    assert!(
+        matches!(check().await, (0, 1)),
+        "a held unit was given back, the ledger knows nothing of it"
+    );
+    tamper(&raw, &item, 6, 1);
+    tamper(&raw, &item, 0, -1);
+    assert_eq!(check().await, (0, 0), "healed");
+    // Its cost is bounded: of a shard with too many events, only the shard's own count is checked.
+    reserve_many(&raw, &sale, 0, 0, 7_000, chrono::Utc::now().timestamp_millis());
+    assert_eq!(check().await, (0, 0));
+    world.settled(&sale).await;
+    assert_eq!(check().await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conservation_is_a_gauge_of_each_sale_until_it_is_over() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let gauge = |name: &str| format!("flashsale_{name}_units{{sale=\"{id}\"}}");
+    let value = async |name: &str| -> Option<f64> {
+        let metrics = app.get(Who::Nobody, "/metrics").await.text;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&gauge(name)).map(str::to_owned));
+        line.map(|value| value.trim().parse().unwrap())
+    };
+    let becomes = async |name: &str, expected: Option<f64>| {
+        within(PATIENCE, "the gauge follows", async || value(name).await == expected).await;
+    };
+    becomes("conservation_difference", Some(0.0)).await;
+    becomes("ledger_drift", Some(0.0)).await;
+    let raw = Raw::connect(&redis());
+    let item = ShardKey {
+        sale: id.parse().unwrap(),
+        shard: 0,
+    }
+    .item(&"phone".parse().unwrap());
+    tamper(&raw, &item, 0, 1);
+    becomes("conservation_difference", Some(1.0)).await;
+    tamper(&raw, &item, 0, -1);
+    becomes("conservation_difference", Some(0.0)).await;
+    app.operate(&id, "close").await.ok(200);
+    becomes("conservation_difference", None).await;
+    becomes("ledger_drift", None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_says_what_a_rebuild_would_change_and_changes_nothing() {
+    let app = TestApp::start_api_only().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 100, "per_user_limit": 50})))
+        .await;
+    app.buy("ada", &id, "k", 7).await.ok(201);
+    let raw = Raw::connect(&redis());
+    let item = |shard| {
+        ShardKey {
+            sale: id.parse().unwrap(),
+            shard,
+        }
+        .item(&"phone".parse().unwrap())
+    };
+    let values = || [0, 1].map(|shard| raw.call::<Option<Vec<u8>>>(redis::cmd("GET").arg(item(shard))));
+    let dry_run = || app.run(&["rebuild", "--dry-run", "--json", &id]).ended(0).json();
+    let after = |preview: &Value, shard: usize| preview["shards"][shard]["items"][0]["after"].clone();
+    // Which shard ada's order is on does not matter: each has what it keeps, and half of what is free.
+    let before = values();
+    let preview = dry_run();
+    assert_eq!(preview["dry_run"], true);
+    let held = [0, 1].map(|shard| after(&preview, shard)["held"].as_i64().unwrap());
+    assert_eq!(held.iter().sum::<i64>(), 7, "{preview}");
+    let free = [0, 1].map(|shard| after(&preview, shard)["available"].as_i64().unwrap());
+    assert_eq!(free, [47, 46], "{preview}");
+    assert_eq!(values(), before);
+
+    // A shard with some units too many.
+    tamper(&raw, &item(1), 0, 5);
+    let damaged = values();
+    let preview = dry_run();
+    let of = |when: &str| preview["shards"][1]["items"][0][when]["available"].as_i64().unwrap();
+    assert!(of("before") > of("after"), "{preview}");
+    let printed = app.run(&["rebuild", "--dry-run", &id]).ended(0).stdout;
+    assert!(
+        printed.contains(" 1  phone") && printed.contains("nothing was changed"),
+        "{printed}"
+    );
+    let asked = format!("/v1/admin/sales/{id}/rebuild?dry_run=maybe");
+    app.post(Who::Operator, &asked).await.no(400, "invalid_request");
+    assert_eq!(values(), damaged);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuild_writes() {
+    let mut world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 2)).await;
+    for n in 0..10 {
+        bought(&world.app, &sale, &format!("u{n}"), "k", 1).await;
+    }
+    drain_all(&world.app).await.unwrap();
+    bought(&world.app, &sale, "undrained", "k", 2).await;
+    // Nobody repairs it by itself.
+    world.end_keeper().await;
+    let raw = Raw::connect(&world.redis);
+    let item = ShardKey {
+        sale: sale.id,
+        shard: 0,
+    }
+    .item(&SKU.parse().unwrap());
+    let _deleted: i64 = raw.call(redis::cmd("DEL").arg(&item));
+    let preview = async || {
+        flow::rebuild::preview::preview(&world.app, sale.id)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    let said = preview().await;
+    assert_eq!(said.shards[0].items[0].before, None);
+    let there: i64 = raw.call(redis::cmd("EXISTS").arg(&item));
+    assert_eq!(there, 0, "nothing was changed");
+    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    let written = preview().await;
+    for (said, written) in said.shards.iter().zip(&written.shards) {
+        let (said, written) = (&said.items[0], &written.items[0]);
+        assert_eq!(written.before.as_ref(), Some(&said.after));
+        assert_eq!(written.before.as_ref(), Some(&written.after));
+    }
+}

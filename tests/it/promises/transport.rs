@@ -1,0 +1,110 @@
+//! Whoever is on the network between an instance and Redis reads nothing and changes nothing: every connection has TLS,
+//! and both sides are checked.
+
+use crate::support::app::{Instance, Ran, environment, program, sale_with};
+use crate::support::authority::Authority;
+use crate::support::poll;
+use crate::support::servers::{self, Cluster, TcpRedis};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The variables of an instance that asks the Redis of this authority.
+async fn trusting(authority: &Authority, redis: &str) -> BTreeMap<String, String> {
+    let mut environment = environment(redis, &servers::database().await);
+    environment.extend(authority.of_client());
+    environment
+}
+
+/// How `serve` ends that cannot reach Redis: its message.
+#[track_caller]
+fn refusal(environment: &BTreeMap<String, String>) -> String {
+    let ran = Ran::of(program(environment, &["serve"]).output().unwrap()).ended(1);
+    assert!(ran.stderr.contains("cannot be reached"), "{ran:?}");
+    ran.stderr
+}
+
+/// Without the right certificates on either side nothing starts, and the message names the variable.
+fn refuses_what_is_not_trusted(trusting: &BTreeMap<String, String>) {
+    let (cacert, cert, key) = ("FLASHSALE_REDIS_CACERT", "FLASHSALE_REDIS_CERT", "FLASHSALE_REDIS_KEY");
+    let stranger = Authority::new();
+    let mut without = trusting.clone();
+    without.remove(cacert);
+    let mut wrong = trusting.clone();
+    wrong.insert(cacert.to_owned(), stranger.path("ca.pem"));
+    for environment in [without, wrong] {
+        let message = refusal(&environment);
+        assert!(
+            message.contains(cacert) && message.contains("invalid peer certificate"),
+            "{message}"
+        );
+    }
+    let mut nobody = trusting.clone();
+    nobody.retain(|name, _| ![cert, key].contains(&name.as_str()));
+    let mut other = trusting.clone();
+    other.insert(cert.to_owned(), stranger.path("client.pem"));
+    other.insert(key.to_owned(), stranger.path("client-key.pem"));
+    for environment in [nobody, other] {
+        let message = refusal(&environment);
+        assert!(message.contains(cert), "{message}");
+    }
+    // The certificate is for the address alone.
+    let mut named = trusting.clone();
+    let url = named["FLASHSALE_REDIS_URL"].replace("127.0.0.1", "localhost");
+    named.insert("FLASHSALE_REDIS_URL".to_owned(), url);
+    let message = refusal(&named);
+    assert!(
+        message.contains("not valid for name") && message.contains("FLASHSALE_REDIS_URL"),
+        "{message}"
+    );
+}
+
+/// Loads a sale, sells so many units of it, waits until they are in the ledger, and counts them.
+async fn sells_and_drains(instance: &Instance, sale: &str, units: usize) {
+    for number in 0..units {
+        let shopper = format!("shopper-{number}");
+        instance.buy(&shopper, sale, "k", 1).await.ok(201);
+    }
+    let all = json!({"reserved": units, "paid": 0, "cancelled": 0, "expired": 0, "revoked": 0});
+    poll::answer("every order is in the ledger", || async {
+        (instance.stats(sale).await["orders"] == all).then_some(())
+    })
+    .await;
+    instance.assert_balanced(sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_is_sold_over_tls_with_an_authority_and_a_client_certificate_of_ones_own() {
+    let authority = Authority::new();
+    let redis = TcpRedis::with_tls(&authority);
+    let environment = trusting(&authority, &format!("rediss://127.0.0.1:{}", redis.port)).await;
+    let instance = Instance::start(&environment, "all");
+    let sale = instance.load_sale(&sale_with(&json!({}))).await;
+    sells_and_drains(&instance, &sale, 8).await;
+    let inspected = Ran::of(program(&environment, &["inspect", &sale]).output().unwrap()).ended(0);
+    assert!(inspected.stdout.contains("\"shards\""), "{inspected:?}");
+    refuses_what_is_not_trusted(&environment);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_primary_of_a_cluster_sells_over_tls_and_is_asked_what_its_replica_has() {
+    let authority = Authority::new();
+    let cluster = Cluster::with_tls(&authority);
+    let url = cluster.url().replace("redis+cluster", "rediss+cluster");
+    let environment = trusting(&authority, &url).await;
+    let instance = Instance::start(&environment, "all");
+    // So many shards that no primary is without one, and so many units that no shard lends any.
+    let terms = json!({"shards": 48, "stock": 960, "durability": "replica"});
+    let sale = instance.load_sale(&sale_with(&terms)).await;
+    let before = cluster.commands_of_primaries();
+    sells_and_drains(&instance, &sale, 96).await;
+    for (before, after) in before.iter().zip(cluster.commands_of_primaries()) {
+        for command in ["xadd", "wait"] {
+            let count = |counts: &BTreeMap<String, i64>| counts.get(command).copied().unwrap_or_default();
+            assert!(
+                count(&after) > count(before),
+                "{command} on each primary: {before:?} {after:?}"
+            );
+        }
+    }
+    refuses_what_is_not_trusted(&environment);
+}

@@ -1,0 +1,210 @@
+//! Every script and decoder meets each record that it reads in a newer version: it says so, and writes nothing.
+
+use super::{NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
+use crate::support::raw::Dump;
+use flashsale::domain::ban::{Ban, BannedBy};
+use flashsale::domain::fault::Fault;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::time::from_millis;
+use flashsale::domain::waiting_room::Member;
+use flashsale::stock::record::BuyerRecord;
+use flashsale::stock::room::Waiting;
+use flashsale::stock::transfer::Destination;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use uuid::Uuid;
+
+const SENT: Uuid = Uuid::from_u128(0x0001);
+const LEFT: Uuid = Uuid::from_u128(0x0002);
+
+/// What is read: where its version stands, and a byte there that the next version may write.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Shard,
+    Lender,
+    Item,
+    Lent,
+    Shopper,
+    Transfer(Uuid),
+    Event,
+}
+use Record::{Event, Item, Lender, Lent, Shard, Shopper, Transfer};
+
+/// Two shards that sell; one holds ada's order, and two transfers have left it.
+async fn selling() -> Shop {
+    let shop = Shop::open(|sale| sale.shards = 2).await;
+    shop.reserve("ada", "k", 1).await;
+    for (id, to) in [(SENT, Destination::Shard(1)), (LEFT, Destination::Ledger)] {
+        shop.stock
+            .transfer_out(shop.key, id, &sku("A"), to, 1, NOW)
+            .await
+            .unwrap();
+    }
+    shop
+}
+
+/// The same, whose first shard is being written anew.
+async fn loading() -> Shop {
+    let shop = selling().await;
+    let position = shop.stock.last_event(shop.key).await.unwrap();
+    shop.stock.trim_events(shop.key, position).await.unwrap();
+    shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();
+    shop
+}
+
+fn make_newer(shop: &Shop, record: Record) {
+    let item = |shard| shop.shard(shard).item(&sku("A"));
+    match record {
+        Shard => {
+            let state = shop.bytes(&shop.shard(1).shard())[0];
+            shop.damage(&shop.shard(1).shard(), 0, &[4 + state]);
+        }
+        Lender => {
+            let state = shop.bytes(&shop.key.shard())[0];
+            shop.damage(&shop.key.shard(), 0, &[4 + state]);
+        }
+        Item => shop.damage(&item(1), 0, &[1]),
+        Lent => shop.damage(&item(0), 0, &[1]),
+        Shopper => shop.damage(&shop.key.buyer(&user("ada")), 7, &[16]),
+        Transfer(id) => {
+            let mut set = redis::cmd("HSET");
+            set.arg(shop.key.transfers())
+                .arg(id.to_string())
+                .arg("\u{1}of another shape");
+            let _new: i64 = shop.raw.call(&mut set);
+        }
+        Event => {
+            let mut add = redis::cmd("XADD");
+            add.arg(shop.key.events())
+                .arg("*")
+                .arg("reserved")
+                .arg([&[1_u8], &[0; 60][..]].concat());
+            let _id: String = shop.raw.call(&mut add);
+        }
+    }
+}
+
+/// Makes the call meet each of the records in a newer version.
+macro_rules! refuses {
+    ($name:literal, $make:ident, [$($record:expr),+], |$shop:ident| $call:expr) => {$({
+        let $shop = $make().await;
+        make_newer(&$shop, $record);
+        let before = $shop.dump();
+        let answer = $call;
+        is_refused($name, $record, &answer, &before, &$shop.dump());
+    })+};
+}
+
+fn is_refused<T: Debug>(name: &str, record: Record, answer: &Result<T, Fault>, before: &Dump, after: &Dump) {
+    assert!(matches!(answer, Err(Fault::Newer(_))), "{name}, {record:?}: {answer:?}");
+    assert_eq!(before, after, "{name}, {record:?}");
+}
+
+#[tokio::test]
+async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
+    let ban = Ban {
+        user: user("ada"),
+        reason: "a reason".to_owned(),
+        banned_by: BannedBy::Operator,
+        banned_at: from_millis(NOW),
+        banned_until: None,
+        lifted_at: None,
+        sessions_from: None,
+        revision: 1,
+        change: 1,
+    };
+    let waiting = Waiting {
+        member: Member {
+            id: *b"twelve bytes",
+            lot: 1,
+        },
+        rate: 1.0,
+        stay_ms: 1000,
+        free: 1.0,
+        room_max: 10,
+        place: None,
+        now: Some(NOW),
+    };
+    refuses!("purchase", selling, [Lender, Lent, Shopper], |shop| shop
+        .try_buy("ada", "k2", 1, NOW)
+        .await);
+    refuses!("a repeated purchase", selling, [Lender, Lent, Shopper], |shop| shop
+        .try_buy("ada", "k", 1, NOW)
+        .await);
+    refuses!("resolve", selling, [Lent, Shopper], |shop| {
+        shop.try_resolve("ada", "k", OrderState::Cancelled).await
+    });
+    refuses!("ban", selling, [Lender, Shopper], |shop| shop
+        .stock
+        .ban(shop.key, &ban, None)
+        .await);
+    refuses!("waiting_room", selling, [Lender, Shopper], |shop| {
+        shop.stock.wait(shop.key, &user("ada"), &waiting).await
+    });
+    refuses!("set_state", selling, [Lender], |shop| shop
+        .stock
+        .set_state(&shop.sale, 0)
+        .await);
+    refuses!("stop", selling, [Lender], |shop| shop.stock.halt(shop.key).await);
+    refuses!("permit", selling, [Lender], |shop| {
+        let run_id = shop.stock.run_id(shop.key).await.unwrap();
+        shop.stock
+            .permit(&shop.sale, 0, &generous(1, &run_id), Some(PERMITTED))
+            .await
+    });
+    refuses!("restock", selling, [Lender, Lent], |shop| {
+        shop.stock.restock(shop.key, Uuid::now_v7(), &sku("A"), 1, 1).await
+    });
+    refuses!("transfer_out", selling, [Lender, Lent], |shop| {
+        let to = Destination::Shard(1);
+        shop.stock
+            .transfer_out(shop.key, Uuid::now_v7(), &sku("A"), to, 1, NOW)
+            .await
+    });
+    refuses!("a repeated transfer_out", selling, [Transfer(SENT)], |shop| {
+        let to = Destination::Shard(1);
+        shop.stock.transfer_out(shop.key, SENT, &sku("A"), to, 1, NOW).await
+    });
+    refuses!("transfer_in", selling, [Shard, Item], |shop| {
+        shop.stock.transfer_in(shop.shard(1), 0, &on_its_way(SENT, 1)).await
+    });
+    refuses!("withdraw_done", selling, [Transfer(LEFT), Lent], |shop| {
+        shop.stock.withdraw_done(shop.key, LEFT).await
+    });
+    refuses!("begin_restore", selling, [Lender], |shop| {
+        shop.stock.begin_restore(&shop.sale, 0, (0, 2), 1, &[]).await
+    });
+    refuses!("restore_buyers", loading, [Lender], |shop| {
+        shop.stock
+            .restore_buyers(shop.key, 2, &[(user("ada"), BuyerRecord::default())])
+            .await
+    });
+    refuses!("end_restore", loading, [Lender], |shop| {
+        shop.stock.end_restore(&shop.sale, 0, 2, &BTreeMap::new(), &[]).await
+    });
+    refuses!("forget_buyers", loading, [Lender], |shop| shop
+        .stock
+        .forget_buyers(&[(shop.key, Some(2))])
+        .await);
+}
+
+#[tokio::test]
+async fn a_reader_that_meets_a_newer_record_says_so() {
+    refuses!("read_shard", selling, [Lender, Lent, Transfer(SENT), Event], |shop| {
+        shop.stock.read_shard(&shop.sale, 0, 10).await
+    });
+    refuses!("epoch", selling, [Lender], |shop| shop.stock.epoch(shop.key).await);
+    refuses!("read_buyer", selling, [Shopper], |shop| shop
+        .stock
+        .read_buyer(shop.key, &user("ada"))
+        .await);
+    refuses!("transfers", selling, [Lender, Transfer(LEFT)], |shop| {
+        shop.stock.transfers(shop.sale.id, shop.sale.shards).await
+    });
+    refuses!("survey", selling, [Lender, Lent], |shop| {
+        shop.stock
+            .survey(shop.sale.id, shop.sale.shards, &sku("A"))
+            .await
+            .remove(0)
+    });
+}

@@ -1,0 +1,83 @@
+#!lua flags=allow-oom
+-- Permit: give one shard the right to sell for a moment.
+-- Invariant: only the epoch that was reconciled with the ledger, on the server where that was done, is given a
+--   permit; one that is over is not renewed: somebody tells the shard the sale's state first; no counter changes.
+-- allow-oom: the brake must be able to hold before memory runs out, and to be let go.
+--
+-- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
+-- KEYS[2]   {sale:shard}:events      stream  trimmed by the drain after its commit; never expires
+-- KEYS[3]    {sale:shard}:halt        string  while it is there, nothing is given; expires by itself
+-- KEYS[4..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
+-- ARGV[1] epoch       the generation that was reconciled
+-- ARGV[2] for_ms      1..60000 milliseconds
+-- ARGV[3] events_max  so many events may wait for the ledger; with more, the brake holds
+-- ARGV[4] age_max_ms  for so long they may wait; the brake holds while one waits for longer
+-- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
+--                     replica, with hyphens in between
+-- ARGV[6] renewal     1: only what holds goes on; anything else: it may be given anew
+-- ARGV[7] now_ms      absent: ask TIME; stands in for it in tests
+-- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
+--                                              is 1 while it holds
+--         {'STALE', epoch}                        it is of another epoch
+--         {'MOVED'}                               it is on another server
+--         {'HALTED'}                              somebody is about to write it anew
+--         {'LAPSED'}                              it has no permit that could be renewed
+-- Retry:  the second run gives the same again.
+-- Caller: src/stock/permit.rs
+
+local pack, unpack = struct.pack, struct.unpack
+local shard_key, events_key, halt_key = KEYS[1], KEYS[2], KEYS[3]
+local epoch, for_ms, events_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local age_max, run_id, now = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[7])
+if not (epoch and for_ms and events_max and age_max)
+  or #KEYS > 1003 or not (for_ms >= 1 and for_ms <= 60000) or for_ms % 1 ~= 0 then
+  return redis.error_reply('BADARG permit')
+end
+local shard = redis.call('GET', shard_key)
+if not shard or #shard < 45 then
+  return redis.error_reply('MISSING shard')
+end
+local its_epoch = unpack('>I6', shard, 37)
+if its_epoch ~= epoch then
+  return { 'STALE', its_epoch }
+end
+local info = redis.call('INFO', 'replication')
+if redis.call('INFO', 'server'):match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
+  .. info:match('master_replid2:(%x+)') ~= run_id then
+  return { 'MOVED' }
+elseif redis.call('EXISTS', events_key) == 0 then
+  return redis.error_reply('MISSING events')
+elseif redis.call('EXISTS', halt_key) == 1 then
+  return { 'HALTED' }
+end
+for at = 4, #KEYS do
+  if redis.call('TYPE', KEYS[at]).ok ~= 'string' then
+    return redis.error_reply('MISSING item')
+  end
+end
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local its_brake, permit_until = unpack('>BI6', shard, 2)
+if ARGV[6] == '1' and now >= permit_until then
+  return { 'LAPSED' }
+end
+local waiting = redis.call('XLEN', events_key)
+local brake = waiting >= events_max and 1 or 0
+local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
+if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and now - unpack('>I6', oldest[2][2], 8) > age_max then
+  brake = 1
+end
+local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil
+for at = 1, #stream, 2 do
+  if stream[at] == 'last-generated-id' then
+    last_id = stream[at + 1]
+  end
+end
+-- Every process renews: one that comes just after another writes nothing. Any later one does, so that a permit outlives
+-- renewals that fail.
+if its_brake ~= brake or (permit_until - now) * 5 < for_ms * 4 then
+  redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
+end
+return { 'PERMITTED', waiting, last_id, brake }

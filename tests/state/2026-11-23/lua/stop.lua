@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Stop: take a shard's permit away, and let nobody give it another for a while.
+-- Invariant: no counter changes; a shard that is not there is not created.
+-- allow-oom: what is about to be written anew must stop also when memory is short.
+--
+-- KEYS[1] {sale:shard}:shard  string  the shard; never expires
+-- KEYS[2] {sale:shard}:halt   string  while it is there, lua/permit.lua gives nothing; expires by itself
+-- ARGV[1] halt_ms  0..60000 milliseconds; with 0 the next permit may come at once
+-- Returns {'STOPPED'}  the shard may not sell
+-- Retry:  the second run stops it again, and halts it from then on.
+-- Caller: src/stock/permit.rs
+
+local shard_key, halt_key, halt_ms = KEYS[1], KEYS[2], tonumber(ARGV[1])
+if not halt_ms or not (halt_ms >= 0 and halt_ms <= 60000) or halt_ms % 1 ~= 0 then
+  return redis.error_reply('BADARG stop')
+end
+if halt_ms > 0 then
+  redis.call('SET', halt_key, '', 'PX', halt_ms)
+end
+local shard = redis.call('GET', shard_key)
+if not shard or #shard < 45 then
+  return redis.error_reply('MISSING shard')
+end
+redis.call('SET', shard_key, shard:sub(1, 2) .. struct.pack('>I6', 0) .. shard:sub(9))
+return { 'STOPPED' }
