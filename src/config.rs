@@ -309,11 +309,10 @@ impl Settings {
         &self.unknown
     }
 
-    /// A variable's default here. Where nobody but this machine can ask, all ask from one address: a limit for it would be
-    /// one for everybody.
+    /// A variable's default here. Where only this machine can ask, nobody has to be kept from asking too often.
     fn default_of(&self, variable: &Variable) -> &'static str {
-        let is_of_address = [ADDRESS_RATE, ADDRESS_CONNECTIONS].contains(&variable.name);
-        if is_of_address && self.is_here_alone() {
+        let is_of_client = [ADDRESS_RATE, ADDRESS_CONNECTIONS, ACCOUNT_RATE].contains(&variable.name);
+        if is_of_client && self.is_here_alone() {
             return "0";
         }
         variable.default
@@ -408,7 +407,7 @@ impl Config {
             redis_certificates: Secret(settings.redis_certificates()?),
             database_url: Secret(checked(DATABASE_URL, check_database_url)?),
             admin_key: Secret(checked(ADMIN_KEY, |value| hard_to_guess(value, 16))?),
-            jwt_secret: Secret(checked(JWT_SECRET, |value| hard_to_guess(value, 32))?),
+            jwt_secret: Secret(checked(JWT_SECRET, |value| no_repetition(value, 32))?),
             webhook_secret: Secret(parsed(settings, WEBHOOK_SECRET, webhook_key)?),
             alert_webhook: alert_webhook(settings)?.map(Secret),
             guards: guards(settings)?,
@@ -435,7 +434,10 @@ impl Config {
             exposed_files: exposed::files(settings),
             warnings: {
                 let unknown = settings.unknown.iter().map(ToString::to_string);
-                unknown.chain(transport::warnings(settings)).collect()
+                unknown
+                    .chain(weak_secrets(settings))
+                    .chain(transport::warnings(settings))
+                    .collect()
             },
         })
     }
@@ -519,7 +521,7 @@ fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<boo
             "is true, which lets people sign in as anybody, and {listen} can be reached from elsewhere; \
              listen on 127.0.0.1, or set it to false"
         )),
-        _ => Err("is none of true, false and auto; write one of them".to_owned()),
+        _ => Err("must be true, false or auto".to_owned()),
     }
 }
 
@@ -603,7 +605,7 @@ fn sale_guards(value: &str) -> Result<SaleGuards, String> {
     })?;
     SaleGuards::default()
         .with(said)
-        .map_err(|wrong| format!("says what cannot be: {wrong}"))
+        .map_err(|wrong| format!("has an invalid value: {wrong}"))
 }
 
 /// The widest network of proxies that is believed: `fc00::/7`, the private addresses of IPv6.
@@ -647,12 +649,42 @@ fn check_one(settings: &Settings, name: &str, check: fn(&str) -> Result<(), Stri
     parsed(settings, name, |value| check(value).map(|()| value.to_owned()))
 }
 
+/// A secret that people make up.
 fn hard_to_guess(value: &str, bytes: usize) -> Result<(), String> {
+    long_enough(value, bytes, strength::check)
+}
+
+/// A secret that another program shares: it may be one that [`weak_secrets`] warns of.
+fn no_repetition(value: &str, bytes: usize) -> Result<(), String> {
+    long_enough(value, bytes, strength::check_repetition)
+}
+
+fn long_enough(value: &str, bytes: usize, check: fn(&str) -> Result<(), String>) -> Result<(), String> {
     let checked = match value.len() {
         length if length < bytes => Err(format!("has {length} bytes and needs at least {bytes}")),
-        _ => strength::check(value),
+        _ => check(value),
     };
     checked.map_err(|problem| format!("{problem}; make one with `openssl rand -hex 32`"))
+}
+
+/// The text of a webhook key, one character a byte.
+fn text_of(key: &[u8]) -> String {
+    key.iter().copied().map(char::from).collect()
+}
+
+/// Secrets that are accepted and easy to guess.
+fn weak_secrets(settings: &Settings) -> Vec<String> {
+    let texts = [JWT_SECRET, WEBHOOK_SECRET, ALERT_WEBHOOK_SECRET].map(|name| {
+        let value = settings.get(name).unwrap_or_default();
+        let text = match name {
+            JWT_SECRET => value.to_owned(),
+            _ => webhook::decode_secret(value).map_or_else(|_| String::new(), |key| text_of(&key)),
+        };
+        (name, text)
+    });
+    let weak = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    weak.filter_map(|(name, text)| Some(format!("{name} {}", strength::check(&text).err()?)))
+        .collect()
 }
 
 /// A filter of whose parts each is a level, or a module with its level. Whatever is no level, tracing takes for the name of a
@@ -721,10 +753,7 @@ fn check_webhook_url(url: &str) -> Result<(), String> {
 /// The key in a Standard Webhooks secret.
 fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
     let key = webhook::decode_secret(secret).map_err(|wrong| format!("is wrong: {wrong}"));
-    let checked = key.and_then(|key| {
-        let text: String = key.iter().copied().map(char::from).collect();
-        strength::check(&text).map(|()| key)
-    });
+    let checked = key.and_then(|key| strength::check_repetition(&text_of(&key)).map(|()| key));
     checked.map_err(|problem| format!("{problem}; make one with `echo whsec_$(openssl rand -base64 32)`"))
 }
 

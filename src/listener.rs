@@ -27,7 +27,7 @@ use rustls::ServerConfig;
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -141,7 +141,17 @@ impl Entrance {
     async fn enter(&self, socket: TcpStream) -> io::Result<(Socket, SocketAddr)> {
         let peer = socket.peer_addr()?;
         let client = (!is_proxy(peer.ip(), &self.proxies)).then(|| Client::of(peer.ip()));
-        let place = Places::take(&self.places, client).map_err(|full| self.end(full.as_str()))?;
+        let place = Places::take(&self.places, client).map_err(|full| {
+            static MENTIONED: Once = Once::new();
+            MENTIONED.call_once(|| {
+                tracing::warn!(
+                    address = %peer.ip(), reason = full.as_str(),
+                    "a connection too many was closed; if it comes from your proxy or load balancer, name it in \
+                     FLASHSALE_TRUSTED_PROXIES"
+                );
+            });
+            self.end(full.as_str())
+        })?;
         let connection = Connection::new(socket, place, self.open.clone(), self.ended.clone());
         let Some(tls) = &self.tls else {
             return Ok((Socket::Left(connection), peer));

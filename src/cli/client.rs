@@ -50,10 +50,7 @@ pub struct Connection {
     /// of Mozilla's.
     #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
     cacert: Option<String>,
-    /// Send keys and tokens over plain HTTP to a host that is not this machine, where everybody on the way can read them.
-    #[arg(long, env = "FLASHSALE_PLAIN_HTTP", value_parser = clap::builder::FalseyValueParser::new(), global = true)]
-    plain_http: bool,
-    /// What an operator calls himself in the trail of what operators did, which nobody checks; default: the login name.
+    /// The operator's name for the audit log, which nobody checks; default: the login name.
     #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
     operator: Option<String>,
 }
@@ -89,12 +86,11 @@ impl Connection {
     fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
         let uri = self.url().parse::<Uri>().unwrap_or_default();
         let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
-        if bearer.is_some() && is_open && !self.plain_http {
-            return Err(Failure::Usage(format!(
-                "--url or FLASHSALE_URL {} would send a key or token unencrypted: use https, or --plain-http \
-                 (FLASHSALE_PLAIN_HTTP=true) where you trust the whole network",
+        if bearer.is_some() && is_open {
+            stderr::line(format_args!(
+                "flashsale: warning: {} gets a key or token unencrypted; use https where others can read the network",
                 self.url()
-            )));
+            ));
         }
         match self.cacert.as_deref().filter(|file| !file.is_empty()) {
             Some(file) => Client::trusting(&certificates(file)?, self.url(), bearer, limit),
@@ -693,33 +689,6 @@ mod tests {
             .get("/")
             .unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
-    }
-
-    #[test]
-    fn no_key_goes_over_plain_http_to_another_machine_unless_it_is_told_to() {
-        let connection = |url: &str, plain_http: bool| Connection {
-            url: url.to_owned(),
-            cacert: None,
-            operator: None,
-            plain_http,
-        };
-        let bearer = || Some("hunter2".to_owned());
-        for url in ["http://shop.example", "http://10.0.0.1:8080", "HTTP://shop.example"] {
-            let Err(Failure::Usage(line)) = connection(url, false).client(bearer()) else {
-                panic!("{url} is plain HTTP")
-            };
-            assert!(line.contains("--plain-http") && !line.contains("hunter2"), "{line}");
-            assert!(connection(url, true).client(bearer()).is_ok(), "{url}");
-            assert!(connection(url, false).client(None).is_ok(), "nothing is shown to {url}");
-        }
-        for url in [
-            "https://shop.example",
-            "http://127.0.0.1:8080",
-            "http://localhost",
-            "http://[::1]:80",
-        ] {
-            assert!(connection(url, false).client(bearer()).is_ok(), "{url}");
-        }
     }
 
     #[test]

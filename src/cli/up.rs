@@ -107,6 +107,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (redis_url, database_url) = (redis.url(), postgres.owner_url()?);
     settings.set_servers(redis_url.clone(), database_url.clone());
     config = Config::from_settings(&settings)?;
+    let certificate = settings.get(config::TLS_CERT).map(PathBuf::from);
+    let certificate = certificate.map(|file| file.canonicalize().unwrap_or(file));
     // From here on the folder is where we are: another user may not enter those above it.
     std::env::set_current_dir(&dir).with_context(|| format!("cannot enter {}", dir.display()))?;
     if let Some(identity) = identity {
@@ -117,10 +119,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         dir,
         admin_key: config.admin_key.clone(),
         given,
-        tls: config
-            .tls
-            .clone()
-            .zip(settings.get(config::TLS_CERT).map(PathBuf::from)),
+        tls: config.tls.clone().zip(certificate),
         json: args.json,
         development: config.development.then(|| config.jwt_secret.clone()),
     };
@@ -286,10 +285,7 @@ impl Instance {
             prepare += "\n# the certificate is for another host than this address says: write that one below";
         }
         // An authority of one's own is nowhere but in that file.
-        let trust = self.tls.as_ref().map(|(_, file)| {
-            let file = file.canonicalize().unwrap_or_else(|_gone| file.clone());
-            quoted(&file.to_string_lossy())
-        });
+        let trust = self.tls.as_ref().map(|(_, file)| quoted(&file.to_string_lossy()));
         let (trusting, curl) = match &trust {
             Some(file) => (format!(" FLASHSALE_CACERT={file}"), format!("curl --cacert {file}")),
             None => (String::new(), "curl".to_owned()),

@@ -4,6 +4,8 @@
 const SURPRISES_MIN: usize = 4;
 /// The longest word of which a secret may not consist alone.
 const REPEATED_MAX: usize = 15;
+/// The same for secrets that only have to be no repetition.
+const SHORT_REPEATED_MAX: usize = 8;
 /// Rows and diagonals of keyboards, and what one counts along.
 const RUNS: [&str; 9] = [
     "01234567890",
@@ -73,16 +75,29 @@ const WORDS: [&str; 53] = [
     "my",
 ];
 
-/// Refuses a secret of one character, of a repeated word, of keys beside each other, or of the words of documents alone.
-pub fn check(secret: &str) -> Result<(), String> {
-    let letters = uncommon(secret);
+/// Refuses a secret of one character or of one short word, repeated.
+pub fn check_repetition(secret: &str) -> Result<(), String> {
+    let letters: Vec<char> = secret.chars().collect();
+    if is_repetition(&letters, SHORT_REPEATED_MAX) {
+        return Err("is easy to guess: it repeats itself".to_owned());
+    }
+    Ok(())
+}
+
+fn is_repetition(letters: &[char], longest: usize) -> bool {
     let repeats = |length: usize| {
         letters
             .iter()
             .zip(letters.iter().skip(length))
             .all(|(one, next)| one == next)
     };
-    if surprises(&letters) < SURPRISES_MIN || (1..=REPEATED_MAX.min(letters.len() / 2)).any(repeats) {
+    (1..=longest.min(letters.len() / 2)).any(repeats)
+}
+
+/// Refuses a secret of one character, of a repeated word, of keys beside each other, or of the words of documents alone.
+pub fn check(secret: &str) -> Result<(), String> {
+    let letters = uncommon(secret);
+    if surprises(&letters) < SURPRISES_MIN || is_repetition(&letters, REPEATED_MAX) {
         return Err("is easy to guess: it repeats itself, or is made of common words or neighbouring keys".to_owned());
     }
     Ok(())

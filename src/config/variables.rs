@@ -52,13 +52,12 @@ pub const VARIABLES: [Variable; 37] = [
 ];
 
 /// Variables of the commands, of the compose file and of test programs, which no server reads.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 9] = [
     "FLASHSALE_ADMISSION",
     "FLASHSALE_BUG",
     "FLASHSALE_CACERT",
     "FLASHSALE_CRASH_AT",
     "FLASHSALE_OPERATOR",
-    "FLASHSALE_PLAIN_HTTP",
     "FLASHSALE_PURCHASE_TOKEN",
     "FLASHSALE_TEST_PROGRAM",
     "FLASHSALE_TOKEN",
@@ -136,10 +135,14 @@ fn without_login(url: &str, with_path: bool) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return HIDDEN.to_owned();
     };
-    // A password may hold any character, also `/` and `?`; so its end is the last `@`.
-    let (login, rest) = rest
-        .rsplit_once('@')
-        .map_or(("", rest), |(_, rest)| ("[hidden]@", rest));
+    // A password may hold any character, also `/`, `?` and `@`. Where an `@` stands behind one of them, nobody can say what is
+    // the host.
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (login, rest) = match rest.rfind('@') {
+        Some(at) if at > authority => return format!("{scheme}://{HIDDEN}"),
+        Some(at) => ("[hidden]@", rest.get(at + 1..).unwrap_or_default()),
+        None => ("", rest),
+    };
     let (place, query) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
     let mut shown = format!("{scheme}://{login}");
     if !with_path {
@@ -217,11 +220,15 @@ mod tests {
         for (url, with_path, shown) in [
             ("redis://h:6379/0", true, "redis://h:6379/0"),
             ("redis://:hunter2@h:6379/0", true, "redis://[hidden]@h:6379/0"),
+            ("redis+cluster://u:hun@t/e?r2@a:1,b:2", true, "redis+cluster://[hidden]"),
             (
-                "redis+cluster://u:hun@t/e?r2@a:1,b:2",
+                "redis+cluster://u:hun@ter2@a:1,b:2",
                 true,
                 "redis+cluster://[hidden]@a:1,b:2",
             ),
+            ("unix:///run/redis.sock?pass=hun@ter2", true, "unix://[hidden]"),
+            ("postgres:///x?user=a&password=p@ssw0rd9", true, "postgres://[hidden]"),
+            ("https://hooks.example/u@hunter2", false, "https://[hidden]"),
             (
                 "unix:///run/redis.sock?pass=hunter2&db=1",
                 true,

@@ -5,10 +5,11 @@ use crate::stderr;
 use anyhow::{Context as _, bail};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, User, geteuid, setgid, setgroups, setuid};
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Whom servers run as that root starts, the best first: a user of their own, the one that Debian's package makes, and the
 /// one that owns nothing.
@@ -18,7 +19,7 @@ const AWAY: &str = "/var/lib";
 /// In a folder there: whose it is, when it may go together with that one.
 const DISPOSABLE: &str = "disposable";
 /// What an instance's folder holds after its first start, also after one that failed.
-const OURS: [&str; 2] = ["secrets.env", "postgres"];
+const OURS: [&str; 2] = ["secrets.env", "postgres/lock"];
 /// How deep folders of earlier versions may lie in each other.
 const DEPTH_MAX: u32 = 16;
 
@@ -80,7 +81,7 @@ impl Identity {
         }
         let names = fs::read_dir(dir).with_context(|| format!("cannot read {shown}"))?;
         let names: Vec<_> = names.flatten().map(|entry| entry.file_name()).collect();
-        if !names.iter().all(|name| name == "lock") && !names.iter().any(|name| OURS.iter().any(|ours| name == ours)) {
+        if !names.iter().all(|name| name == "lock") && !OURS.iter().any(|ours| dir.join(ours).exists()) {
             bail!(
                 "{shown} holds other files, and would be given to user {}; name a folder of its own",
                 self.uid
@@ -174,7 +175,9 @@ impl Home {
                 away.display()
             ));
         } else {
-            fs::write(away.join(DISPOSABLE), dir.as_os_str().as_encoded_bytes())
+            let options = OpenOptions::new().write(true).create(true).clone();
+            folder::open_file(&away.join(DISPOSABLE), options)
+                .and_then(|mut file| file.write_all(dir.as_os_str().as_encoded_bytes()))
                 .with_context(|| format!("cannot write in {}", away.display()))?;
         }
         symlink(&away, &path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -243,7 +246,29 @@ fn remove_empty(place: &Path) -> anyhow::Result<()> {
 /// Whether a user may enter and write a folder, as the system itself sees it.
 fn may_write(folder: &Path, identity: Identity) -> anyhow::Result<bool> {
     let mut command = child::command(Path::new("test"), "KILL", Some(identity));
-    command.arg("-w").arg(folder).current_dir("/");
+    command.arg("-w").arg(folder);
+    has_succeeded(command)
+}
+
+/// Removes files of a server's user as that user, where there is one: a link of theirs must not lead root to others' files.
+pub(super) fn remove_files(files: &[PathBuf], identity: Option<Identity>) -> anyhow::Result<()> {
+    let mut command = child::command(Path::new("rm"), "KILL", identity);
+    command.arg("-f").args(files);
+    if !has_succeeded(command)? {
+        bail!(
+            "cannot remove {}",
+            files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect::<Vec<_>>()
+                .join(" or ")
+        );
+    }
+    Ok(())
+}
+
+fn has_succeeded(mut command: Command) -> anyhow::Result<bool> {
+    command.current_dir("/");
     Ok(child::spawn(command)?
         .wait()
         .context("cannot wait for a child")?

@@ -2,7 +2,7 @@
 
 use super::child::{self, EndStep, Log, Server};
 use super::folder;
-use super::home::{Home, Identity};
+use super::home::{self, Home, Identity};
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
@@ -112,14 +112,8 @@ impl PostgresServer {
         folder::private_for(&sockets, identity)?;
         // Nobody else uses these folders, as the lock and the search just showed. A pid in a stale file may be
         // another process by now, and Postgres would take that one for itself.
-        for stale in [data.join("postmaster.pid"), sockets.join(format!("{SOCKET}.lock"))] {
-            match fs::remove_file(&stale) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", stale.display()));
-                }
-                _ => {}
-            }
-        }
+        let stale = [data.join("postmaster.pid"), sockets.join(format!("{SOCKET}.lock"))];
+        home::remove_files(&stale, identity)?;
         let mut command = child::command(&programs.join(PROGRAM), "INT", identity);
         command
             .current_dir(&home)

@@ -14,7 +14,7 @@ use super::{App, Tally};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::sale::Sale;
+use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
@@ -390,7 +390,8 @@ async fn finish_between_shards(app: &App, sale: &Sale, sku: &Sku) -> Result<usiz
     Ok(finished)
 }
 
-/// Does what is left of one transfer; `false` if it leaves the sale, which the restock decides.
+/// Does what is left of one transfer; `false` if it leaves the sale, which the restock decides. At `replica`, a replica of the
+/// lender has the transfer before the units arrive. Otherwise a promoted replica could sell them a second time.
 ///
 /// # Errors
 /// A fault leaves it to be finished.
@@ -398,21 +399,20 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
     let Destination::Shard(to) = transfer.to else {
         return Ok(false);
     };
+    let lending = ShardKey {
+        sale: sale.id,
+        shard: lender,
+    };
     let borrower = ShardKey {
         sale: sale.id,
         shard: to,
     };
+    if sale.durability == Durability::Replica {
+        app.stock.replicate_transfer(lending, transfer.id).await?;
+    }
     app.stock.transfer_in(borrower, lender, transfer).await?;
     crash::point("transfer.after_in");
-    app.stock
-        .transfer_done(
-            ShardKey {
-                sale: sale.id,
-                shard: lender,
-            },
-            transfer.id,
-        )
-        .await?;
+    app.stock.transfer_done(lending, transfer.id).await?;
     Ok(true)
 }
 

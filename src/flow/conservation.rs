@@ -9,6 +9,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Sale, SaleState};
 use crate::ledger::conservation::Conservation;
+use crate::stock::keys::ShardKey;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(4);
 /// How often the two sides are compared while they differ; units that move differ for a moment.
 const ROUNDS_MAX: u32 = 5;
-/// Events of one shard that are added up: with more, its drift is not counted, and the backlog has alerts of its own.
-const EVENTS_MAX: usize = 5000;
+/// Events of one shard that are added up. A sale with a longer backlog is not checked meanwhile: the ledger is far behind, which
+/// has alerts of its own, and Redis has enough to do.
+const EVENTS_MAX: usize = 1000;
 
 /// Checks the sales that no other process has checked a moment ago; returns how many.
 ///
@@ -33,12 +35,27 @@ pub async fn check_sales(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     for sale in sales {
         match app.ledger.claim_conservation(sale.id, EVERY).await {
-            Ok(true) => tally.note(check(app, &sale).await.map(|_| 1)),
+            Ok(true) => tally.note(check_unless_behind(app, &sale).await.map(usize::from)),
             Ok(false) => {}
             Err(fault) => tally.note(Err(fault)),
         }
     }
     tally.finish()
+}
+
+/// Returns whether the sale was checked.
+async fn check_unless_behind(app: &App, sale: &Sale) -> Result<bool, Fault> {
+    let shards: Vec<ShardKey> = (0..sale.shards)
+        .map(|shard| ShardKey { sale: sale.id, shard })
+        .collect();
+    let events = app.stock.undrained(&shards).await?;
+    if events
+        .into_iter()
+        .any(|events| usize::try_from(events).unwrap_or(0) > EVENTS_MAX)
+    {
+        return Ok(false);
+    }
+    check(app, sale).await.map(|_| true)
 }
 
 /// Checks one sale, and stores what it found if the sale is claimed.

@@ -194,6 +194,8 @@ async fn drain_within(
         Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
     };
     batch.mark("read");
+    // A newer worker has taken these in, and not trimmed them yet.
+    events.retain(|event| event.newer().is_none() || event.position > claim.position);
     // An event of a newer version, and all that follow it, wait for a worker of that version.
     let newer = first_newer(claim.position, claim.epoch, &events);
     if let Some(first) = newer.and_then(|at| events.drain(at..).next())

@@ -14,12 +14,17 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::ledger::drain::RowOrder;
-use crate::ledger::rebuild::Standing;
+use crate::ledger::drain::{Claim, RowOrder};
+use crate::ledger::rebuild::{CLAIMED, Standing};
 use crate::stock::keys::ShardKey;
 use crate::stock::restore::{Buyer, Stream};
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// How often a shard is tried to be claimed that somebody drains, and how long after each other.
+const CLAIMS_MAX: u32 = 50;
+const CLAIM_AGAIN: Duration = Duration::from_millis(20);
 
 /// With this bug the ledger loses events by itself, and nobody notices.
 const UNSEEN: &str = "the drain trims before it commits";
@@ -45,13 +50,22 @@ fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
     (is_ahead || is_beyond).then_some(until)
 }
 
-/// Whether the ledger has lost events of a sale: then it may lack orders that no stream announces.
+/// Whether the ledger has lost events of a sale: then it may lack orders that no stream announces. Their shards are unverified
+/// from then on, so that the orders come back also where nobody buys.
 ///
 /// # Errors
 /// `Unavailable` when a shard or the ledger cannot be read.
 pub(super) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let shards: Vec<u16> = (0..sale.shards).collect();
-    find(app, sale, &shards).await.map(|gaps| !gaps.is_empty())
+    let gaps = find(app, sale, &shards).await?;
+    for (shard, (until, _)) in &gaps {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+    }
+    Ok(!gaps.is_empty())
 }
 
 /// The gaps of shards: up to where each reaches, and the ledger's position before it.
@@ -73,7 +87,20 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
     Ok(gaps)
 }
 
-/// Brings the orders of gaps back into the ledger; returns the shards that had one, which are unverified now.
+/// What the rows of one shard know that the ledger does not.
+struct FromRows {
+    key: ShardKey,
+    server: String,
+    /// The ledger's position when the rows were read.
+    position: Position,
+    /// Up to where the ledger has lost events, if this shard is to be recovered.
+    until: Option<Position>,
+    orders: Vec<RowOrder>,
+}
+
+/// Brings the orders of gaps back into the ledger; returns the shards that had one, which are unverified now. Units that were
+/// given back on one shard were sold again on another, so what the rows of the whole sale say was given back goes first. Shards
+/// of the sale that cannot be read are left out of that.
 ///
 /// # Errors
 /// A fault leaves the gaps of some.
@@ -82,40 +109,82 @@ pub(super) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Ve
     if gaps.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<ShardKey> = gaps
-        .keys()
-        .map(|shard| ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        })
-        .collect();
-    let mut servers: HashMap<String, Vec<ShardKey>> = HashMap::new();
-    for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
-        servers.entry(server?).or_default().push(*key);
+    let found = read_sale(app, sale, &gaps).await?;
+    for it in found.iter().filter(|it| it.orders.iter().any(|order| !order.is_kept())) {
+        let claim = claim(app, it).await?;
+        claim.recover_ended(sale, &it.orders).await?;
     }
-    for (server, shards) in servers {
-        let mut orders = read_orders(app, &shards, &gaps).await?;
-        for key in shards {
-            let Some((until, position)) = gaps.get(&key.shard) else {
-                continue;
-            };
-            let claim = app.ledger.claim_shard(sale.id, key.shard).await?;
-            // Rows were read by this position.
-            let Some(claim) = claim.filter(|it| it.position == *position) else {
-                return Err(Fault::Unavailable("somebody else drains this shard".to_owned()));
-            };
-            check_server(app, &claim, &server)?;
-            let now = chrono::Utc::now().timestamp_millis();
-            let orders = orders.remove(&key.shard).unwrap_or_default();
-            let recovered = claim.recover(sale, &orders, *until, now).await?;
-            tracing::error!(
-                sale = %sale.id, shard = key.shard, orders = recovered.orders, decisions = recovered.decisions,
-                lost = recovered.lost, "Postgres had lost commits; orders came back from the shoppers' rows"
-            );
-            app.metrics.recovered_orders.inc_by(recovered.orders as u64);
+    for it in &found {
+        let Some(until) = it.until else { continue };
+        let claim = claim(app, it).await?;
+        // Rows were read by this position.
+        if claim.position != it.position {
+            return Err(Fault::Unavailable("somebody else has drained this shard".to_owned()));
         }
+        let now = chrono::Utc::now().timestamp_millis();
+        let recovered = claim.recover(sale, &it.orders, until, now).await?;
+        tracing::error!(
+            sale = %sale.id, shard = it.key.shard, orders = recovered.orders, decisions = recovered.decisions,
+            lost = recovered.lost, "Postgres had lost commits; orders came back from the shoppers' rows"
+        );
+        app.metrics.recovered_orders.inc_by(recovered.orders as u64);
     }
     Ok(gaps.into_keys().collect())
+}
+
+/// A shard that nobody else drains, on the server on which its rows were read.
+async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
+    for _ in 0..CLAIMS_MAX {
+        if let Some(claim) = app.ledger.claim_shard(shard.key.sale, shard.key.shard).await? {
+            check_server(app, &claim, &shard.server)?;
+            return Ok(claim);
+        }
+        tokio::time::sleep(CLAIM_AGAIN).await;
+    }
+    Err(Fault::Unavailable("somebody else drains this shard".to_owned()))
+}
+
+/// Reads the rows of a sale, of shards with a gap and of the others. Of the others those are left out that cannot be read, and
+/// those on a server that the ledger does not know.
+async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Position)>) -> Result<Vec<FromRows>, Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let keys: Vec<ShardKey> = (0..sale.shards)
+        .map(|shard| ShardKey { sale: sale.id, shard })
+        .collect();
+    let mut servers: BTreeMap<String, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
+    for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
+        if let Some(reach) = gaps.get(&key.shard) {
+            servers.entry(server?).or_default().insert(key.shard, *reach);
+        } else if let (Ok(server), Some(standing)) = (server, standings.get(&(sale.id, key.shard)))
+            && standing
+                .run_id
+                .as_ref()
+                .is_some_and(|noted| noted.trim_start_matches(CLAIMED) == server)
+        {
+            // Nothing behind its position is missing but decisions.
+            let reach = (standing.position, standing.position);
+            servers.entry(server).or_default().insert(key.shard, reach);
+        }
+    }
+    let mut found = Vec::new();
+    for (server, reaches) in servers {
+        let has_gap = reaches.keys().any(|shard| gaps.contains_key(shard));
+        let mut orders = match read_orders(app, sale.id, &reaches).await {
+            Err(fault) if !has_gap => {
+                tracing::warn!(%fault, sale = %sale.id, "decisions of this server's shards are left out of a recovery");
+                continue;
+            }
+            orders => orders?,
+        };
+        found.extend(reaches.into_iter().map(|(shard, (until, position))| FromRows {
+            key: ShardKey { sale: sale.id, shard },
+            server: server.clone(),
+            position,
+            until: gaps.contains_key(&shard).then_some(until),
+            orders: orders.remove(&shard).unwrap_or_default(),
+        }));
+    }
+    Ok(found)
 }
 
 /// A shard's epoch and its stream; `None` for what is not all there, or is being written: that is rebuilt.
@@ -136,16 +205,17 @@ async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, 
 /// What the rows of shards on one server know that the ledger does not: orders behind its position, and decisions.
 async fn read_orders(
     app: &App,
-    shards: &[ShardKey],
-    gaps: &BTreeMap<u16, (Position, Position)>,
+    sale: SaleId,
+    reaches: &BTreeMap<u16, (Position, Position)>,
 ) -> Result<HashMap<u16, Vec<RowOrder>>, Fault> {
+    let shards: Vec<ShardKey> = reaches.keys().map(|shard| ShardKey { sale, shard: *shard }).collect();
     let mut found: HashMap<u16, Vec<RowOrder>> = HashMap::new();
     let mut at = 0;
     loop {
-        let (next, buyers) = app.stock.buyers(shards, at).await?;
+        let (next, buyers) = app.stock.buyers(&shards, at).await?;
         let (mut new, mut decided) = (Vec::new(), Vec::new());
         for buyer in buyers {
-            let Some((until, position)) = gaps.get(&buyer.shard.shard) else {
+            let Some((until, position)) = reaches.get(&buyer.shard.shard) else {
                 continue;
             };
             for order in orders_of(&buyer) {

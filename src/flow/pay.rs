@@ -41,11 +41,9 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     let Some(sale) = selling(app, payment).await? else {
         return app.ledger.record_payment(payment, PaymentOutcome::Unmatched).await;
     };
-    let gone = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
+    let taken_in = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
         // A process whose Redis was taken over from cannot know what there is.
-        Ok(taken_in) => {
-            taken_in && !app.permits.is_superseded(sale.id) && matches!(gap::is_any(app, &sale).await, Ok(false))
-        }
+        Ok(taken_in) => taken_in && !app.permits.is_superseded(sale.id),
         // The money is recorded all the same; whether there is an order, the job finds out.
         Err(fault) => {
             tracing::debug!(%fault, "a payment could not wait for its order");
@@ -55,7 +53,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     if let Some(outcome) = settle_or_leave(app, payment).await? {
         return Ok(outcome);
     }
-    let outcome = if gone {
+    let outcome = if taken_in && matches!(gap::is_any(app, &sale).await, Ok(false)) {
         PaymentOutcome::Unmatched
     } else {
         PaymentOutcome::Pending

@@ -836,7 +836,7 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
                 }
             }
         }
-        tally.note(reconcile_on_server(app, sale, &run_id, &unknown).await);
+        tally.note(Box::pin(reconcile_on_server(app, sale, &run_id, &unknown)).await);
     }
     tally.finish()
 }

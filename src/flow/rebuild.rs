@@ -68,7 +68,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
         shard: *shard,
     });
     try_join_all(keys.map(|key| app.stock.halt(key))).await?;
-    gap::recover(app, sale, shards).await?;
+    Box::pin(gap::recover(app, sale, shards)).await?;
     let drains = futures_util::stream::iter(shards.to_vec())
         .map(|shard| drain_what_is_left(app, sale, shard, seen.get(&shard).copied().unwrap_or_default()));
     drains.buffer_unordered(DRAINS_AT_ONCE).try_collect::<()>().await?;

@@ -72,7 +72,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         app.stock.try_write(ShardKey { sale, shard }).await?;
     }
     app.ledger.claim_for(sale.id, &moved).await?;
-    let recovered = gap::recover(app, sale, shards).await?;
+    let recovered = Box::pin(gap::recover(app, sale, shards)).await?;
     let before = |shard: u16, run_id: &str| {
         let claimed = moved.iter().any(|it| it.shard == shard) || recovered.contains(&shard);
         if claimed {

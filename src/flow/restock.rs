@@ -8,7 +8,7 @@
 use super::borrow::{finish, finish_left};
 use super::permit::attend;
 use super::release::release_of;
-use super::{App, Tally};
+use super::{App, Tally, sale_book};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
@@ -61,7 +61,7 @@ pub async fn restock(
     sku: &Sku,
     quantity: i64,
 ) -> Result<RestockOutcome, Fault> {
-    let Some(sale) = app.sales.fresh(id).await? else {
+    let Some(sale) = sale_book::find(app, id).await?.map(Arc::new) else {
         return Ok(RestockOutcome::SaleNotFound);
     };
     if sale.item(sku).is_none() {

@@ -4,7 +4,7 @@
 //! The ledger notes up to which shopper the keys have been removed, page by page, so any worker goes on where the last one
 //! stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
 
-use super::{App, Tally};
+use super::{App, Tally, gap};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Lifecycle, Sale};
@@ -93,6 +93,10 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
             tracing::error!(sale = %id, shard = key.shard, events, "orders of a life that is over leave Redis; they are lost");
             app.stock.forget_buyers(&[(*key, None)]).await?;
         }
+    }
+    if gap::is_any(app, &sale).await? {
+        // The shoppers' rows are all that has the orders which the ledger has lost.
+        return Ok(Retirement::Later);
     }
     for _ in 0..PAGES_MAX {
         let Some(page) = app.ledger.next_to_retire(id, PAGE_MAX).await? else {

@@ -393,7 +393,11 @@ impl SaleBook {
         let read = async {
             let sales = self.ledger.live_sales().await?;
             let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
-            *self.last_live.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sales));
+            let before = {
+                let mut last = self.last_live.write().unwrap_or_else(PoisonError::into_inner);
+                last.replace(Arc::clone(&sales))
+            };
+            self.note_leaving(before, &sales).await;
             Ok::<_, Fault>(sales)
         };
         self.live.try_get_with((), read).await.map_err(shared)
@@ -424,6 +428,19 @@ impl SaleBook {
         self.fresh.invalidate(&sale.id).await;
         self.live.invalidate(&()).await;
         self.remember(sale).await;
+    }
+
+    /// That a sale leaves Redis, or has left it, is the one change of what is remembered of it for good.
+    async fn note_leaving(&self, before: Option<LiveSales>, live: &LiveSales) {
+        for sale in live.iter().filter(|sale| sale.leaving) {
+            self.remember(sale).await;
+        }
+        let ids: HashSet<SaleId> = live.iter().map(|sale| sale.id).collect();
+        for gone in before.iter().flat_map(|before| before.iter()) {
+            if !ids.contains(&gone.id) {
+                self.loaded.invalidate(&gone.id).await;
+            }
+        }
     }
 
     async fn remember(&self, sale: &Arc<Sale>) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Refused actions of one actor in a minute, after which each further action has to wait.
-const REFUSED_MAX: u32 = 60;
+/// Refused actions of one actor in a minute, after which each further action has to wait: they would fill the disk.
+const REFUSED_MAX: u32 = 600;
 const MINUTE: Duration = Duration::from_secs(60);
 /// For so long, the same read by the same actor is one entry.
 const SAME_READ: Duration = Duration::from_secs(600);
@@ -93,7 +93,7 @@ impl KnownReads {
 
 fn key(actor: ActorAt, read: &NewAction) -> (ActorAt, String) {
     let asked = serde_json::to_string(&read.detail).unwrap_or_default();
-    (actor, format!("{} {asked}", read.action))
+    (actor, format!("{} {:?} {asked}", read.action, read.operator))
 }
 
 #[cfg(test)]
@@ -101,10 +101,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixty_refused_actions_of_one_actor_make_it_wait_and_nobody_else() {
+    fn many_refused_actions_of_one_actor_make_it_wait_and_nobody_else() {
         let refused = RefusedActions::default();
         let at = |address: &str| ActorAt(Actor::ApiKey, Some(address.parse().unwrap()));
-        for _ in 0..60 {
+        for _ in 0..REFUSED_MAX {
             assert_eq!(refused.check(at("192.0.2.1")), Ok(()));
             refused.count(at("192.0.2.1"));
         }

@@ -127,6 +127,8 @@ pub struct Tokens {
 }
 
 /// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
+/// What `aud` of a shopper's token names, if it names anything.
+const AUDIENCE: &str = "flashsale";
 const GOOD_MAX: usize = 20_000;
 const GOOD_LENGTH_MAX: usize = 512;
 
@@ -157,7 +159,8 @@ impl Tokens {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         validation.validate_nbf = true;
-        validation.validate_aud = false;
+        // A token for no audience in particular passes; one for another service does not (RFC 7519, section 4.1.3).
+        validation.set_audience(&[AUDIENCE]);
         validation.set_required_spec_claims(&["exp", "sub"]);
         Self {
             key: DecodingKey::from_secret(secret),

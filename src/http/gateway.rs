@@ -63,19 +63,20 @@ pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> 
 /// Warns once if the limit of an address refuses what a proxy may have sent that the configuration does not name.
 fn mention_proxy(api: &Api, request: &HttpRequest) {
     let Some(peer) = request.peer_addr() else { return };
-    let is_forwarded = request.headers().contains_key(FORWARDED) && !is_proxy(peer.ip(), &api.trusted_proxies);
-    if is_forwarded && !api.is_proxy_mentioned.swap(true, Ordering::Relaxed) {
+    let is_named = is_proxy(peer.ip(), &api.trusted_proxies);
+    if !is_named && !api.is_proxy_mentioned.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             address = %peer.ip(),
-            "the limit of this address refuses requests that carry {FORWARDED}; if it is your proxy, name it in \
+            "the limit of an address refuses requests from this one; if it is your proxy or load balancer, name it in \
              FLASHSALE_TRUSTED_PROXIES"
         );
     }
 }
 
-/// Whose request it is; nobody's if it came over no socket with an address.
+/// Whose request it is. Nobody's if it came over no socket with an address, or from a proxy that does not say for whom it asks.
 fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
-    address_of(api, request).map(Client::of)
+    let address = address_of(api, request)?;
+    (!is_proxy(address, &api.trusted_proxies)).then(|| Client::of(address))
 }
 
 /// The address that a request comes from; none if it came over no socket with an address.

@@ -521,13 +521,14 @@ impl Sampler {
 }
 
 async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, crate::domain::fault::Fault> {
-    let Some(stats) = flow::stats::stats(&api.app, id).await? else {
+    let app = &api.operators;
+    let Some(stats) = flow::stats::stats(app, id).await? else {
         return Ok(None);
     };
-    let Some(sale) = api.app.sales.fresh(id).await? else {
+    let Some(sale) = flow::sale_book::find(app, id).await? else {
         return Ok(None);
     };
-    let lag = flow::expire::lag(&api.app, Some(id), stats.server_time).await?;
+    let lag = flow::expire::lag(app, Some(id), stats.server_time).await?;
     Ok(Some(LiveSale::of(stats, (sale.starts_at, sale.ends_at), lag)))
 }
 

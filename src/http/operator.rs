@@ -104,11 +104,16 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     }
 }
 
-/// Whether a request shows the operators' key, where nothing depends on it but how much is said.
+/// Whether a request shows the operators' key, where nothing depends on it but how much is said. A wrong one counts as such.
 pub(super) fn shows_key(request: &HttpRequest) -> bool {
-    let expected = api(request).map(|api| api.admin_key.expose().as_bytes());
-    let given = bearer(request.headers()).unwrap_or_default().as_bytes();
-    expected.is_ok_and(|expected| given.ct_eq(expected).into())
+    let (Ok(api), Some(given)) = (api(request), bearer(request.headers())) else {
+        return false;
+    };
+    let is_key = bool::from(given.as_bytes().ct_eq(api.admin_key.expose().as_bytes()));
+    if !is_key {
+        let _exhausted = wrong_key(api, request);
+    }
+    is_key
 }
 
 /// Tells of a wrong key, and how long to wait with the next one if its address has shown too many.
@@ -245,14 +250,12 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         _ if is_read => name_of(request.headers()).ok().flatten(),
         _ => name_of(request.headers())?,
     };
-    let detail = if is_read {
-        asked(request.path(), request.query_string())
-    } else {
+    let mut detail = asked(request.path(), request.query_string());
+    if !is_read {
         let Body(body) = request.extract::<Body>().await?;
-        let detail = detail(&body);
+        detail.extend(self::detail(&body));
         request.set_payload(Payload::from(body));
-        detail
-    };
+    }
     let address = gateway::address_of(&api, request.request());
     let actor = ActorAt(operator.actor, address);
     let new = NewAction {
@@ -267,7 +270,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         if api.known_reads.has(actor, &new) {
             return Ok(None);
         }
-    } else if !STOPS.contains(&new.action.as_str()) {
+    } else if !STOPS.contains(&new.action.as_str()) && !address.is_some_and(|it| it.is_loopback()) {
         api.refused_actions
             .check(actor)
             .map_err(|wait| Problem::wait(Code::RateLimited, "too many refused actions of this operator", wait))?;
@@ -283,7 +286,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     }))
 }
 
-/// What a read asks for: the parameters of its query, and the id in its path.
+/// What a request asks for beside its body: the parameters of its query, and the id in its path.
 fn asked(path: &str, query: &str) -> Map<String, Value> {
     let parameters = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into()));
     let id = path

@@ -209,8 +209,8 @@ async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Postpones a message that this version cannot read: a worker of a newer version may take it. After an hour it counts as
-/// refused.
+/// Postpones a message that this version cannot read: a worker of a newer version may take it. After an hour it is listed with
+/// those that shards refuse, until [`retry_unreadable`] finds it readable.
 async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     let row = sqlx::query!(
         "update outbox set attempts = attempts + 1, \
@@ -231,6 +231,27 @@ async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<
         );
     } else if row.attempts == 1 {
         tracing::warn!(message, %sale, shard, %reason, "a decision of the ledger waits for a newer version to deliver it");
+    }
+    Ok(())
+}
+
+/// Looks at messages that no instance could read for an hour. Those that this version reads are due again.
+async fn retry_unreadable(tx: &mut Tx) -> Result<(), Fault> {
+    let listed = sqlx::query!(
+        "select outbox_id, message from outbox where failure like 'no message: %' and not_before <= now() \
+         order by outbox_id limit 100 for update skip locked"
+    );
+    for row in listed.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+        let is_readable = Message::read(row.message).is_ok();
+        sqlx::query!(
+            "update outbox set failure = case when not $2 then failure end, \
+                 not_before = case when $2 then now() else now() + interval '1 minute' end where outbox_id = $1",
+            row.outbox_id,
+            is_readable
+        )
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| fault(&error))?;
     }
     Ok(())
 }
@@ -271,6 +292,9 @@ impl Ledger {
             None => begin_in_order(&self.jobs).await?,
             Some(_) => begin(&self.jobs).await?,
         };
+        if sale.is_none() {
+            retry_unreadable(&mut tx).await?;
+        }
         let rows = sqlx::query!(
             "with claimed as materialized (select sale_id, shard from shards where run_id like '?%'), \
              ahead as materialized \

@@ -149,14 +149,19 @@ impl Connection {
         if self.activity.being_answered.get() > 0 {
             self.awaits = Awaits::Answer;
         } else if self.awaits == Awaits::Answer || begun != self.begun {
-            let idle = if self.place.is_crowded() {
-                IDLE_TIME_CROWDED
-            } else {
-                IDLE_TIME + IDLE_GRACE
-            };
-            self.awaits = Awaits::Request(Instant::now() + idle);
+            self.await_request();
         }
         self.begun = begun;
+    }
+
+    /// From now on the client has its time to begin a request.
+    fn await_request(&mut self) {
+        let idle = if self.place.is_crowded() {
+            IDLE_TIME_CROWDED
+        } else {
+            IDLE_TIME + IDLE_GRACE
+        };
+        self.awaits = Awaits::Request(Instant::now() + idle);
     }
 
     /// Notes that bytes have come.
@@ -185,7 +190,8 @@ impl Connection {
             Awaits::FirstHead | Awaits::Answer => None,
             Awaits::Request(by) | Awaits::Head(by) => Some(by),
         };
-        let Some(by) = read_by.into_iter().chain(self.write_by).min() else {
+        // A client that still reads an answer does not have to ask already.
+        let Some(by) = self.write_by.or(read_by) else {
             return Ok(());
         };
         if by < self.alarm.deadline() {
@@ -254,7 +260,9 @@ impl AsyncWrite for Connection {
 
     /// Everything has been written: actix-http and rustls flush after that, and at the end of each of their turns.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write_by = None;
+        if self.write_by.take().is_some() && matches!(self.awaits, Awaits::Request(_) | Awaits::Head(_)) {
+            self.await_request();
+        }
         self.keep_time(cx)?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }

@@ -137,6 +137,17 @@ impl Stock {
         }
     }
 
+    /// Waits until a replica of the lender has what the lender knows of a transfer.
+    ///
+    /// # Errors
+    /// `Unavailable` when no replica confirms it in time: the transfer stays to be finished.
+    pub async fn replicate_transfer(&self, lender: ShardKey, id: Uuid) -> Result<(), Fault> {
+        let mut reading = redis::cmd("HEXISTS");
+        reading.arg(lender.transfers()).arg(id.to_string());
+        self.replicated(lender, reading).await?;
+        Ok(())
+    }
+
     /// The server that has both of these shards, if one has; to be asked before units are sent or seen on their way.
     ///
     /// # Errors

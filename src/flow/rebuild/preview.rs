@@ -5,8 +5,8 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{ItemPreview, RebuildPreview, ShardPreview, Units};
 use crate::domain::sale::Sale;
 use crate::domain::shard::part;
-use crate::flow::App;
 use crate::flow::audit::{Backlog, read};
+use crate::flow::{App, sale_book};
 use crate::ledger::audit::Sums;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
@@ -26,7 +26,7 @@ type Found = (Option<ShardReading>, BTreeMap<Sku, i64>);
 /// # Errors
 /// `Unavailable` when either side does not answer.
 pub async fn preview(app: &App, id: SaleId) -> Result<Option<RebuildPreview>, Fault> {
-    let Some(sale) = app.sales.fresh(id).await? else {
+    let Some(sale) = sale_book::find(app, id).await? else {
         return Ok(None);
     };
     if !sale.is_in_stock() || sale.leaving {

@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
-/// Orders stored by one statement.
+/// Orders stored, looked for or decided by one statement.
 const ORDERS_MAX: usize = 1000;
 
 /// An order as a shopper's row has it.
@@ -30,6 +30,12 @@ pub struct RowOrder {
 }
 
 impl RowOrder {
+    /// Whether it has units.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        matches!(self.state, OrderState::Reserved | OrderState::Paid)
+    }
+
     fn id(&self) -> Option<Uuid> {
         self.event.reserved.as_ref().ok().map(|it| it.order.0)
     }
@@ -70,8 +76,27 @@ impl Ledger {
 }
 
 impl Claim {
+    /// Stores those of the orders that gave their units back, and repeats what was decided about those that are there. Nothing
+    /// else changes.
+    ///
+    /// # Errors
+    /// As [`Claim::recover`].
+    pub async fn recover_ended(mut self, sale: &Sale, orders: &[RowOrder]) -> Result<(), Fault> {
+        self.store_ended(sale, orders).await?;
+        commit(self.tx).await
+    }
+
+    /// Returns those that were not there.
+    async fn store_ended(&mut self, sale: &Sale, orders: &[RowOrder]) -> Result<HashSet<Uuid>, Fault> {
+        let ended: Vec<&RowOrder> = orders.iter().filter(|it| !it.is_kept()).collect();
+        let new = self.store(sale, &ended, None).await?;
+        self.decide(&ended, &new).await?;
+        Ok(new)
+    }
+
     /// Stores orders that the ledger had and lost, with what it had decided about them, moves the shard's position to `until`,
-    /// and marks the shard unverified. Of the events in between, those that no order stands for are counted as lost.
+    /// and marks the shard unverified. [`Claim::recover_ended`] goes first, on every shard of the sale: units that were given
+    /// back on one were sold again on another. Of the events in between, those that no order stands for are counted as lost.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then nothing of this is done, or all of it.
@@ -82,11 +107,8 @@ impl Claim {
         until: Position,
         now: Millis,
     ) -> Result<Recovered, Fault> {
-        let is_kept = |it: &&RowOrder| matches!(it.state, OrderState::Reserved | OrderState::Paid);
-        let (kept, ended): (Vec<&RowOrder>, Vec<&RowOrder>) = orders.iter().partition(is_kept);
-        // What was given back first: it was sold again to those who came later.
-        let mut new = self.store(sale, &ended, None).await?;
-        self.decide(&ended, &new).await?;
+        let kept: Vec<&RowOrder> = orders.iter().filter(|it| it.is_kept()).collect();
+        let mut new = self.store_ended(sale, orders).await?;
         new.extend(self.store(sale, &kept, Some(now)).await?);
         let paid: Vec<&RowOrder> = kept.into_iter().filter(|it| it.state == OrderState::Paid).collect();
         self.decide(&paid, &HashSet::new()).await?;
@@ -168,13 +190,23 @@ impl Claim {
     /// Those of these orders that the ledger has.
     async fn known(&mut self, rows: &[Row<'_>]) -> Result<HashSet<Uuid>, Fault> {
         let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
-        let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", &ids);
-        let known = known.fetch_all(&mut *self.tx).await.map_err(|error| fault(&error))?;
-        Ok(known.into_iter().collect())
+        let mut all = HashSet::new();
+        for some in ids.chunks(ORDERS_MAX) {
+            let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", some);
+            all.extend(known.fetch_all(&mut *self.tx).await.map_err(|error| fault(&error))?);
+        }
+        Ok(all)
     }
 
     /// Repeats decisions about orders that are reserved. Units of all but those `without_units` stop being held.
     async fn decide(&mut self, orders: &[&RowOrder], without_units: &HashSet<Uuid>) -> Result<(), Fault> {
+        for some in orders.chunks(ORDERS_MAX) {
+            self.decide_some(some, without_units).await?;
+        }
+        Ok(())
+    }
+
+    async fn decide_some(&mut self, orders: &[&RowOrder], without_units: &HashSet<Uuid>) -> Result<(), Fault> {
         let ids: Vec<Uuid> = orders.iter().filter_map(|it| it.id()).collect();
         let states: Vec<String> = orders.iter().map(|it| it.state.to_string()).collect();
         let times: Vec<DateTime<Utc>> = orders.iter().map(|it| from_millis(it.resolved_at)).collect();

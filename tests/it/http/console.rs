@@ -890,7 +890,7 @@ async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
         let request = request.header("X-Forwarded-For", address);
         app.send(request.json(&json!({"user": "nobody"}))).await
     };
-    for _ in 0..60 {
+    for _ in 0..600 {
         lift("192.0.2.1").await.no(404, "not_found");
     }
     let refused = lift("192.0.2.1").await.no(429, "rate_limited");

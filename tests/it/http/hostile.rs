@@ -651,6 +651,14 @@ async fn hostile_tokens_are_nobodys() {
             "not yet",
             signed(json!({"sub": "mallory", "exp": later, "nbf": later - 60})),
         ),
+        (
+            "for another service",
+            signed(json!({"sub": "mallory", "exp": later, "aud": "refunds"})),
+        ),
+        (
+            "for other services",
+            signed(json!({"sub": "mallory", "exp": later, "aud": ["refunds", "mail"]})),
+        ),
         ("no shopper", signed(json!({"exp": later}))),
         ("empty shopper", signed(json!({"sub": "", "exp": later}))),
         ("129 bytes", signed(json!({"sub": "u".repeat(129), "exp": later}))),

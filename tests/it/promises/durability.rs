@@ -2,9 +2,12 @@
 //! answered as unknown, and the same key tells later.
 
 use crate::support::app::{Answer, Instance, TestApp, environment, sale_with};
+use crate::support::crowd::{Terms, World};
 use crate::support::poll;
 use crate::support::raw::Raw;
 use crate::support::servers::{self, Frozen, ReplicatedRedis};
+use flashsale::domain::sale::Durability;
+use flashsale::flow;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -243,6 +246,33 @@ async fn a_promoted_replica_that_has_no_memory_left_is_drained() {
     let _worker = Instance::start(&environment(&new.primary.server.url(), database), "worker");
     poll::answer("the ledger has the order", || async {
         (in_ledger(&app, &sale).await == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn borrowed_units_arrive_once_a_replica_has_it_that_they_were_lent() {
+    let redis = ReplicatedRedis::start(1);
+    let mut world = World::on(redis.primary.server.url()).await;
+    let terms = Terms {
+        durability: Durability::Replica,
+        ..Terms::of(4, 2)
+    };
+    let sale = world.sale(&terms).await;
+    world.end_keeper().await;
+    let sku = sale.items[0].sku.clone();
+    let available = async || {
+        let readings = world.app.stock.read_shards(&sale).await.unwrap();
+        [0, 1].map(|shard: usize| readings[shard].counters(&sku).available)
+    };
+    let frozen = Frozen::one(redis.replicas[0].server.pid());
+    let sent = flow::borrow::transfer(&world.app, &sale, &sku, (0, 1), 1).await;
+    assert!(matches!(&sent, Err(fault) if fault.is_passing()), "{sent:?}");
+    assert_eq!(available().await, [1, 2], "a promoted replica would lend it again");
+    drop(frozen);
+    poll::within(Duration::from_secs(20), "the unit arrives", async || {
+        let _passing = flow::borrow::finish_left(&world.app, &sale, 0).await;
+        available().await == [1, 3]
     })
     .await;
 }

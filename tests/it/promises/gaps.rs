@@ -170,6 +170,60 @@ async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_came_back_on_one_shard_and_was_sold_on_another_is_sold_once_after_lost_commits() {
+    let mut lab = Lab::start(&Terms::of(2, 2)).await;
+    let [giver, keeper] = [1, 0].map(|shard| shopper_at(&lab.sale, shard));
+    let given = bought(&lab.world.app, &lab.sale, &giver, "k", 1).await;
+    bought(&lab.world.app, &lab.sale, &keeper, "k", 1).await;
+    lab.standby().await;
+    let (world, sale) = (&lab.world, &lab.sale);
+    cancel(&world.app, given.id, &giver).await;
+    world.settled(sale).await;
+    // Only this shard has written an event: the other one has no gap.
+    bought(&world.app, sale, &keeper, "borrowed", 1).await;
+    world.settled(sale).await;
+    lab.promote_standby().await;
+    lab.has_orders(3).await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!((item.stock.held, item.stock.available), (2, 0), "{item:?}");
+    let count = async |state: &'static str| lab.world.number(state, lab.sale.id).await;
+    let revoked = "select count(*) from orders where sale_id = $1 and state = 'revoked'";
+    assert_eq!(count(revoked).await, 0);
+    let cancelled = "select count(*) from orders where sale_id = $1 and state = 'cancelled'";
+    assert_eq!(count(cancelled).await, 1);
+    assert_eq!(lab.lost_orders().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_stays_until_then() {
+    let mut lab = Lab::start(&Terms::of(10, 2)).await;
+    lab.standby().await;
+    let (world, sale) = (&lab.world, &lab.sale);
+    let order = bought(&world.app, sale, "late", "k", 1).await;
+    world.settled(sale).await;
+    lab.promote_standby().await;
+    // The sale was over long ago, and nobody asked for it since. Nobody reconciles it yet.
+    let over = "update sales set closed_at = now() - interval '26 hours', state = 'closed' where sale_id = $1";
+    lab.world.end_keeper().await;
+    lab.world.execute(over, lab.sale.id).await.unwrap();
+    let app = lab.world.another().await;
+    assert_eq!(
+        flow::retire::retire_ended(&app).await.unwrap(),
+        0,
+        "its rows are all that has the order"
+    );
+    let paid = flow::pay::pay(&app, &payment("late", order.id, 1)).await.unwrap();
+    assert_eq!(paid, PaymentOutcome::Pending);
+    assert!(
+        app.permits
+            .unverified()
+            .iter()
+            .any(|it| it.contains(&lab.sale.id.to_string())),
+        "its shard is to be reconciled"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_behind_a_gap_wait_until_the_orders_before_them_are_in_the_ledger() {
     let mut lab = Lab::start(&Terms::of(3, 1)).await;
     lab.standby().await;

@@ -1,6 +1,8 @@
 //! The ledger is the last line of defence: it takes every event in once, and what must not be stored cannot be.
 
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
+use crate::support::crowd::{
+    PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy,
+};
 use crate::support::poll::{Patience, answer, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::{OrderId, SaleId};
@@ -703,6 +705,12 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
         let has_left = expected != 0;
         assert_eq!(late, if has_left { refusal.without_probe() } else { refusal });
     }
+    // Nor does the process that has sold it wait for a shard that will not come back.
+    within(PATIENCE, "the process that sold it knows", async || {
+        let late = try_buy(&world.app, &sale, "late", "k", 1).await;
+        late.is_ok_and(|it| it == PurchaseOutcome::NotOpen(SaleState::Closed).without_probe())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

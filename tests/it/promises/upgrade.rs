@@ -248,9 +248,10 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
     }
 }
 
-/// A message whose kind or names this version does not know is postponed; after an hour it counts as refused.
+/// A message whose kind or names this version does not know is postponed. After an hour it is listed as refused, and a worker
+/// that can read it delivers it all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_a_newer_version_waits_an_hour_for_a_newer_worker() {
+async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_after_an_hour() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = bought(&world.app, &sale, "u", "k", 1).await;
@@ -282,6 +283,17 @@ async fn a_message_of_a_newer_version_waits_an_hour_for_a_newer_worker() {
         "select count(*) from outbox where sale_id = $1 and failure is null and attempts > 0 and not_before > now()";
     assert_eq!(of_state(waits).await, 2);
     assert!(world.app.metrics.releases.of(["postponed"]).get() >= postponed + 4);
+
+    // What the others write cannot be read; this stands for a version that reads one of those that are listed.
+    let readable = "update outbox set message = '{\"kind\": \"state\"}', not_before = now() \
+         where outbox_id = (select min(outbox_id) from outbox where sale_id = $1 and failure is not null)";
+    assert_eq!(world.execute(readable, sale.id).await.unwrap(), 1);
+    poll::within(std::time::Duration::from_secs(10), "it is delivered", async || {
+        flow::release::release_waiting(&world.app).await.unwrap();
+        of_state(refused).await == 1
+    })
+    .await;
+    assert_eq!(of_state(left).await, 0);
 
     // A newer worker finds them there, also after an older one has rebuilt the sale.
     flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();

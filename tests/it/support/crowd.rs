@@ -72,6 +72,7 @@ pub struct Terms {
     pub window_seconds: u32,
     pub limit: u32,
     pub rate: PurchaseRate,
+    pub durability: Durability,
 }
 
 impl Terms {
@@ -85,6 +86,7 @@ impl Terms {
                 limit: 100_000,
                 window_ms: 1_000,
             },
+            durability: Durability::Redis,
         }
     }
 }
@@ -144,7 +146,7 @@ impl World {
             shards: terms.shards,
             payment_window_seconds: terms.window_seconds,
             purchase_rate: terms.rate,
-            durability: Durability::Redis,
+            durability: terms.durability,
             guards: SaleGuards::default(),
             items: vec![Item {
                 sku: SKU.parse().unwrap(),
