@@ -180,6 +180,25 @@ async fn one_client_has_so_many_connections_and_others_have_theirs() {
     assert!(metric(&app, refused).await >= 1.0);
 }
 
+/// Its bounds on streams and header lists cannot be set, so nobody gets it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_2_is_not_spoken_to_whoever_begins_it() {
+    let app = TestApp::start_api_only().await;
+    let mut stream = TcpStream::connect(address(&app)).await.unwrap();
+    // The preface, its settings, and a head that never ends.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut answer = Vec::new();
+    let patience = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer));
+    // The server may end the connection before it has read everything.
+    let _reset = patience.await.expect("the server ends the connection");
+    assert!(
+        answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trusted_proxy_has_as_many_connections_as_it_wants() {
     let variables = [

@@ -1,5 +1,6 @@
 //! Shows that torture can see: the program is given a bug, one at a time, and a few rounds with the faults that bring it
-//! out must break the rule that is about it. The same rounds without a bug break none.
+//! out must break the rule that is about it. The first of these
+//! rounds, played without a bug, breaks none.
 
 use super::checker::{check, rule};
 use super::history::Violation;
