@@ -845,12 +845,13 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
         assert_eq!(config.admin_listen, None);
         assert_eq!((config.guards.instance_rate, config.log.as_str()), (0, "info"));
-        assert_eq!((config.guards.address_rate, config.guards.account_rate), (0, 20));
+        assert_eq!((config.guards.address_rate, config.guards.account_rate), (0, 0));
         assert_eq!((config.connections.total, config.connections.per_client), (30_000, 0));
         // Others can ask.
         for open in [(LISTEN, "0.0.0.0:1"), (TRUSTED_PROXIES, "127.0.0.1")] {
             let config = load(&[open], None).unwrap();
-            assert_eq!((config.guards.address_rate, config.connections.per_client), (50, 500));
+            assert_eq!((config.guards.address_rate, config.guards.account_rate), (50, 20));
+            assert_eq!(config.connections.per_client, 500);
         }
         assert_eq!(config.guards.shared_rate, 0);
         assert_eq!(config.guards.adaptive_max_rate, 0);
@@ -893,7 +894,7 @@ mod tests {
             (ADMIN_KEY, Some("[hidden]"), Some("flashsale.toml:2")),
             (GATEWAY_RATE, Some("7"), Some("flashsale.toml:3")),
             (ADDRESS_RATE, Some("0"), Some("default")),
-            (ACCOUNT_RATE, Some("20"), Some("default")),
+            (ACCOUNT_RATE, Some("0"), Some("default")),
             (DATABASE_URL, None, None),
         ] {
             let found = shown.iter().find(|shown| shown.name == name).unwrap();
@@ -922,7 +923,7 @@ mod tests {
             (DATABASE_URL, "mysql://x"),
             (ADMIN_KEY, "short"),
             (ADMIN_KEY, "changeme-changeme"),
-            (JWT_SECRET, "0123456789abcdef0123456789abcdef"),
+            (JWT_SECRET, "changemechangemechangemechangeme"),
             (WEBHOOK_SECRET, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             (JWT_SECRET, "9b74c9897bac770f"),
             (WEBHOOK_SECRET, "whsec_c2hvcnQ="),
