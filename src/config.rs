@@ -24,6 +24,7 @@ use toml::de::{DeTable, DeValue};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use ureq::http::Uri;
+pub use variables::markdown;
 use variables::{Kind, VARIABLES, Variable, unknown};
 
 /// Where the optional file is looked for: the current directory.

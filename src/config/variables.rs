@@ -11,44 +11,45 @@ use strsim::damerau_levenshtein;
 
 /// Every variable there is, with its default; one that is empty has none. In the file a key is the variable's name, or its lower
 /// case without the prefix.
+#[rustfmt::skip] // One variable a line.
 pub const VARIABLES: [Variable; 37] = [
-    Variable::new(LISTEN, Kind::Text, "127.0.0.1:8080"),
-    Variable::new(METRICS_LISTEN, Kind::Text, ""),
-    Variable::new(REDIS_URL, Kind::Server, ""),
-    Variable::new(REDIS_CACERT, Kind::Text, ""),
-    Variable::new(REDIS_CERT, Kind::Text, ""),
-    Variable::new(REDIS_KEY, Kind::Text, ""),
-    Variable::new(DATABASE_URL, Kind::Server, ""),
-    Variable::new(ADMIN_LISTEN, Kind::Text, ""),
-    Variable::new(ADMIN_KEY, Kind::Secret, ""),
-    Variable::new(JWT_SECRET, Kind::Secret, ""),
-    Variable::new(WEBHOOK_SECRET, Kind::Secret, ""),
-    Variable::new(ALERT_WEBHOOK_URL, Kind::Address, ""),
-    Variable::new(ALERT_WEBHOOK_SECRET, Kind::Secret, ""),
-    Variable::new(GATEWAY_RATE, Kind::Number, "0"),
-    Variable::new(ADDRESS_RATE, Kind::Number, "50"),
-    Variable::new(ACCOUNT_RATE, Kind::Number, "20"),
-    Variable::new(CONNECTIONS, Kind::Number, "30000"),
-    Variable::new(ADDRESS_CONNECTIONS, Kind::Number, "500"),
-    Variable::new(SHARED_RATE, Kind::Number, "0"),
-    Variable::new(ADAPTIVE_MIN_RATE, Kind::Number, "10"),
-    Variable::new(ADAPTIVE_MAX_RATE, Kind::Number, "0"),
-    Variable::new(ADAPTIVE_LATENCY_MS, Kind::Number, "200"),
-    Variable::new(ADAPTIVE_IN_FLIGHT, Kind::Number, "512"),
-    Variable::new(BROWSING_ALERT_ABOVE, Kind::Number, "0"),
-    Variable::new(BROWSING_BAN_ABOVE, Kind::Number, "0"),
-    Variable::new(BROWSING_BAN_SECONDS, Kind::Number, "86400"),
-    Variable::new(TRUSTED_PROXIES, Kind::Text, ""),
-    Variable::new(TOKEN_KEYS, Kind::Secret, ""),
-    Variable::new(SALE_GUARDS, Kind::Text, "{}"),
-    Variable::new(TLS_CERT, Kind::Text, ""),
-    Variable::new(TLS_KEY, Kind::Text, ""),
-    Variable::new(SIGN_IN_URL, Kind::Text, ""),
-    Variable::new(PAY_URL, Kind::Text, ""),
-    Variable::new(DEVELOPMENT, Kind::Switch, "false"),
-    Variable::new(LOG, Kind::Text, "info"),
-    Variable::new(OTLP_URL, Kind::Address, ""),
-    Variable::new(OTLP_RATIO, Kind::Text, "0.01"),
+    Variable::new(LISTEN, Kind::Text, "127.0.0.1:8080", "address of the API and the pages"),
+    Variable::new(METRICS_LISTEN, Kind::Text, "", "a second address for `/metrics`, `/healthz` and `/readyz`, without TLS; `--role worker` serves it too"),
+    Variable::new(REDIS_URL, Kind::Server, "", "`redis://`, `unix://` or `redis+cluster://h1:p1,h2:p2`; with TLS `rediss://` or `rediss+cluster://h1:p1,h2:p2`; required by `serve`"),
+    Variable::new(REDIS_CACERT, Kind::Text, "", "PEM file with the authorities that are trusted for Redis; without it, those of Mozilla's list"),
+    Variable::new(REDIS_CERT, Kind::Text, "", "PEM file of a client certificate for Redis"),
+    Variable::new(REDIS_KEY, Kind::Text, "", "PEM file of the key of that certificate"),
+    Variable::new(DATABASE_URL, Kind::Server, "", "`postgres://`; to another machine with `?sslmode=verify-full&sslrootcert=FILE`; required by `serve`"),
+    Variable::new(ADMIN_LISTEN, Kind::Text, "", "the only address of `/console`, `/v1/admin` and `/metrics`, if set"),
+    Variable::new(ADMIN_KEY, Kind::Secret, "", "operators' bearer key, at least 16 bytes; one that is easy to guess is refused (`openssl rand -hex 32`); required by `serve`"),
+    Variable::new(JWT_SECRET, Kind::Secret, "", "HS256 secret of shoppers' tokens, at least 32 bytes; required by `serve`"),
+    Variable::new(WEBHOOK_SECRET, Kind::Secret, "", "`whsec_` and base64: the key of the payment provider's signatures, 24 to 64 bytes; required by `serve`"),
+    Variable::new(ALERT_WEBHOOK_URL, Kind::Address, "", "receives guard warnings, `http://` or `https://`"),
+    Variable::new(ALERT_WEBHOOK_SECRET, Kind::Secret, "", "`whsec_` and base64: signs what is sent there; required with the URL"),
+    Variable::new(GATEWAY_RATE, Kind::Number, "0", "shoppers' requests a second of one instance; 0 is off"),
+    Variable::new(ADDRESS_RATE, Kind::Number, "50", "requests a second of one client address to the shoppers' API of an instance; an IPv6 client is a /64; 0 is off, and the default on a loopback address without trusted proxies"),
+    Variable::new(ACCOUNT_RATE, Kind::Number, "20", "requests a second of one account to an instance; 0 is off, and the default on a loopback address without trusted proxies"),
+    Variable::new(CONNECTIONS, Kind::Number, "30000", "open connections of an instance"),
+    Variable::new(ADDRESS_CONNECTIONS, Kind::Number, "500", "open connections of one client address, but for trusted proxies; 0 is off, and the default on a loopback address without trusted proxies"),
+    Variable::new(SHARED_RATE, Kind::Number, "0", "shoppers' requests a second of all instances together; 0 is off"),
+    Variable::new(ADAPTIVE_MIN_RATE, Kind::Number, "10", "lower bound of the adaptive rate"),
+    Variable::new(ADAPTIVE_MAX_RATE, Kind::Number, "0", "upper bound of the adaptive rate; 0 keeps `FLASHSALE_GATEWAY_RATE`"),
+    Variable::new(ADAPTIVE_LATENCY_MS, Kind::Number, "200", "the adaptive rate falls when purchases take longer than this, in milliseconds"),
+    Variable::new(ADAPTIVE_IN_FLIGHT, Kind::Number, "512", "the adaptive rate falls when more requests are in flight"),
+    Variable::new(BROWSING_ALERT_ABOVE, Kind::Number, "0", "page views of sales in a minute above which an account raises a guard warning; 0 is off"),
+    Variable::new(BROWSING_BAN_ABOVE, Kind::Number, "0", "the same, above which the account is banned; 0 is off"),
+    Variable::new(BROWSING_BAN_SECONDS, Kind::Number, "86400", "how long such a ban lasts, in seconds"),
+    Variable::new(TRUSTED_PROXIES, Kind::Text, "", "networks whose `X-Forwarded-For` is believed, separated by commas"),
+    Variable::new(TOKEN_KEYS, Kind::Secret, "", "keys of purchase tokens, `ID:BASE64` separated by commas, newest first; without it, one derived from the JWT secret"),
+    Variable::new(SALE_GUARDS, Kind::Text, "{}", "guards of sales that do not set their own, as JSON: `{\"holds_max\": 3}`"),
+    Variable::new(TLS_CERT, Kind::Text, "", "PEM file of the certificate; HTTPS instead of HTTP"),
+    Variable::new(TLS_KEY, Kind::Text, "", "PEM file of its key"),
+    Variable::new(SIGN_IN_URL, Kind::Text, "", "the shop's sign-in page, with `{return}` for the address to come back to; without it, pages show a field for a token"),
+    Variable::new(PAY_URL, Kind::Text, "", "the shop's payment page, with `{order}` for the order's id; without it, pages show the order's number"),
+    Variable::new(DEVELOPMENT, Kind::Switch, "false", "`true` lets whoever has the printed link sign in as anybody and pay with nothing, on a loopback address only; `auto` is `true` there"),
+    Variable::new(LOG, Kind::Text, "info", "tracing filter"),
+    Variable::new(OTLP_URL, Kind::Address, "", "OpenTelemetry collector for traces, OTLP over HTTP"),
+    Variable::new(OTLP_RATIO, Kind::Text, "0.01", "share of requests that are traced, 0 to 1"),
 ];
 
 /// Variables of the commands, of the compose file and of test programs, which no server reads.
@@ -93,11 +94,18 @@ pub struct Variable {
     pub kind: Kind,
     /// Its default, or nothing.
     pub default: &'static str,
+    /// What it sets, in Markdown.
+    pub meaning: &'static str,
 }
 
 impl Variable {
-    const fn new(name: &'static str, kind: Kind, default: &'static str) -> Self {
-        Self { name, kind, default }
+    const fn new(name: &'static str, kind: Kind, default: &'static str, meaning: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            default,
+            meaning,
+        }
     }
 
     /// Its name in the file.
@@ -114,6 +122,20 @@ impl Variable {
             Kind::Address => without_login(value, false),
         }
     }
+}
+
+/// The table of all variables in Markdown.
+#[must_use]
+pub fn markdown() -> String {
+    let row = |it: &Variable| {
+        let default = match it.default {
+            "" => "none".to_owned(),
+            default => format!("`{default}`"),
+        };
+        format!("| `{}` | {} | {default} |\n", it.name, it.meaning)
+    };
+    let rows: String = VARIABLES.iter().map(row).collect();
+    format!("| variable | meaning | default |\n| --- | --- | --- |\n{rows}")
 }
 
 const HIDDEN: &str = "[hidden]";

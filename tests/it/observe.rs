@@ -603,36 +603,16 @@ fn the_names_in_the_documents_are_names_of_metrics() {
     }
 }
 
-/// The variables in one of the README's tables of them, those that are cut short in full: what instances read, what commands
-/// read besides, what compose reads itself.
+/// The variables in one of the tables of docs/configuration.md: what instances read, what commands read besides, what compose
+/// reads itself.
 fn documented_variables(table: usize) -> BTreeSet<String> {
-    let readme = file("README.md");
-    let (_, section) = readme.split_once("\n## Configuration\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let tables = section.split("\n\n").filter(|part| part.starts_with("| variable |"));
-    let tables: Vec<&str> = tables.collect();
-    assert_eq!(tables.len(), 3, "{section}");
-    let mut all = BTreeSet::new();
-    for row in tables[table].lines().skip(2) {
-        let cell = row.split('|').nth(1).unwrap();
-        let mut whole = "";
-        for name in cell
-            .split('`')
-            .filter(|part| part.ends_with(|it: char| it.is_ascii_uppercase()))
-        {
-            match name.strip_prefix('…') {
-                Some(end) => {
-                    let group: Vec<&str> = whole.split('_').take(2).collect();
-                    all.insert(format!("{}{end}", group.join("_")));
-                }
-                None => {
-                    whole = name;
-                    all.insert(name.to_owned());
-                }
-            }
-        }
-    }
-    all
+    let page = file("docs/configuration.md");
+    let tables: Vec<&str> = page.split("| variable |").skip(1).collect();
+    assert_eq!(tables.len(), 3, "{page}");
+    let rows = tables[table].lines().skip(2).take_while(|row| row.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names.map(str::to_owned).collect()
 }
 
 #[test]
@@ -677,9 +657,9 @@ fn compose_passes_every_variable_on_that_can_be_set_there() {
     let read: BTreeMap<&str, &str> = read.filter(|(name, _)| !settings.contains_key(*name)).collect();
     let names: BTreeSet<String> = read.keys().map(|&name| name.to_owned()).collect();
     assert_eq!(names, documented_variables(2));
-    let readme = file("README.md");
+    let page = file("docs/configuration.md");
     for (name, default) in read {
-        let row = readme
+        let row = page
             .lines()
             .find(|it| it.starts_with('|') && it.contains(&format!("`{name}`")))
             .unwrap();
@@ -718,7 +698,7 @@ fn every_redis_of_compose_starts_alike_and_keeps_what_it_has() {
         assert_eq!(is_node, *name != "redis", "{name}");
     }
     // And the app is told of them as the guides say.
-    for path in ["README.md", "docs/operations.md", "docker-compose.yml"] {
+    for path in ["docs/configuration.md", "docs/operations.md", "docker-compose.yml"] {
         assert!(
             file(path).contains("REDIS_MODE=cluster docker compose --profile cluster up"),
             "{path}"

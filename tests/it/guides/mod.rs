@@ -3,5 +3,6 @@
 pub mod clients;
 mod failures;
 mod front;
+mod generated;
 mod links;
 mod pasted;
