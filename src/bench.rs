@@ -42,20 +42,17 @@ const CONNECTIONS: usize = 256;
 /// What else the generator or the program has open: files, and connections to Redis and Postgres.
 const OTHER_FILES: usize = 256;
 
-/// How to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Only a trial of a few seconds.
     pub quick: bool,
     /// How long each window is measured.
     pub seconds: Option<f64>,
-    /// Connections of the crowd.
     pub clients: Option<usize>,
     /// How often everything is measured.
     pub rounds: Option<usize>,
     /// What the keys of requests begin with.
     pub seed: u16,
-    /// Where the report goes.
     pub out: PathBuf,
     /// Where the servers keep their data meanwhile.
     pub data: PathBuf,
@@ -80,7 +77,6 @@ impl Options {
         u32::from(self.seed) << 16
     }
 
-    /// How many rounds.
     #[must_use]
     pub fn rounds(&self, usual: usize) -> usize {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual })
@@ -129,7 +125,6 @@ impl Options {
 
 /// A run: its options, what it runs on, and whether somebody wants it to end.
 pub struct Bench {
-    /// How to measure.
     pub options: Options,
     /// Cancelled by SIGINT and SIGTERM.
     pub stop: CancellationToken,

@@ -271,9 +271,6 @@ impl Settings {
     }
 
     /// The same, from any environment and any text.
-    ///
-    /// # Errors
-    /// As `load`.
     pub fn from_sources(
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&str>,
@@ -380,9 +377,6 @@ impl Config {
     }
 
     /// Checks settings and fills in the defaults.
-    ///
-    /// # Errors
-    /// As `load`.
     pub fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
         let required = [REDIS_URL, DATABASE_URL, ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET];
         let missing: Vec<_> = required

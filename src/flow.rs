@@ -82,9 +82,7 @@ fn begin_anywhere<T>(things: &mut [T]) {
 /// What every flow works on; clones share all of it.
 #[derive(Clone)]
 pub struct App {
-    /// Redis.
     pub stock: Stock,
-    /// Postgres.
     pub ledger: Ledger,
     /// Sales that this process knows.
     pub sales: Arc<sale_book::SaleBook>,
@@ -114,7 +112,6 @@ pub struct App {
     pub alert_feed: Arc<alert_feed::AlertFeed>,
     /// Whether this process can work, as of a moment ago.
     pub readiness: Arc<ready::Readiness>,
-    /// What this process counts.
     pub metrics: Arc<Metrics>,
 }
 

@@ -167,9 +167,6 @@ impl Api {
 
     /// Runs a flow for a shopper. The flow is a task of its own, so neither a client that hangs up nor the limit on
     /// the wait stops it half way; what it comes to, the same request finds.
-    ///
-    /// # Errors
-    /// The fault as a problem, also when there is no answer in time.
     pub async fn for_shopper<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -180,9 +177,6 @@ impl Api {
     }
 
     /// Runs a flow for the payment provider, as [`Api::for_shopper`] does.
-    ///
-    /// # Errors
-    /// The fault as a problem, also when there is no answer in time.
     pub async fn for_provider<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -193,9 +187,6 @@ impl Api {
     }
 
     /// Runs a flow for an operator, as [`Api::for_shopper`] does, on the operators' connections to the ledger.
-    ///
-    /// # Errors
-    /// The fault as a problem, also when there is no answer in time.
     pub async fn for_others<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -207,9 +198,6 @@ impl Api {
 
     /// Runs a flow that an operator has asked for and that takes as long as there is much to do, as [`Api::for_shopper`]
     /// does.
-    ///
-    /// # Errors
-    /// The fault as a problem, also when there is no answer in time.
     pub async fn for_long<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,

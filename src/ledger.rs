@@ -1,5 +1,8 @@
 //! The ledger: Postgres, which decides what becomes of a unit once it has been taken. This module alone names
 //! `sqlx`. Its constraints carry the promises; the code only has to run into them.
+//!
+//! Every call fails with `Unavailable` when Postgres does not answer in time. Doc comments name other faults, and what an unknown
+//! outcome leaves where that is not obvious.
 
 pub mod alert;
 pub mod audit;
@@ -110,19 +113,15 @@ impl Ledger {
     }
 
     /// Whether every migration of this binary has been applied; else the number of those that are missing.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn migrations_missing(&self) -> Result<usize, Fault> {
         let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"");
-        if !there.fetch_one(&self.api).await.map_err(|error| fault(&error))? {
+        if !there.fetch_one(&self.api).await? {
             return Ok(MIGRATIONS.iter().count());
         }
         // Not checked at compile time: sqlx creates this table, no migration of ours.
         let applied: Vec<i64> = sqlx::query_scalar("select version from _sqlx_migrations where success")
             .fetch_all(&self.api)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(MIGRATIONS
             .iter()
             .filter(|migration| !applied.contains(&migration.version))
@@ -151,7 +150,7 @@ async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
         sqlx::query_scalar!("select pg_try_advisory_lock(hashtextextended('flashsale migrations', 0)) as \"it!\"")
             .fetch_one(connection)
             .await
-            .map_err(|error| fault(&error))
+            .map_err(Fault::from)
     };
     let mut is_announced = false;
     while !lock(&mut connection).await? {
@@ -167,8 +166,7 @@ async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
         let lock_max = if migration.no_tx { "0" } else { LOCK_MAX };
         sqlx::query_scalar!("select set_config('lock_timeout', $1, false)", lock_max)
             .fetch_one(&mut *connection)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         MIGRATIONS
             .run_to(migration.version, &mut *connection)
             .await
@@ -185,21 +183,19 @@ async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fa
              and not exists (select from pg_stat_progress_create_index p where p.index_relid = i.indexrelid)"
     )
     .fetch_all(&mut *connection)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     for index in unfinished {
         // The name is from the catalogue, and quoted.
         sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {index}")))
             .execute(&mut *connection)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
     }
     Ok(())
 }
 
 /// Connects once, outside of any pool: a pool tries again until its time is over, and forgets why.
 async fn reach(url: &str) -> Result<(), Fault> {
-    let options = PgConnectOptions::from_str(url).map_err(|error| fault(&error))?;
+    let options = PgConnectOptions::from_str(url)?;
     let place = format!("{}:{}", options.get_host(), options.get_port());
     let unreachable = |why: String| {
         Fault::Unavailable(format!(
@@ -207,7 +203,7 @@ async fn reach(url: &str) -> Result<(), Fault> {
         ))
     };
     match tokio::time::timeout(REACH_MAX, PgConnection::connect_with(&options)).await {
-        Ok(Ok(connection)) => connection.close().await.map_err(|error| fault(&error)),
+        Ok(Ok(connection)) => connection.close().await.map_err(Fault::from),
         Ok(Err(sqlx::Error::Database(error))) => Err(unreachable(error.message().to_owned())),
         Ok(Err(error)) => Err(unreachable(error.to_string())),
         Err(_) => Err(unreachable("no answer in time".to_owned())),
@@ -217,44 +213,44 @@ async fn reach(url: &str) -> Result<(), Fault> {
 /// Connections on which a statement, and a transaction between two statements, may take so long: what a process has
 /// locked that stands still is given to others after `idle_max`.
 async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|error| fault(&error))?
-        .options([
-            ("statement_timeout", statement_max),
-            ("lock_timeout", LOCK_MAX),
-            ("idle_in_transaction_session_timeout", idle_max),
-            ("application_name", "flashsale"),
-        ]);
+    let options = PgConnectOptions::from_str(url)?.options([
+        ("statement_timeout", statement_max),
+        ("lock_timeout", LOCK_MAX),
+        ("idle_in_transaction_session_timeout", idle_max),
+        ("application_name", "flashsale"),
+    ]);
     PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
         .connect_with(options)
         .await
-        .map_err(|error| fault(&error))
+        .map_err(Fault::from)
 }
 
 /// What an error of the client or the server means.
-fn fault(error: &sqlx::Error) -> Fault {
-    let passing = match error {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed
-        | sqlx::Error::Configuration(_) => true,
-        sqlx::Error::Database(database) => {
-            let code = database.code().unwrap_or_default();
-            // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock, a lock
-            // that did not come, or a transaction that stood still for too long: the same again may succeed.
-            ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default())
-                || ["55P03", "25P03", "25P04"].contains(&code.as_ref())
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        let passing = match &error {
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Configuration(_) => true,
+            sqlx::Error::Database(database) => {
+                let code = database.code().unwrap_or_default();
+                // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock, a lock
+                // that did not come, or a transaction that stood still for too long: the same again may succeed.
+                ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default())
+                    || ["55P03", "25P03", "25P04"].contains(&code.as_ref())
+            }
+            _ => false,
+        };
+        if passing {
+            Self::Unavailable(format!("Postgres: {error}"))
+        } else {
+            Self::Bug(format!("Postgres: {error}"))
         }
-        _ => false,
-    };
-    if passing {
-        Fault::Unavailable(format!("Postgres: {error}"))
-    } else {
-        Fault::Bug(format!("Postgres: {error}"))
     }
 }
 
@@ -278,14 +274,13 @@ fn is_locked(error: &sqlx::Error) -> bool {
 async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {
     sqlx::query!("set local lock_timeout = '200ms'")
         .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
     Ok(())
 }
 
 async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
     let begun = pool.begin().instrument(step("begin")).await;
-    begun.map_err(|error| fault(&error))
+    begun.map_err(Fault::from)
 }
 
 /// Begins a transaction that is brief from its first statement on, as [`be_brief`] has it.
@@ -294,7 +289,7 @@ async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
         .begin_with("begin; set local lock_timeout = '200ms'")
         .instrument(step("begin"))
         .await;
-    begun.map_err(|error| fault(&error))
+    begun.map_err(Fault::from)
 }
 
 /// Begins what takes the first rows of a queue. A queue that was empty when its statistics were made looks small however
@@ -305,16 +300,16 @@ async fn begin_in_order(pool: &PgPool) -> Result<Tx, Fault> {
         .begin_with("begin; set local enable_sort = off; set local plan_cache_mode = force_custom_plan")
         .instrument(step("begin"))
         .await;
-    begun.map_err(|error| fault(&error))
+    begun.map_err(Fault::from)
 }
 
 async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, Fault> {
-    pool.acquire().await.map_err(|error| fault(&error))
+    pool.acquire().await.map_err(Fault::from)
 }
 
 async fn commit(tx: Tx) -> Result<(), Fault> {
     let committed = tx.commit().instrument(step("commit")).await;
-    committed.map_err(|error| fault(&error))
+    committed.map_err(Fault::from)
 }
 
 /// One step of a transaction, as a span of what it is part of. What is part of nothing would be a trace of its own.

@@ -2,7 +2,8 @@
 //! one caller here, in the file of its name.
 //!
 //! Every call has a time limit. A fault says that the outcome is unknown, never that nothing happened; each script
-//! is idempotent, so the same call may be made again.
+//! is idempotent, so the same call may be made again. Every call fails with `Unavailable` when Redis does not answer, and with
+//! `Incomplete` when its shard is not all there; doc comments name other faults.
 
 pub mod ban;
 pub mod challenge;

@@ -102,7 +102,6 @@ impl Home {
     }
 }
 
-/// Everything that rounds need.
 struct Stage<'a> {
     bench: &'a Bench,
     world: &'a World,
@@ -116,9 +115,6 @@ struct Stage<'a> {
 }
 
 /// Measures; the report is not written yet.
-///
-/// # Errors
-/// When something cannot be started or measured at all, or the run is ended.
 pub fn run(options: Options) -> Result<Report> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
@@ -475,7 +471,6 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Orders of a backlog.
     fn orders(&self) -> usize {
         self.bench.options.size(8_000, 100_000)
     }

@@ -43,7 +43,6 @@ const STRETCH: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy)]
 enum Kind {
     Rival(Way),
-    /// Ours with this durability.
     Ours(&'static str),
 }
 
@@ -176,9 +175,6 @@ impl<'a> Contender<'a> {
 }
 
 /// Measures; the report is not written yet. Whether ours kept its promises is in the second value.
-///
-/// # Errors
-/// When something cannot be started or measured at all, or the run is ended.
 pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
@@ -274,7 +270,6 @@ fn plenty(
     })
 }
 
-/// When what was killed.
 #[derive(Default)]
 struct Killed {
     program: Option<Instant>,

@@ -29,14 +29,12 @@ pub const fn real(count: usize) -> f64 {
     count as f64
 }
 
-/// How long answers took.
 #[derive(Clone)]
 pub struct Latency(Histogram<u64>);
 
 /// The same in milliseconds, for a report.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Percentiles {
-    /// So many answers.
     pub count: u64,
     /// Half of them took no longer.
     pub p50_ms: Option<f64>,
@@ -44,7 +42,6 @@ pub struct Percentiles {
     pub p99_ms: Option<f64>,
     /// Of a thousand, all but one.
     pub p999_ms: Option<f64>,
-    /// The longest.
     pub max_ms: Option<f64>,
 }
 
@@ -58,7 +55,6 @@ impl Latency {
         Ok(Self(histogram.context("a histogram cannot be made")?))
     }
 
-    /// Adds an answer.
     pub fn record(&mut self, took: Duration) {
         self.0
             .saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
@@ -79,7 +75,6 @@ impl Latency {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / 1000.0)
     }
 
-    /// What a report shows.
     #[must_use]
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
@@ -104,7 +99,6 @@ struct Answers {
 /// What was answered within the time that counts.
 pub struct Tally {
     answers: Vec<Answers>,
-    /// The time that counts.
     pub seconds: f64,
     /// Whether shoppers ran out before its end.
     pub ran_out: bool,
@@ -236,9 +230,7 @@ impl Tally {
 /// How long to ask: first without counting, then counting.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Not counted.
     pub warm: Duration,
-    /// Counted.
     pub measured: Duration,
 }
 

@@ -16,13 +16,10 @@ const SYNCS: usize = 50;
 /// What a machine is, as far as its figures depend on it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
-    /// The processor's model.
     pub processor: String,
     /// Processors that we may use.
     pub cores: usize,
-    /// Memory, in GiB.
     pub memory_gib: f64,
-    /// The kernel's release.
     pub kernel: String,
     /// Seconds of the last minute, five and fifteen in which something wanted to run, before the start.
     pub load_before: String,
@@ -43,7 +40,6 @@ pub fn build() -> String {
 }
 
 impl Machine {
-    /// This one, now.
     #[must_use]
     pub fn look() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();

@@ -64,17 +64,11 @@ impl Operator {
     }
 
     /// Does something to a sale: `preload`, `open`, `close`.
-    ///
-    /// # Errors
-    /// As [`Operator::load`].
     pub async fn operate(&mut self, sale: &str, verb: &str) -> Result<Value> {
         self.ask(true, format!("/v1/admin/sales/{sale}/{verb}"), None).await
     }
 
     /// Sets the limit of each client address.
-    ///
-    /// # Errors
-    /// As [`Operator::load`].
     pub async fn limit_addresses(&mut self, rate: u32) -> Result<()> {
         let body = json!({"address_rate": rate});
         let request = Request {
@@ -92,10 +86,6 @@ impl Operator {
         Ok(())
     }
 
-    /// The sale's stats.
-    ///
-    /// # Errors
-    /// As [`Operator::load`].
     pub async fn stats(&mut self, sale: &str) -> Result<Value> {
         self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await
     }

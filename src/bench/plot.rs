@@ -6,7 +6,6 @@ use serde::Serialize;
 /// A line of a plot.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
-    /// What it is.
     pub name: String,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,
@@ -17,17 +16,14 @@ pub struct Series {
 /// Lines over each other, or a bar for each series' last point.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
     /// What goes to the right.
     pub x: String,
-    /// What goes up.
     pub y: String,
     /// Whether what goes to the right goes by factors.
     pub is_logarithmic: bool,
     /// Each in a picture of its own, above each other, because their sizes differ too much.
     pub is_stacked: bool,
-    /// What is shown.
     pub series: Vec<Series>,
 }
 
@@ -40,7 +36,6 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 40.0;
 const COLOURS: [&str; 4] = ["--one", "--two", "--three", "--four"];
 
-/// A plot as SVG.
 #[must_use]
 pub fn svg(plot: &Plot) -> String {
     let pictures: Vec<&[Series]> = if plot.is_stacked {

@@ -20,24 +20,19 @@ pub const NOT_MEASURED: &str = "not measured";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Not below it.
     AtLeast,
-    /// Not above it.
     AtMost,
 }
 
 /// A goal and what was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// The figure.
     pub figure: String,
     /// Which side of the bound is good.
     pub side: Side,
-    /// The bound.
     pub bound: f64,
     /// The median of the rounds, if there is one.
     pub measured: Option<f64>,
-    /// Every round's.
     pub rounds: Vec<f64>,
     /// What stands in the way where it is missed, or why there is no figure.
     pub remark: String,
@@ -46,11 +41,9 @@ pub struct Goal {
 /// What came of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is reached.
     Reached,
     /// It is missed by this share of the bound; by the figure itself where the bound is zero.
     Missed(f64),
-    /// There is no figure.
     NotMeasured,
 }
 
@@ -112,7 +105,6 @@ impl Goal {
         self
     }
 
-    /// Whether it is reached.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let Some(measured) = self.measured else {
@@ -131,7 +123,6 @@ impl Goal {
         }
     }
 
-    /// The goal in words.
     #[must_use]
     pub fn text(&self) -> String {
         let side = match self.side {
@@ -227,21 +218,16 @@ pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
     Some(figure? / by.filter(|by| *by > 0.0)?)
 }
 
-/// Figures in rows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Table {
-    /// What they are.
     pub title: String,
-    /// How they came about.
     pub note: String,
     /// The heads of the columns.
     pub columns: Vec<String>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// One without rows.
     #[must_use]
     pub fn new(title: &str, note: &str, columns: &[&str]) -> Self {
         Self {
@@ -252,7 +238,6 @@ impl Table {
         }
     }
 
-    /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
@@ -263,9 +248,7 @@ impl Table {
 pub struct Report {
     /// `ceiling`, `compare` or `scale`.
     pub command: String,
-    /// For a page's head.
     pub title: String,
-    /// What was done.
     pub intro: Vec<String>,
     /// Whether it was only a trial of a few seconds, whose figures say nothing.
     pub is_quick: bool,
@@ -273,15 +256,12 @@ pub struct Report {
     pub version: String,
     /// The first digits of the SHA-256 of its file: reports of one build have the same.
     pub build: String,
-    /// When it began.
     pub began: String,
     /// What the keys of requests begin with.
     pub seed: u16,
-    /// Where it ran.
     pub machine: Machine,
     /// The load when it had ended.
     pub load_after: String,
-    /// The servers' versions.
     pub redis: String,
     /// See `redis`.
     pub postgres: String,
@@ -289,13 +269,10 @@ pub struct Report {
     pub sync_micros: Option<f64>,
     /// What was to be reached.
     pub goals: Vec<Goal>,
-    /// Figures.
     pub tables: Vec<Table>,
-    /// Pictures.
     pub plots: Vec<Plot>,
     /// What else is to be known.
     pub notes: Vec<String>,
-    /// Every figure, for programs.
     pub figures: Value,
 }
 
@@ -431,9 +408,6 @@ pub struct Folder {
 
 impl Folder {
     /// Makes it as far as it is not there, and tries to write into it.
-    ///
-    /// # Errors
-    /// When that is refused.
     pub fn ready(folder: &Path) -> anyhow::Result<Self> {
         let missing = folder
             .ancestors()

@@ -19,18 +19,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub struct Commands {
     bytes: Vec<u8>,
-    /// Where each ends.
     ends: Vec<usize>,
 }
 
 impl Commands {
-    /// Adds one.
     pub fn add(&mut self, words: &[&[u8]]) {
         encode(words, &mut self.bytes);
         self.ends.push(self.bytes.len());
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
@@ -55,18 +52,12 @@ fn encode(words: &[&[u8]], bytes: &mut Vec<u8>) {
     }
 }
 
-/// What Redis answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// A status.
     Status(String),
-    /// An error.
     Error(String),
-    /// A number.
     Number(i64),
-    /// A string, or nothing.
     Bulk(Option<Vec<u8>>),
-    /// Several, or nothing.
     Array(Vec<Reply>),
 }
 
@@ -123,7 +114,6 @@ fn reply(bytes: &[u8]) -> Result<Option<(Reply, usize)>> {
     }))
 }
 
-/// One connection.
 pub struct Resp {
     stream: UnixStream,
     read: Vec<u8>,
@@ -160,9 +150,6 @@ impl Resp {
     }
 
     /// A number that a command answers.
-    ///
-    /// # Errors
-    /// As [`Resp::call`].
     pub fn number(&mut self, words: &[&str]) -> Result<i64> {
         match self.call(words)? {
             Reply::Number(number) => Ok(number),
@@ -171,9 +158,6 @@ impl Resp {
     }
 
     /// A line of what `INFO` tells.
-    ///
-    /// # Errors
-    /// As [`Resp::call`].
     pub fn info(&mut self, section: &str, field: &str) -> Result<String> {
         let text = self.call(&["INFO", section])?.text()?;
         let line = text
@@ -184,10 +168,6 @@ impl Resp {
             .to_owned())
     }
 
-    /// Bytes that Redis uses.
-    ///
-    /// # Errors
-    /// As [`Resp::call`].
     pub fn memory(&mut self) -> Result<f64> {
         Ok(self.info("memory", "used_memory")?.parse()?)
     }
@@ -239,7 +219,6 @@ impl Resp {
 pub struct Ran {
     /// Answers that were as they should be.
     pub good: usize,
-    /// All commands.
     pub all: usize,
     /// From the first that was sent to the last answer.
     pub seconds: f64,

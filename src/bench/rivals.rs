@@ -123,7 +123,6 @@ end
 $$;
 ";
 
-/// A way to sell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
     /// One transaction of Postgres a purchase.
@@ -160,7 +159,6 @@ struct Listed {
 
 /// What a purchase came to.
 enum Sold {
-    /// A new order.
     New(Order),
     /// The key's order once more.
     Again(Order),
@@ -279,7 +277,6 @@ fn order(wanted: &Wanted, item: &Listed) -> Order {
     }
 }
 
-/// One worker's own.
 enum Till {
     DatabaseOnly(DatabaseOnly),
     BasicScript(BasicScript),
@@ -385,10 +382,6 @@ pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
     })
 }
 
-/// Makes the tables.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn prepare(database: &str) -> anyhow::Result<()> {
     let books = Books::connect(database, 1).await?;
     sqlx::raw_sql(SCHEMA).execute(&books.pool).await?;
@@ -397,9 +390,6 @@ pub async fn prepare(database: &str) -> anyhow::Result<()> {
 }
 
 /// Puts so many units of an item on sale, in Postgres.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn list(database: &str, sale: Uuid, sku: &str, stock: i64, per_user_limit: i32) -> anyhow::Result<()> {
     let books = Books::connect(database, 1).await?;
     sqlx::query(

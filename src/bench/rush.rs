@@ -24,11 +24,8 @@ pub const SOLD_OUT: &str = "sold_out";
 /// What a shopper was told in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// He has this order.
     Order(String),
-    /// No, and why.
     Refused(String),
-    /// Nothing until the end.
     Nothing,
 }
 
@@ -57,7 +54,6 @@ pub struct Rush {
     pub sold_out_by_clock: Option<DateTime<Utc>>,
     /// Every answer, also those that were asked again about.
     pub tally: Tally,
-    /// When it began.
     pub began: Instant,
 }
 
@@ -120,17 +116,12 @@ impl Rush {
 
 /// Who comes, and where to.
 pub struct Crowd<'a> {
-    /// The server.
     pub server: SocketAddr,
-    /// What they want.
     pub purchase: Purchase,
-    /// All shoppers there are.
     pub shoppers: &'a Shoppers,
     /// Those of them who come.
     pub who: Range<usize>,
-    /// For their keys.
     pub salt: u32,
-    /// Over how many connections.
     pub connections: usize,
     /// The longest that all of it may take.
     pub limit: Duration,

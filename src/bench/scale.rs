@@ -25,7 +25,6 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::time::Instant;
 
-/// Connections of the crowd.
 const CLIENTS: usize = 64;
 /// No machine of two cores accepts more a second, a window in and out.
 const RATE_MAX: f64 = 30_000.0;
@@ -231,13 +230,11 @@ struct Common<'a> {
 }
 
 impl Common<'_> {
-    /// Connections of the crowd.
     fn clients(&self) -> usize {
         self.bench.options.clients.unwrap_or(CLIENTS)
     }
 }
 
-/// So many of what.
 #[derive(Clone, Copy)]
 struct Size {
     what: &'static str,
@@ -274,7 +271,6 @@ impl Measured {
     }
 }
 
-/// What one purchase costs.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Cost {
     a_second: Option<f64>,
@@ -339,9 +335,6 @@ const fn holds(is_quick: bool) -> &'static [usize] {
 }
 
 /// Measures; the report is not written yet.
-///
-/// # Errors
-/// When something cannot be started or measured at all, or the run is ended.
 pub fn run(options: Options) -> Result<Report> {
     let rounds = options.rounds(3);
     let (window, long) = (options.window(3.0), options.window(TURN_SECONDS));

@@ -42,7 +42,6 @@ const fn scatter(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// Written as UUIDs are.
 fn uuid(head: u64, tail: u64) -> String {
     Uuid::from_u64_pair(head, tail).to_string()
 }
@@ -66,7 +65,6 @@ impl Shoppers {
         })
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.tokens.len()
@@ -115,17 +113,12 @@ impl Purchase {
 
 /// What is asked over and over again.
 pub enum Question<'a> {
-    /// The same each time.
     Same(Vec<u8>),
     /// A purchase by one shopper after the other, from this one on; of these in turn.
     Purchases {
-        /// Sales and items.
         of: Vec<Purchase>,
-        /// Who asks.
         shoppers: &'a Shoppers,
-        /// The first of them.
         from: usize,
-        /// For their keys.
         salt: u32,
     },
 }

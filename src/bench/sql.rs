@@ -14,9 +14,6 @@ async fn connect(url: &str) -> Result<PgConnection> {
 }
 
 /// Makes a database; its URL. The name is ours: letters, digits and underscores.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn create_database(server: &str, name: &str) -> Result<String> {
     let mut connection = connect(server).await?;
     let statement = AssertSqlSafe(format!("create database {name}"));
@@ -26,10 +23,6 @@ pub async fn create_database(server: &str, name: &str) -> Result<String> {
     Ok(format!("postgres:///{name}?{options}"))
 }
 
-/// Which Postgres this is.
-///
-/// # Errors
-/// When it does not answer.
 pub async fn version(url: &str) -> Result<String> {
     let mut connection = connect(url).await?;
     let version: String = sqlx::query_scalar("show server_version")
@@ -92,9 +85,6 @@ impl Batch {
 /// Inserts the orders of a sale once more, into a table with the same columns, indexes and checks but without foreign
 /// keys, arbiter and events: each shard's on a connection of its own, so many a statement, each committed. Returns how
 /// many rows and in how many seconds. What is inserted is read before the clock starts.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn insert_again(url: &str, sale: Uuid, batch: usize) -> Result<(usize, f64)> {
     let mut connection = connect(url).await?;
     let statements = "drop table if exists orders_again; create table orders_again (like orders including all)";
@@ -163,13 +153,9 @@ async fn insert_all(mut connection: PgConnection, sale: Uuid, batches: &[Batch])
 
 /// An order as it stands in a ledger, whoever keeps it.
 pub struct Booked {
-    /// Its id.
     pub id: String,
-    /// Whose it is.
     pub user: String,
-    /// Under which key.
     pub key: String,
-    /// Of how many units.
     pub units: i64,
     /// When it was made: of ours by the clock of Redis, of others by that of the application.
     pub created_at: DateTime<Utc>,
@@ -177,9 +163,6 @@ pub struct Booked {
 
 /// The orders of a sale that hold or have sold units, by a table that all implementations call alike. `has_state` says
 /// whether orders may have given theirs back.
-///
-/// # Errors
-/// When Postgres does not answer.
 pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked>> {
     let mut connection = connect(url).await?;
     let all = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
@@ -205,9 +188,6 @@ pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked
 
 /// Says that a worker came just now, so that the one that is started next finds no outage, which it would make up for by
 /// writing every hold anew.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn beat(url: &str) -> Result<()> {
     let mut connection = connect(url).await?;
     sqlx::query("update heartbeat set beaten_at = clock_timestamp()")
@@ -219,9 +199,6 @@ pub async fn beat(url: &str) -> Result<()> {
 
 /// Does now what Postgres would do some time later because of what has been written: clears away what is dead, counts what
 /// there is, and has everything where it belongs on disk.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn settle(url: &str) -> Result<()> {
     let mut connection = connect(url).await?;
     for statement in ["vacuum (analyze)", "checkpoint"] {
@@ -232,9 +209,6 @@ pub async fn settle(url: &str) -> Result<()> {
 }
 
 /// How many outages a ledger of ours has noted.
-///
-/// # Errors
-/// When Postgres does not answer.
 pub async fn outages(url: &str) -> Result<i64> {
     let mut connection = connect(url).await?;
     let count = sqlx::query_scalar("select count(*) from outages")
@@ -245,9 +219,6 @@ pub async fn outages(url: &str) -> Result<i64> {
 }
 
 /// Sets the deadline of every order of a sale that is reserved to the same moment.
-///
-/// # Errors
-/// When Postgres refuses.
 pub async fn expire_at(url: &str, sale: Uuid, at: DateTime<Utc>) -> Result<()> {
     let mut connection = connect(url).await?;
     sqlx::query("update orders set expires_at = $2 where sale_id = $1 and state = 'reserved'")
@@ -261,9 +232,6 @@ pub async fn expire_at(url: &str, sale: Uuid, at: DateTime<Utc>) -> Result<()> {
 
 /// Waits until no order of a sale is reserved any more and the stock has been told of all, looking a few times a second;
 /// when that was, or nothing if it did not come to that in time.
-///
-/// # Errors
-/// When Postgres does not answer.
 pub async fn wait_expired(url: &str, sale: Uuid, limit: Duration) -> Result<Option<Instant>> {
     let mut connection = connect(url).await?;
     let began = Instant::now();

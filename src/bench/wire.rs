@@ -15,37 +15,28 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// No answer of the API is longer.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// What is asked.
 #[derive(Clone, Default)]
 pub struct Request<'a> {
     /// `POST`, with the body; else `GET`.
     pub is_post: bool,
     /// Another method than `GET` and `POST`.
     pub method: Option<&'a str>,
-    /// Path and query.
     pub path: String,
-    /// The bearer.
     pub bearer: &'a str,
     /// Whose address the proxy names.
     pub address: &'a str,
-    /// The idempotency key.
     pub key: Option<&'a str>,
-    /// The purchase token.
     pub token: Option<&'a str>,
-    /// The admission.
     pub admission: Option<&'a str>,
-    /// JSON, or nothing.
     pub body: String,
 }
 
-/// What came back.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     /// 0 when there was none.
     pub status: u16,
     /// Seconds to wait, where it says so.
     pub retry_after: Option<u64>,
-    /// As it came.
     pub body: Vec<u8>,
 }
 
@@ -66,7 +57,6 @@ pub struct Said {
 }
 
 impl Answer {
-    /// The body, read.
     #[must_use]
     pub fn said(&self) -> Said {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -101,7 +91,6 @@ impl Answer {
 pub struct Seen<'a> {
     /// 0 when there was none.
     pub status: u16,
-    /// As it came.
     pub body: &'a [u8],
 }
 
@@ -134,7 +123,6 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// One to this server.
     #[must_use]
     pub fn to(server: SocketAddr) -> Self {
         Self::patient(server, PATIENCE)

@@ -54,9 +54,7 @@ impl Drop for Folder {
 /// The secrets of a run.
 #[derive(Clone)]
 pub struct Secrets {
-    /// The operators' key.
     pub admin: String,
-    /// Signs shoppers' tokens.
     pub jwt: String,
     webhook: String,
 }
@@ -94,50 +92,28 @@ impl OwnRedis {
         Ok(what(server.as_ref().context("Redis does not run")?))
     }
 
-    /// The URL for clients.
-    ///
-    /// # Errors
-    /// While it does not run.
     pub fn url(&self) -> Result<String> {
         self.ask(RedisServer::url)
     }
 
-    /// Where its socket is.
-    ///
-    /// # Errors
-    /// While it does not run.
     pub fn socket(&self) -> Result<PathBuf> {
         self.ask(|server| server.socket().to_owned())
     }
 
-    /// Its process.
-    ///
-    /// # Errors
-    /// While it does not run.
     pub fn pid(&self) -> Result<u32> {
         self.ask(RedisServer::pid)
     }
 
-    /// A connection.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub fn connect(&self) -> Result<Resp> {
         Resp::connect(&self.socket()?)
     }
 
     /// Ends it as `kill -9` does.
-    ///
-    /// # Errors
-    /// While it does not run.
     pub fn kill(&self) -> Result<()> {
         self.ask(RedisServer::kill)
     }
 
     /// Starts it on its files.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub fn restart(&self) -> Result<()> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         // Lets go of the folder first.
@@ -157,7 +133,6 @@ pub struct Plan {
     ready: &'static str,
     /// The database, if it is a ledger of ours.
     ledger: Option<String>,
-    /// Where it listens.
     pub address: SocketAddr,
 }
 
@@ -190,7 +165,6 @@ pub struct World {
     /// The Redis that is sold from; everything on disk before it answers.
     pub redis: OwnRedis,
     postgres: PostgresServer,
-    /// The run's secrets.
     pub secrets: Secrets,
     folder: Folder,
 }
@@ -223,9 +197,6 @@ impl World {
     }
 
     /// One more Redis, for what is measured by itself.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
         own_redis(self.dir(), name, is_durable, settings)
     }
@@ -248,9 +219,6 @@ impl World {
     }
 
     /// A database of its own; with the ledger's schema, if it is for us.
-    ///
-    /// # Errors
-    /// When Postgres refuses.
     pub fn database(&self, bench: &Bench, name: &str, is_ours: bool) -> Result<String> {
         bench.wait_for(async {
             let url = sql::create_database(&self.postgres.url(), name).await?;
@@ -349,9 +317,6 @@ impl World {
     }
 
     /// Closes sales, so that nobody keeps them selling while something else is measured.
-    ///
-    /// # Errors
-    /// When that is refused.
     pub fn close(&self, bench: &Bench, address: SocketAddr, sales: &[Sale]) -> Result<()> {
         bench.wait_for(async {
             let mut operator = self.operator(address);
@@ -447,7 +412,6 @@ pub fn middle(all: &[Micros]) -> Micros {
 }
 
 impl Used {
-    /// Whose time it is.
     pub const WHO: [&'static str; 4] = ["Redis", "application", "Postgres", "generator"];
 
     /// Microseconds for each of so many purchases since an earlier moment.
@@ -464,9 +428,6 @@ impl Used {
 }
 
 /// Events of a sale that wait for the ledger.
-///
-/// # Errors
-/// When Redis does not answer.
 pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
     let key = |shard| ShardKey { sale: sale.id, shard };
     (0..sale.shards)
@@ -525,17 +486,13 @@ pub fn free_port() -> Result<u16> {
 /// What a sale of the run is like.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Units of each item.
     pub stock: i64,
-    /// How many items.
     pub items: usize,
-    /// How many shards.
     pub shards: u16,
     /// Units of each item that a shopper may have.
     pub per_user_limit: u32,
     /// `redis`, `replica` or `postgres`.
     pub durability: &'static str,
-    /// How long holds last.
     pub payment_window_seconds: u32,
 }
 

@@ -35,9 +35,6 @@ pub struct Args {
 }
 
 /// Lists.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let actions = newest(&args.connection.operator()?, args.sale.as_ref(), args.limit)?;
     if args.json {

@@ -60,9 +60,6 @@ enum Verb {
 }
 
 /// Lists, bans or lifts.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {

@@ -66,9 +66,6 @@ impl Connection {
     }
 
     /// The same, for one who has no use for an answer after `limit`.
-    ///
-    /// # Errors
-    /// As [`Connection::operator`].
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
         let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
@@ -226,9 +223,6 @@ impl Client {
     }
 
     /// The same, which trusts these certificates and no others.
-    ///
-    /// # Errors
-    /// As [`Client::new`].
     pub fn trusting(
         certificates: &[Certificate<'static>],
         url: &str,
@@ -283,18 +277,12 @@ impl Client {
     }
 
     /// Reads `path`.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn get(&self, path: &str) -> Result<Answer, CallError> {
         let request = self.request("GET", path).body(());
         self.settle(request.map(|request| self.agent.run(request)))
     }
 
     /// Posts a body that is JSON already, or an empty one, with further headers.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
         self.send("POST", path, headers, body)
     }
@@ -319,17 +307,11 @@ impl Client {
     }
 
     /// Puts a body that is JSON already in the place of what is at `path`, if that is still of the version `etag`.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn put(&self, path: &str, etag: &str, body: &str) -> Result<Answer, CallError> {
         self.send("PUT", path, &[("if-match", etag)], body)
     }
 
     /// Deletes what is at `path`.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn delete(&self, path: &str) -> Result<Answer, CallError> {
         self.send("DELETE", path, &[], "")
     }
@@ -346,18 +328,12 @@ impl Client {
     }
 
     /// Changes what is at `path` by a body that is JSON already.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
         self.send("PATCH", path, &[], body)
     }
 
     /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They
     /// come for as long as the server goes on.
-    ///
-    /// # Errors
-    /// When the server refuses or does not answer.
     pub fn stream(&self, path: &str, after: Option<&str>) -> Result<impl Read + use<>, CallError> {
         let mut request = self.request("GET", path).header("accept", "text/event-stream");
         if let Some(after) = after {

@@ -67,9 +67,6 @@ fn note(text: &str) -> Result<Note, String> {
 }
 
 /// Lists or settles.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {

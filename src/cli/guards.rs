@@ -53,9 +53,6 @@ fn setting(text: &str) -> Result<(String, Value), String> {
 }
 
 /// Shows or changes the guards.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     let body = match &args.verb {

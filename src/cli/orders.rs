@@ -70,9 +70,6 @@ fn order_id(text: &str) -> Result<OrderId, String> {
 }
 
 /// Lists or shows.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {

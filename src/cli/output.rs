@@ -26,9 +26,6 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// The same for who prints on and on, and may end when nobody reads it any more.
-///
-/// # Errors
-/// As [`print()`].
 pub fn tell(text: &str) -> Result<Reader, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -41,9 +38,6 @@ pub fn tell(text: &str) -> Result<Reader, Failure> {
 }
 
 /// Prints an answer as it came, or something else as JSON, indented.
-///
-/// # Errors
-/// As [`print()`].
 pub fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(answer).context("the answer cannot be written as JSON")?;
     print(&format!("{text}\n"))

@@ -37,9 +37,6 @@ pub struct Args {
 }
 
 /// Rebuilds, and prints what came of it.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
     if args.dry_run {

@@ -60,9 +60,6 @@ fn reference(text: &str) -> Result<String, String> {
 }
 
 /// Lists or settles.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {

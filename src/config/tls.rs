@@ -41,9 +41,6 @@ pub fn read(path: &str) -> Result<Vec<u8>, String> {
 }
 
 /// The certificates in what has been read of a file.
-///
-/// # Errors
-/// As `certificates`.
 pub fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
@@ -62,9 +59,6 @@ pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 /// The private key in what has been read of a file.
-///
-/// # Errors
-/// As `key`.
 pub fn key_in(path: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong(path, "a private key without a password", &error))
 }

@@ -19,17 +19,11 @@ pub fn format(at: &DateTime<Utc>) -> String {
 }
 
 /// Serializes an instant as [`format`] writes it.
-///
-/// # Errors
-/// The serializer's own.
 pub fn serialize<S: Serializer>(at: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(at))
 }
 
 /// As [`serialize`], `null` when there is none.
-///
-/// # Errors
-/// The serializer's own.
 pub fn serialize_option<S: Serializer>(at: &Option<DateTime<Utc>>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => serialize(at, serializer),

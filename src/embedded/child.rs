@@ -126,7 +126,6 @@ impl Log {
 /// One step of ending a server: a signal and how long it may take.
 pub type EndStep = (Signal, Duration);
 
-/// A running server.
 #[derive(Debug)]
 pub struct Server {
     name: &'static str,
@@ -218,7 +217,6 @@ impl Drop for Server {
     }
 }
 
-/// Sends a signal.
 fn send(signal: Signal, pid: u32) {
     // The process may be gone by now, which is what is wanted.
     let _gone = i32::try_from(pid).map(|pid| signal::kill(Pid::from_raw(pid), signal));

@@ -135,7 +135,6 @@ impl PostgresServer {
         Ok(postgres)
     }
 
-    /// The URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!(
@@ -157,7 +156,6 @@ impl PostgresServer {
         ))
     }
 
-    /// The server's process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.server.pid()

@@ -48,7 +48,6 @@ impl Program {
         Ok(program)
     }
 
-    /// Its process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.server.pid()

@@ -103,13 +103,11 @@ impl RedisServer {
         Ok(redis)
     }
 
-    /// The URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("unix://{}", folder::in_url(&self.socket))
     }
 
-    /// The server's process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.server.pid()
@@ -121,7 +119,6 @@ impl RedisServer {
         self.server.ended()
     }
 
-    /// Where its socket is.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket

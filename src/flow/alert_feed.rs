@@ -107,7 +107,6 @@ async fn read_page(ledger: &Ledger, after: i64) -> Result<Vec<Alert>, Fault> {
         .await
 }
 
-/// One who follows.
 pub struct Follower {
     feed: Arc<AlertFeed>,
     ledger: Ledger,
@@ -123,9 +122,6 @@ pub struct Follower {
 
 /// Follows alerts: those after the one with this number, or those that are new from now on. `None` when so many do that
 /// there is no place.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, Fault> {
     let feed = Arc::clone(&app.alert_feed);
     let Ok(place) = Arc::clone(&feed.places).try_acquire_owned() else {

@@ -32,7 +32,6 @@ pub struct Sender {
 pub enum Sent {
     /// There is nothing to send now, or another process is at it.
     Nothing,
-    /// One alert was delivered.
     Delivered,
     /// One was not, for this reason; it is sent again later.
     Failed(String),

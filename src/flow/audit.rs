@@ -30,9 +30,6 @@ const ROUNDS_FOR: Duration = Duration::from_secs(60);
 const SHARDS_AT_ONCE: usize = 32;
 
 /// Counts every unit of a sale; `None` when there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
 pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
     let (began, mut count) = (Instant::now(), Count::default());
     for round in 1..=ROUNDS_MAX {
@@ -171,7 +168,6 @@ impl Count {
         self.findings().all(|it| it.differences.is_empty())
     }
 
-    /// What does not agree.
     pub(super) fn findings(&self) -> impl Iterator<Item = &Findings> {
         let shards = self.shards.values().map(|(findings, _)| findings);
         shards.chain(self.items.values())
@@ -248,7 +244,6 @@ pub(super) struct Backlog {
     /// Events of the reading that were not read yet.
     left: i64,
     added: usize,
-    /// Units by SKU.
     pub(super) units: BTreeMap<Sku, i64>,
     /// The first and the last event of each gap.
     pub(super) gaps: Vec<(i64, i64)>,

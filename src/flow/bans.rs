@@ -118,9 +118,6 @@ impl Bans {
 }
 
 /// Hears of the decisions since the last time.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn learn(app: &App) -> Result<usize, Fault> {
     let mut learned = 0;
     loop {
@@ -149,9 +146,6 @@ pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
 }
 
 /// Lifts a ban; `None` when the account is not banned.
-///
-/// # Errors
-/// As [`ban`].
 pub async fn lift(app: &App, user: &UserId) -> Result<Option<Ban>, Fault> {
     let lifted = app.ledger.lift_ban(user).await?;
     if lifted.is_some() {
@@ -174,9 +168,6 @@ async fn tell(app: &App) {
 
 /// Tells shards that are being written, in these lives, of every account that is banned now. Whoever has claimed them asks by
 /// his own connection: a second one could be had only once somebody gives one back.
-///
-/// # Errors
-/// A fault leaves some untold.
 pub(super) async fn tell_all(
     app: &App,
     sale: &Sale,
@@ -206,18 +197,12 @@ pub(super) async fn tell_all(
 
 /// Tells shards that were found whole on another server of what was decided a moment ago: what they have lost of that shows
 /// in no counter.
-///
-/// # Errors
-/// A fault leaves some untold.
 pub(super) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     let recent = app.ledger.recent_bans().await?;
     tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
 }
 
 /// Tells a shard, whatever its life, of those of these decisions that concern it.
-///
-/// # Errors
-/// A fault leaves some untold.
 pub(super) async fn tell_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
     tell_these(app, sale, waiting, |home| (home == shard).then_some(None)).await
 }

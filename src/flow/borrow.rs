@@ -182,18 +182,12 @@ fn free(survey: &[Surveyed]) -> i64 {
     survey.iter().map(|it| it.counters.available).sum()
 }
 
-/// What a shard lacks.
 #[derive(Debug)]
 pub struct Shortage<'a> {
-    /// In which sale.
     pub sale: &'a Sale,
-    /// Of which item.
     pub sku: &'a Sku,
-    /// Which shard.
     pub home: u16,
-    /// For how many units.
     pub quantity: u32,
-    /// When that was asked.
     pub came: Came,
 }
 
@@ -417,9 +411,6 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
 }
 
 /// Finishes what was left between two shards for longer than `age`; returns how many transfers that were.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
     let mut tally = Tally::default();

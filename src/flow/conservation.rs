@@ -22,9 +22,6 @@ const ROUNDS_MAX: u32 = 5;
 const EVENTS_MAX: usize = 1000;
 
 /// Checks the sales that no other process has checked a moment ago; returns how many.
-///
-/// # Errors
-/// The first fault; the other sales have had their turn.
 pub async fn check_sales(app: &App) -> Result<usize, Fault> {
     let now = app.stock.slowest_clock().await?;
     let sales = app.sales.live().await?;
@@ -59,9 +56,6 @@ async fn check_unless_behind(app: &App, sale: &Sale) -> Result<bool, Fault> {
 }
 
 /// Checks one sale, and stores what it found if the sale is claimed.
-///
-/// # Errors
-/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
 pub async fn check(app: &App, sale: &Sale) -> Result<Conservation, Fault> {
     let mut count = Count::default();
     for round in 1..=ROUNDS_MAX {

@@ -14,9 +14,6 @@ use std::net::IpAddr;
 const AUDIT_LOG: &str = "flashsale::audit_log";
 
 /// Begins a session of somebody who may have said what he calls himself; returns it with what its cookie says.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn sign_in(
     app: &App,
     admin_key: &str,
@@ -30,26 +27,17 @@ pub async fn sign_in(
 }
 
 /// The session that a cookie is of, if it has not ended.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn session(app: &App, admin_key: &str, secret: &SessionSecret) -> Result<Option<Session>, Fault> {
     app.ledger.session(&secret.digest(admin_key)).await
 }
 
 /// Ends the session that a cookie is of, on every instance. Ending it twice is no error.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn sign_out(app: &App, admin_key: &str, secret: &SessionSecret) -> Result<(), Fault> {
     app.ledger.end_session(&secret.digest(admin_key)).await
 }
 
 /// Writes that an action begins into the audit log, and then a line with the same into the process's own log; returns its
 /// number.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn begin(app: &App, new: &NewAction) -> Result<i64, Fault> {
     let id = app.ledger.begin_action(new).await?;
     log_beginning(id, new);
@@ -57,9 +45,6 @@ pub async fn begin(app: &App, new: &NewAction) -> Result<i64, Fault> {
 }
 
 /// Writes the outcome of an action: `done`, or a problem's code.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn end(app: &App, id: i64, outcome: &str, sale: Option<SaleId>) -> Result<(), Fault> {
     let sale_id = sale.map(|sale| sale.to_string());
     tracing::info!(target: AUDIT_LOG, action_id = id, outcome, sale_id, "an action has ended");
@@ -67,9 +52,6 @@ pub async fn end(app: &App, id: i64, outcome: &str, sale: Option<SaleId>) -> Res
 }
 
 /// Writes down a request that was refused before it could become an action.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn refuse(app: &App, new: &NewAction, outcome: &str) -> Result<(), Fault> {
     let id = begin(app, new).await?;
     end(app, id, outcome, None).await
@@ -91,9 +73,6 @@ fn log_beginning(id: i64, new: &NewAction) {
 }
 
 /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn actions(app: &App, sale: Option<SaleId>, before: Option<i64>, max: usize) -> Result<Vec<Action>, Fault> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     app.ledger.actions(sale, before, max).await

@@ -24,7 +24,6 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-/// Events in one transaction.
 pub const BATCH_MAX: usize = 1000;
 /// Shards drained at once by one process that is behind, or for whose commits shoppers wait. Otherwise it drains one after
 /// the other: several transactions at once take the processors from those who sell, in bursts.
@@ -43,11 +42,9 @@ const TRACED_MAX: usize = 32;
 pub enum DrainOutcome {
     /// Somebody else has the shard.
     Busy,
-    /// Nothing is left.
     Empty,
     /// A batch was taken in.
     Drained {
-        /// What it came to.
         drained: Drained,
         /// Whether the stream had more than was taken in.
         more: bool,
@@ -60,7 +57,6 @@ pub enum DrainOutcome {
 pub enum Lane {
     /// Those whose shoppers are answered once the ledger has their order.
     Synchronous,
-    /// All others.
     Asynchronous,
 }
 

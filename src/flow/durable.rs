@@ -177,9 +177,6 @@ pub(super) fn upheld(sale: &Sale, order: Order) -> Option<Order> {
 }
 
 /// What these servers lack for a durability, and what to do about it.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer.
 pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>, Fault> {
     if durability != Durability::Replica || app.stock.replicas().await? > 0 {
         return Ok(None);

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-/// Orders in one transaction.
 const BATCH_MAX: i64 = 500;
 /// How long one run begins another batch. What is left, the next one finds a moment later; it begins elsewhere, and with what has
 /// become due since.
@@ -23,9 +22,6 @@ const RUN_MAX: Duration = Duration::from_secs(5);
 
 /// Notes that a worker can come to the ledger. A job of its own does this, too: a worker that has much to expire is
 /// not away.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn beat(app: &App) -> Result<(), Fault> {
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
@@ -37,9 +33,6 @@ pub async fn beat(app: &App) -> Result<(), Fault> {
 }
 
 /// Expires what is due; returns how many orders that were.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     // Before the heartbeat: an outage that begins after it must not make anything due.
     let now = app.stock.slowest_clock().await;
@@ -104,9 +97,6 @@ async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> 
 
 /// How long ago the oldest hold ended that has not expired, of one sale or of all; `now` is Redis's clock, which set the
 /// deadlines: Postgres's may go otherwise.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<Duration, Fault> {
     let oldest = app.ledger.oldest_hold(sale).await?;
     // One that has not ended yet is none too late.

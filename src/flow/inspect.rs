@@ -46,9 +46,6 @@ struct Buyer {
 }
 
 /// Decodes a sale's shards and, if one is named, a shopper; `None` when there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when either side does not answer, `Incomplete` when a shard is not all there.
 pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Option<Inspection>, Fault> {
     let Some(sale) = app.ledger.sale(id).await? else {
         return Ok(None);

@@ -18,9 +18,6 @@ const TIMES_END: Millis = 253_402_300_800_000;
 
 /// Up to `max` events of a sale that could not be taken in, after the one given; all, or those that are dealt with, or the
 /// others. `None` when there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn dead_letters(
     app: &App,
     sale: SaleId,
@@ -37,9 +34,6 @@ pub async fn dead_letters(
 }
 
 /// Notes that an event which could not be taken in is dealt with. It is noted once: repeating it is no error.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Result<Settled, Fault> {
     let Some(sale) = app.ledger.sale(sale).await? else {
         return Ok(Settled::NoSale);
@@ -54,9 +48,6 @@ pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Resul
 
 /// Up to `max` decisions that shards of a sale refuse, oldest first, after the one with this number. `None` when there is no
 /// such sale.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn refused(
     app: &App,
     sale: SaleId,

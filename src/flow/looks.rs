@@ -15,7 +15,6 @@ const A_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 /// With more accounts than this, those are forgotten that have been quiet.
 const ACCOUNTS_MAX: usize = 50_000;
 
-/// See the module.
 pub struct Looks {
     accounts: DefaultKeyedRateLimiter<UserId>,
     /// When quiet ones were last forgotten, in seconds since the epoch.

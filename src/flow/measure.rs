@@ -33,9 +33,6 @@ pub async fn measure_process(app: &App) {
 }
 
 /// Measures what is the same for all processes, so that those with jobs tell it.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
     // None hangs on the server of another.
     let (alerts, waiting, conservation, memory, backlog, expiry) = tokio::join!(

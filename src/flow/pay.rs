@@ -107,9 +107,6 @@ fn all_shards(sale: &Sale) -> Vec<u16> {
 
 /// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that they
 /// were paid back, or the others.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn list(
     app: &App,
     outcome: PaymentOutcome,
@@ -122,18 +119,12 @@ pub async fn list(
 }
 
 /// Notes that money was paid back, by the refund that the provider calls so. It is noted once: repeating it is no error.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
     app.ledger.settle_refund(payment_id, reference).await
 }
 
 /// Settles payments that were left pending; returns how many. First those whose orders the ledger has, then, for each of the
 /// other sales once, those that wait for its events: neither a locked sale nor a silent one keeps another waiting.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let (mut tally, began) = (Tally::default(), Instant::now());
     let mut waiting: HashMap<Option<u32>, Vec<Payment>> = HashMap::new();

@@ -50,7 +50,6 @@ const REBUILD_AGAIN: Duration = Duration::from_millis(100);
 const ADMITTED_MAX: usize = 1000;
 /// How long nobody must have needed a sale that is over before it rests.
 const QUIET: Duration = Duration::from_secs(10);
-/// Sales reconciled at once.
 const SALES_AT_ONCE: usize = 4;
 /// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
 const ATTEND_TRIES_MAX: u32 = 20;
@@ -110,7 +109,6 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// As it is counted.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -594,9 +592,6 @@ async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> R
 }
 
 /// Reconciles every shard that does not sell because this process does not know it to be whole; returns how many.
-///
-/// # Errors
-/// The first fault; the other sales have had their turn.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     // The keys of a sale that ended long ago are being removed.

@@ -32,7 +32,6 @@ const LATENCY_MAX: u64 = 60_000_000;
 /// Answers are together that differ by no more than a sixteenth: some hundred numbers tell of all.
 const LATENCY_DIGITS: u8 = 1;
 
-/// What this process counts.
 pub struct Pulse {
     instance: Uuid,
     /// How many sales are counted; purchases look at this first.
@@ -209,7 +208,6 @@ pub struct Watcher {
 pub struct Beat {
     /// How long ago that was.
     pub lasted: Duration,
-    /// What is new.
     pub counts: Counts,
     /// Who has told something in the last ten seconds, and what; this instance first.
     pub told: Vec<Told>,

@@ -20,13 +20,9 @@ const FRESH: Duration = Duration::from_millis(500);
 /// What keeps an instance from working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Redis does not answer.
     Redis,
-    /// Postgres does not answer.
     Postgres,
-    /// Migrations are missing.
     Schema,
-    /// Redis may evict stock.
     Eviction,
 }
 
@@ -46,7 +42,6 @@ impl Cause {
 /// Why an instance cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotReady {
-    /// What anybody may know.
     pub cause: Cause,
     /// The whole reason, for operators.
     pub reason: String,

@@ -13,9 +13,6 @@ const MOVES_MAX: usize = 16;
 
 /// Moves units to the shards that have less than half of their share; returns how many moves that took. One process at a time
 /// does it: two that plan by the same reading would throw the same units back and forth, second after second.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 || plans(app, sale).await?.is_empty() {
         return Ok(0);

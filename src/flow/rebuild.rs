@@ -44,9 +44,6 @@ const DRAIN_MAX: Duration = Duration::from_secs(20);
 
 /// Stops shards and writes them anew, once it is their sale's turn: with many sales to rebuild, each would have one of the
 /// connections of which all need another.
-///
-/// # Errors
-/// As [`rebuild`].
 pub(super) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
     let _turn = app.permits.turn_to_rebuild().await?;
     let seen = make_ready(app, sale, shards).await?;

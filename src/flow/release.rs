@@ -22,13 +22,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-/// Messages in one transaction.
 const BATCH_MAX: i64 = 500;
 /// How long one run begins another batch.
 const RUN_MAX: Duration = Duration::from_secs(45);
 /// How often a shard may say that it does not know an order before a message about it counts as refused.
 const UNKNOWN_MAX: i32 = 5;
-/// Messages told at once.
 const AT_ONCE: usize = 64;
 /// How long a shopper or the payment provider waits for one message to be delivered.
 const NOW_MAX: Duration = Duration::from_millis(800);

@@ -255,9 +255,6 @@ fn restock_of(transfer: Uuid, shard: u16) -> impl Iterator<Item = Uuid> {
 
 /// Gives back units that were sent to the ledger for nothing: their restock was decided without them, because the
 /// call that took them came late. Returns how many transfers that were.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
     let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
@@ -287,9 +284,6 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
 }
 
 /// Finishes restocks that were left; returns how many.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     for id in app.ledger.pending_restocks(PENDING_MAX).await? {

@@ -25,18 +25,13 @@ const RUN_MAX: Duration = Duration::from_secs(45);
 
 /// How far a sale has come.
 enum Retirement {
-    /// Its keys are gone.
     Done,
-    /// Shoppers are left.
     More,
     /// It has to wait, or another worker is at it.
     Later,
 }
 
 /// Removes what is due; returns how many sales that were.
-///
-/// # Errors
-/// A fault leaves the rest for the next run.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     tally.note(app.ledger.forget_alerts().await.map(|()| 0));

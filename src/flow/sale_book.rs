@@ -41,7 +41,6 @@ const LOOK_WAIT: Duration = Duration::from_millis(400);
 /// Sales remembered; more are read again.
 const SALES_MAX: u64 = 10_000;
 
-/// See the module.
 pub struct SaleBook {
     ledger: Ledger,
     /// As the ledger had it a moment ago; `None` for ids that it does not know.
@@ -70,7 +69,6 @@ enum Standing {
     Known,
     /// It may have been created a moment ago.
     New,
-    /// Nobody has it.
     Nothing,
 }
 
@@ -108,9 +106,6 @@ impl SaleBook {
     }
 
     /// Learns of the sales that have been created since the last time.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn learn(&self) -> Result<(), Fault> {
         let newest = self.known.read().unwrap_or_else(PoisonError::into_inner).newest;
         let sales = self
@@ -181,9 +176,6 @@ impl SaleBook {
     }
 
     /// The sale as it was at most a moment ago. Many who ask at once are one query.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing(id);
         if standing == Standing::Nothing {
@@ -320,9 +312,6 @@ impl SaleBook {
     }
 
     /// The fixed parts of the sale with this number, as far as this process may look for it.
-    ///
-    /// # Errors
-    /// As [`SaleBook::fixed`].
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing_of_number(number);
         if standing == Standing::Nothing {
@@ -368,9 +357,6 @@ impl SaleBook {
 
     /// The same for those whose word counts, however many they are: no payment is said to be of no sale unless the ledger
     /// says so.
-    ///
-    /// # Errors
-    /// As [`SaleBook::fixed`].
     pub async fn by_number_for_certain(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
         if let Some(id) = self.numbers.get(&number).await.flatten()
             && let Some(sale) = self.fixed(id).await?
@@ -386,9 +372,6 @@ impl SaleBook {
     }
 
     /// Every sale whose keys are in Redis, as of a moment ago.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn live(&self) -> Result<LiveSales, Fault> {
         let read = async {
             let sales = self.ledger.live_sales().await?;
@@ -467,9 +450,6 @@ pub async fn clock(app: &App) -> Millis {
 }
 
 /// Creates a sale as a draft.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
     let sale = app.ledger.create_sale(new).await?;
     // The others hear of it in a moment; if this does not learn of it, it looks for what is new.
@@ -491,9 +471,6 @@ pub async fn create_once(app: &App, new: &NewSale, key: Option<&IdempotencyKey>)
 }
 
 /// Makes a draft another one, if it is of one of these versions; of any, if there are none.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[String]>) -> Result<ChangeOutcome, Fault> {
     let outcome = app.ledger.change_draft(id, new, versions).await?;
     if let ChangeOutcome::Changed(sale) = &outcome {
@@ -502,10 +479,6 @@ pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[Str
     Ok(outcome)
 }
 
-/// Deletes a draft.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
     let outcome = app.ledger.delete_draft(id).await?;
     app.sales.forget_draft(id).await;
@@ -513,17 +486,11 @@ pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
 }
 
 /// The sale as it is now.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
     app.ledger.sale(id).await
 }
 
 /// Up to `max` sales, newest first, after the one given.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
     app.ledger
         .sales(i64::try_from(max).unwrap_or(i64::MAX), after, true)

@@ -130,7 +130,6 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
 pub struct StockStats {
     /// Where each item's units are.
     pub items: Vec<ItemStats>,
-    /// Each shard.
     pub shards: Vec<ShardStats>,
     /// Events that the ledger has not taken in.
     pub undrained_events: i64,
@@ -167,17 +166,11 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
 }
 
 /// What needs an operator's eye, in any sale.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer.
 pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
     app.ledger.alerts(None).await
 }
 
 /// Bytes of memory that each Redis server with stock uses, and may use.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer.
 pub async fn stock_memory(app: &App) -> Result<Vec<(i64, i64)>, Fault> {
     app.stock.memory().await
 }
@@ -185,7 +178,6 @@ pub async fn stock_memory(app: &App) -> Result<Vec<(i64, i64)>, Fault> {
 /// What waits for the ledger in all sales.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// How many events.
     pub events: i64,
     /// For how long the oldest of them has waited.
     pub oldest: Duration,
@@ -258,9 +250,6 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault>
 }
 
 /// What a sale offers, by a reading that begins after this call: what was sold before the call is not in it.
-///
-/// # Errors
-/// As [`glance`].
 pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
     let begun = rereadings.begun.load(Ordering::SeqCst);

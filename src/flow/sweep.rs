@@ -15,9 +15,6 @@ const ORPHANED_AFTER: Millis = 30_000;
 
 /// Finishes transfers that were left between two shards, brings back units that left for nothing, and has sales reconciled of
 /// which that was broken off; returns how many transfers that were.
-///
-/// # Errors
-/// The first fault; the other sales have had their turn.
 pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     // Whoever had woken them may have gone in the middle of it, and their messages wait for the end of it.
@@ -38,9 +35,6 @@ pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
 }
 
 /// Evens out the shards of sales that sell, or are about to; returns how many moves that took.
-///
-/// # Errors
-/// The first fault; the other sales have had their turn.
 pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     if sales.is_empty() {
@@ -74,9 +68,6 @@ pub async fn settle(app: &App) -> Result<usize, Fault> {
 }
 
 /// Finishes the loading of sales whose loading was broken off; returns how many.
-///
-/// # Errors
-/// The first fault; the other sales have had their turn.
 pub async fn finish_loading(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     for sale in app

@@ -21,11 +21,9 @@ const SPEED_KNOWN_AFTER: Millis = 10_000;
 /// What came of asking for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// How the shopper stands.
     Turn(Turn),
     /// As many wait as may.
     Full,
-    /// The account is banned.
     Banned,
     /// There is nothing to wait for.
     NotOpen(SaleState),
@@ -120,9 +118,6 @@ pub async fn leave(app: &App, sale: &Sale, user: &UserId) {
 }
 
 /// Counts who is in a sale's waiting room.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer.
 pub async fn count(app: &App, sale: &Sale) -> Result<RoomCount, Fault> {
     let shards = (0..sale.shards).map(|shard| app.stock.count_room(ShardKey { sale: sale.id, shard }));
     let counts = try_join_all(shards).await?;

@@ -10,7 +10,6 @@ use std::time::Duration;
 /// With more accounts than this, quiet ones are forgotten each second.
 const ACCOUNTS_MAX: usize = 50_000;
 
-/// See the module.
 pub struct Accounts {
     limiter: DefaultKeyedRateLimiter<UserId>,
     /// When quiet accounts were last forgotten, in seconds since the epoch.

@@ -39,7 +39,6 @@ impl Default for RefusedActions {
 }
 
 impl RefusedActions {
-    /// Counts a refused action.
     pub fn count(&self, actor: ActorAt) {
         let fresh = || {
             Arc::new(Window {

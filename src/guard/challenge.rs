@@ -105,7 +105,6 @@ async fn draw<T: Send + 'static>(
 /// What a shopper is shown.
 #[derive(Debug, Clone)]
 pub enum Shown {
-    /// Letters, as a PNG.
     Captcha(Vec<u8>),
     /// A proof of work, as ALTCHA's widget takes it.
     ProofOfWork(Box<altcha::Challenge>),
@@ -114,9 +113,7 @@ pub enum Shown {
 /// What became of the wish for a challenge.
 #[derive(Debug, Clone)]
 pub enum Posing {
-    /// It was posed.
     Posed {
-        /// Its id.
         id: Uuid,
         /// What there is to solve.
         shown: Shown,

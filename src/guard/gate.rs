@@ -25,13 +25,11 @@ pub const FORGET: Duration = Duration::from_secs(1);
 /// Why a request does not come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which layer stopped it.
     pub layer: Layer,
     /// When it may succeed, if nobody else comes.
     pub wait: Duration,
 }
 
-/// See the module.
 pub struct Gate {
     settings: RwLock<GuardSettings>,
     address_rate: AtomicU32,

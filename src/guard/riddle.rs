@@ -12,7 +12,6 @@ use serde::Deserialize;
 /// Letters of an image: none that another one looks like, whatever their case. With wider ones, five would not fit, and
 /// with narrower ones they would not fill the middle.
 const LETTERS: &str = "347ABEFGHJKMNPQRTXYabdehkmnprwxy";
-/// Letters in an image.
 const LENGTH: u32 = 5;
 /// The image's size in pixels.
 const SIZE: (u32, u32) = (260, 110);

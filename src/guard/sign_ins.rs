@@ -27,7 +27,6 @@ const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 /// Refusals that one instance writes into the audit log in a minute, whoever is refused.
 const RECORDED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
-/// See the module.
 pub struct SignIns {
     addresses: Cache<Client, Arc<Tries>>,
     lines_of_networks: Cache<Network, Arc<DefaultDirectRateLimiter>>,
@@ -76,7 +75,6 @@ impl SignIns {
         self.to_be_recorded.check().is_ok()
     }
 
-    /// Counts a wrong key.
     pub fn count(&self, client: Client) -> WrongKey {
         let fresh = || {
             Arc::new(Tries {

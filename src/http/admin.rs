@@ -41,9 +41,6 @@ async fn shown(api: &Api, mut answer: HttpResponseBuilder, sale: Sale) -> HttpRe
 }
 
 /// `POST /v1/admin/sales`: once for each `Idempotency-Key`, if there is one.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn create_sale(
     api: Data<Api>,
     _: Operator,
@@ -78,9 +75,6 @@ pub async fn create_sale(
 
 /// `PUT /v1/admin/sales/{id}`: makes a draft another one, if it is still the one that `If-Match` names. Once it is preloaded,
 /// it stays as it is.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn change_sale(
     api: Data<Api>,
     _: Operator,
@@ -121,9 +115,6 @@ pub(super) struct DeletedSale {
 }
 
 /// `DELETE /v1/admin/sales/{id}`: of drafts. What has been loaded stays, with its orders and money.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let deleted = api.for_others(move |app| async move { flow::sale_book::delete(&app, id).await });
     match deleted.await? {
@@ -137,9 +128,6 @@ pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) ->
 }
 
 /// `GET /v1/admin/sales`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     let limit = page.limit.get();
     let after = page.starting_after;
@@ -152,9 +140,6 @@ pub async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuer
 }
 
 /// `GET /v1/admin/sales/{id}`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let sale = api
         .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
@@ -195,9 +180,6 @@ impl JsonSchema for Preloaded {
 }
 
 /// `POST /v1/admin/sales/{id}/preload`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let loaded = api.for_others(move |app| async move {
         Ok(match flow::durable::lacking_for(&app, id).await? {
@@ -232,9 +214,6 @@ async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpRespons
 macro_rules! transitions {
     ($($name:ident $to:ident)*) => {$(
         #[doc = concat!("`POST /v1/admin/sales/{id}/", stringify!($name), "`")]
-        ///
-        /// # Errors
-        /// The problem that is answered.
         pub async fn $name(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
             transition(&api, id, Transition::$to).await
         }
@@ -256,9 +235,6 @@ pub struct RestockBody {
 }
 
 /// `POST /v1/admin/sales/{id}/restock`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn restock(
     api: Data<Api>,
     _: Operator,
@@ -299,9 +275,6 @@ pub async fn restock(
 }
 
 /// `GET /v1/admin/sales/{id}/stats`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let stats = api
         .for_others(move |app| async move { flow::stats::stats(&app, id).await })
@@ -352,9 +325,6 @@ impl AuditPage {
 
 /// `GET /v1/admin/sales/{id}/audit`. Every page is counted anew: the differences are in the order of their text, so what
 /// stays wrong is on one page.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn audit(
     api: Data<Api>,
     _: Operator,
@@ -388,9 +358,6 @@ pub(super) enum RebuildAnswer {
 }
 
 /// `POST /v1/admin/sales/{id}/rebuild`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn rebuild(
     api: Data<Api>,
     _: Operator,
@@ -444,9 +411,6 @@ pub struct OrdersQuery {
 }
 
 /// `GET /v1/admin/orders`, by their ids and the last first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_orders(
     api: Data<Api>,
     _: Operator,
@@ -469,9 +433,6 @@ pub async fn list_orders(
 }
 
 /// `GET /v1/admin/orders/{id}`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
         .for_others(move |app| async move { flow::order::find_anywhere(&app, id).await })
@@ -508,9 +469,6 @@ impl Guards {
 }
 
 /// `GET /v1/admin/guards`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
     let changed = api
         .for_others(|app| async move { app.ledger.guard_changes().await })
@@ -525,9 +483,6 @@ pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Pr
 pub struct GuardPatch(Map<String, Value>);
 
 /// `PATCH /v1/admin/guards`: sets what the body has, and unsets what is null there (RFC 7396).
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn change_guards(
     api: Data<Api>,
     _: Operator,
@@ -559,9 +514,6 @@ pub struct AlertsQuery {
 }
 
 /// `GET /v1/admin/alerts`, newest first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_alerts(
     api: Data<Api>,
     _: Operator,
@@ -634,9 +586,6 @@ fn user(text: &str) -> Result<UserId, Problem> {
 }
 
 /// `POST /v1/admin/bans`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
     let new = body.check()?;
     let ban = api
@@ -655,9 +604,6 @@ pub struct LiftBody {
 }
 
 /// `POST /v1/admin/bans/lift`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
     let user = user(&body.user)?;
     let lifted = api
@@ -686,9 +632,6 @@ pub struct BansQuery {
 }
 
 /// `GET /v1/admin/bans`, those that hold, by account or the newest first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
     let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
@@ -727,9 +670,6 @@ pub struct PaymentsQuery {
 }
 
 /// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_payments(
     api: Data<Api>,
     _: Operator,
@@ -768,9 +708,6 @@ pub struct SettleBody {
 }
 
 /// `POST /v1/admin/payments/settle`: notes, once, that money was paid back
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn settle_payment(
     api: Data<Api>,
     _: Operator,
@@ -817,9 +754,6 @@ pub struct ActionsQuery {
 }
 
 /// `GET /v1/admin/actions`: what operators did, newest first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_actions(
     api: Data<Api>,
     _: Operator,

@@ -31,9 +31,6 @@ struct Reader {
 }
 
 /// `GET /v1/admin/alerts/stream`: each alert after the one that `Last-Event-ID` names, else each new one
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEvent) -> Result<HttpResponse, Problem> {
     let follower = api
         .for_others(move |app| async move { flow::alert_feed::follow(&app, after).await })

@@ -84,9 +84,6 @@ fn described(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// `POST /v1/challenges`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn pose(
     api: Data<Api>,
     Shopper(user): Shopper,

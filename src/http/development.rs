@@ -51,9 +51,6 @@ impl Development {
 }
 
 /// Answers only who shows the key: wherever requests come from, through a proxy or from a page of somebody else's.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn only_with_key<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -79,9 +76,6 @@ pub struct TokenBody {
 }
 
 /// `POST /dev/token`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpResponse, Problem> {
     let development = of(&api)?;
     let user: UserId = body
@@ -109,9 +103,6 @@ pub struct PayBody {
 }
 
 /// `POST /dev/pay`: plays the provider, which tells of a payment by a signed webhook. Paying again is the same payment.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
     let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
     let order = api

@@ -13,9 +13,6 @@ use std::fmt::Display;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A JSON object as a value.
-///
-/// # Errors
-/// `invalid_request`.
 pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Result<T, Problem> {
     // What is derived for an object would take a list of its members as well.
     if body.trim_ascii_start().first() != Some(&b'{') {
@@ -42,9 +39,6 @@ pub fn parse_value<T: DeserializeOwned + JsonSchema + 'static>(value: Value) -> 
 }
 
 /// A query as a value.
-///
-/// # Errors
-/// `invalid_request`.
 pub fn parse_query<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> Result<T, Problem> {
     serde_urlencoded::from_str(query).map_err(|_| {
         let again = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));

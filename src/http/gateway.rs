@@ -20,9 +20,6 @@ use std::sync::atomic::Ordering;
 const FORWARDED: &str = "X-Forwarded-For";
 
 /// Refuses what is too much, before anything else is looked at.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn gateway<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,

@@ -27,9 +27,6 @@ pub struct DeadLettersQuery {
 }
 
 /// `GET /v1/admin/sales/{id}/dead-letters`, shard by shard and in their order
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_dead_letters(
     api: Data<Api>,
     _: Operator,
@@ -64,9 +61,6 @@ pub struct SettleLetterBody {
 }
 
 /// `POST /v1/admin/sales/{id}/dead-letters/settle`: notes, once, that an event is dealt with
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn settle_dead_letter(
     api: Data<Api>,
     _: Operator,
@@ -105,9 +99,6 @@ pub struct RefusedQuery {
 }
 
 /// `GET /v1/admin/sales/{id}/refused-messages`, oldest first
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list_refused_messages(
     api: Data<Api>,
     _: Operator,

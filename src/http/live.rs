@@ -266,9 +266,6 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// `GET /v1/admin/sales/{id}/live`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let sale = api
         .for_others(move |app| async move { flow::sale_book::find(&app, id).await })

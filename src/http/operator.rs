@@ -179,9 +179,6 @@ pub(super) fn is_from_here(request: &HttpRequest) -> bool {
 
 /// Lets operators through to what is theirs, whatever the handler asks for, and writes into the audit log: each action
 /// before it begins and its outcome afterwards, each read of shoppers' data, and refusals for lack of authority.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn only_operators<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,

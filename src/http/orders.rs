@@ -64,9 +64,6 @@ impl PurchaseBody {
 type Asked = (Shopper, SalePath, Key, Shown, Json<PurchaseBody>);
 
 /// `POST /v1/sales/{id}/orders`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn purchase(
     api: Data<Api>,
     named: Option<SalePath>,
@@ -255,9 +252,6 @@ pub(super) struct HandedOut {
 }
 
 /// `POST /v1/sales/{id}/tokens`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn hand_out_token(
     api: Data<Api>,
     Shopper(user): Shopper,
@@ -308,9 +302,6 @@ pub async fn hand_out_token(
 }
 
 /// `GET /v1/orders/{id}`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
         .for_shopper(|app| async move { flow::order::read_order(&app, id, &user).await })
@@ -328,9 +319,6 @@ pub struct ListQuery {
 }
 
 /// `GET /v1/orders?sale_id=…`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list(
     api: Data<Api>,
     Shopper(user): Shopper,
@@ -349,9 +337,6 @@ pub async fn list(
 }
 
 /// `POST /v1/orders/{id}/cancel`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     match api
         .for_shopper(|app| async move { flow::cancel::cancel(&app, id, &user).await })

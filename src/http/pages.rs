@@ -177,9 +177,6 @@ pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
 }
 
 /// `GET /assets/{name}`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let file = FILES.get(request.match_info().query("name"));
     let file = file.ok_or_else(|| Problem::not_found("such file"))?;

@@ -51,9 +51,6 @@ pub(super) fn within<F: Future>(work: F) -> impl Future<Output = F::Output> {
 }
 
 /// Adds the header.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn request_id(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -141,9 +138,6 @@ fn is_https(request: &ServiceRequest) -> bool {
 
 /// Refuses a path with percent-encoded characters: no path of ours has any, and what stands in front may have decided by
 /// the path as it is spelled who may ask for it.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn plain_path(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

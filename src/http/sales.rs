@@ -11,9 +11,6 @@ use actix_web::web::Data;
 use std::sync::Arc;
 
 /// `GET /v1/sales`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     counted(&api, looks);
     let limit = page.limit.get();
@@ -26,9 +23,6 @@ pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>)
 }
 
 /// `GET /v1/sales/{id}`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show(api: Data<Api>, looks: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     counted(&api, looks);
     let found = api.for_shopper(|app| async move { glance(&app, id).await }).await?;

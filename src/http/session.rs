@@ -65,9 +65,6 @@ pub struct SessionView {
 }
 
 /// `POST /v1/admin/session`: the operators' key for a cookie.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn sign_in(
     api: Data<Api>,
     request: HttpRequest,
@@ -129,9 +126,6 @@ async fn begin_session(
 }
 
 /// `GET /v1/admin/session`: whether there is a session, and what its pages need. That there is none is no error.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = match secret_of(&api, &request) {
         Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
@@ -142,9 +136,6 @@ pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
 }
 
 /// `DELETE /v1/admin/session`: ends the session on every instance.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await.map_err(before_it_began)?;
     let Some(OpenSession { secret, .. }) = operator.session else {

@@ -99,9 +99,6 @@ pub struct Standing {
 }
 
 /// `POST /v1/sales/{id}/waiting-room`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn ask(
     api: Data<Api>,
     Shopper(user): Shopper,
@@ -119,9 +116,6 @@ pub async fn ask(
 
 /// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one whenever it has changed. The stream ends
 /// with the shopper's token, and when the account is banned.
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn follow(
     api: Data<Api>,
     session: Session,

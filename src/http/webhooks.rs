@@ -68,9 +68,6 @@ pub(super) struct Answer {
 }
 
 /// `POST /v1/webhooks/payments`
-///
-/// # Errors
-/// The problem that is answered.
 pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
     let header = |name: &str| {
         request

@@ -1,7 +1,7 @@
 //! What guards tell the operators of, and who has been told.
 
 use super::news::RAISED;
-use super::{Ledger, begin, commit, fault, unsigned, word};
+use super::{Ledger, begin, commit, unsigned, word};
 use crate::domain::alert::{Alert, AlertKind, DELIVER_FOR, ListedAlert};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
@@ -17,7 +17,6 @@ const GIVE_UP_MAX: i64 = 1000;
 /// An alert to deliver, which nobody else does meanwhile.
 #[derive(Debug, Clone)]
 pub struct ClaimedAlert {
-    /// The alert.
     pub alert: Alert,
     /// Its id for the webhook.
     pub webhook_id: Uuid,
@@ -51,9 +50,6 @@ impl Row {
 impl Ledger {
     /// Raises an alert, and tells every process that follows them. One after the other, in the order of their numbers:
     /// who has seen one has seen all that are before it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn raise_alert(&self, kind: AlertKind, user: &UserId, detail: &str) -> Result<(), Fault> {
         sqlx::query!(
             "with turn as (select pg_advisory_xact_lock(hashtextextended('raising of alerts', 0)) as taken), \
@@ -66,15 +62,11 @@ impl Ledger {
             RAISED
         )
         .fetch_one(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
     /// Up to `max` alerts, newest first, older than the one with this number.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn guard_alerts(&self, before: Option<i64>, max: i64) -> Result<Vec<ListedAlert>, Fault> {
         let rows = sqlx::query!(
             "select alert_id, raised_at, kind, user_id, detail, delivered_at, given_up_at from guard_alerts \
@@ -83,8 +75,7 @@ impl Ledger {
             max
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter()
             .map(|row| {
                 let (delivered_at, given_up_at) = (row.delivered_at, row.given_up_at);
@@ -105,9 +96,6 @@ impl Ledger {
     }
 
     /// Up to `max` alerts, oldest first, newer than the one with this number.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn alerts_after(&self, after: i64, max: i64) -> Result<Vec<Alert>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -117,35 +105,27 @@ impl Ledger {
             max
         )
         .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_alert).collect()
     }
 
     /// The number of the newest alert; 0 when there is none.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn newest_alert(&self) -> Result<i64, Fault> {
         sqlx::query_scalar!("select coalesce(max(alert_id), 0) as \"newest!\" from guard_alerts")
             .fetch_one(&self.api)
             .await
-            .map_err(|error| fault(&error))
+            .map_err(Fault::from)
     }
 
     /// Claims the oldest alert that is to be delivered now; `None` when there is none, or somebody else is at one: one
     /// after the other, they arrive in their order.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn claim_alert(&self) -> Result<Option<ClaimedAlert>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let is_first = sqlx::query_scalar!(
             "select pg_try_advisory_xact_lock(hashtextextended('claiming of alerts', 0)) as \"locked!\""
         )
         .fetch_one(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if !is_first {
             return Ok(None);
         }
@@ -162,8 +142,7 @@ impl Ledger {
             CLAIM.as_secs_f64()
         )
         .fetch_optional(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(tx).await?;
         let Some(row) = row else {
             return Ok(None);
@@ -196,8 +175,7 @@ impl Ledger {
             claimed.alert.id
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
@@ -216,15 +194,11 @@ impl Ledger {
             again_after.as_secs_f64()
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
     /// Gives up alerts that were not delivered in time; returns how many.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn give_alerts_up(&self) -> Result<u64, Fault> {
         let given_up = sqlx::query!(
             "update guard_alerts set given_up_at = now(), claimed_until = null where alert_id in \
@@ -236,20 +210,15 @@ impl Ledger {
             GIVE_UP_MAX
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(given_up.rows_affected())
     }
 
     /// Forgets alerts of a month ago.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn forget_alerts(&self) -> Result<(), Fault> {
         sqlx::query!("delete from guard_alerts where raised_at < now() - interval '30 days'")
             .execute(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(())
     }
 }

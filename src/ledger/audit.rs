@@ -1,7 +1,7 @@
 //! What the ledger counts, for reports.
 
 use super::outbox::Message;
-use super::{Ledger, Tx, begin, fault, small, unsigned};
+use super::{Ledger, Tx, begin, small, unsigned};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -48,9 +48,7 @@ pub struct Sums {
 /// A shard whose grant of an item differs from its orders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// The shard.
     pub shard: u16,
-    /// The item.
     pub sku: Sku,
     /// Held and sold units by the grant.
     pub granted: (i64, i64),
@@ -61,7 +59,6 @@ pub struct Misfit {
 /// The units that a sale owns, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// How many, by SKU.
     pub stock: BTreeMap<Sku, i64>,
     /// What shards have not been told of units that came to the sale or left it, with the shard.
     pub waiting: Vec<(u16, Message)>,
@@ -69,9 +66,6 @@ pub struct Owned {
 
 impl Ledger {
     /// Reads what a sale owns in one snapshot.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn owned(&self, sale: SaleId) -> Result<Owned, Fault> {
         let mut tx = snapshot(&self.jobs).await?;
         let stock = stock_of(&mut tx, sale).await?;
@@ -81,7 +75,7 @@ impl Ledger {
             sale.0
         );
         let mut waiting = Vec::new();
-        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in rows.fetch_all(&mut *tx).await? {
             if let Ok(message) = Message::read(row.message) {
                 waiting.push((unsigned(i64::from(row.shard))?, message));
             }
@@ -90,9 +84,6 @@ impl Ledger {
     }
 
     /// Units that orders hold and own on these shards, by SKU.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn kept_on(&self, sale: SaleId, shards: &BTreeSet<u16>) -> Result<BTreeMap<Sku, i64>, Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let kept = sqlx::query!(
@@ -101,25 +92,19 @@ impl Ledger {
             sale.0,
             &shards
         );
-        let kept = kept.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let kept = kept.fetch_all(&self.jobs).await?;
         kept.into_iter()
             .map(|row| Ok((super::word(&row.sku)?, row.units)))
             .collect()
     }
 
     /// Reads in one snapshot where the shards of a sale stand: what its grants say, however many orders there are.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn shard_books(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
         let mut tx = snapshot(&self.jobs).await?;
         shards_of(&mut tx, sale, shards).await
     }
 
     /// Reads a sale's sums in one snapshot. The cost depends on shards, items and the outbox, not on orders.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn sums(&self, sale: SaleId, shards: u16) -> Result<Sums, Fault> {
         let mut tx = snapshot(&self.reports).await?;
         let mut sums = Sums {
@@ -131,12 +116,12 @@ impl Ledger {
             "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
             sale.0
         );
-        sums.pending_restocks = pending.fetch_one(&mut *tx).await.map_err(|error| fault(&error))?;
+        sums.pending_restocks = pending.fetch_one(&mut *tx).await?;
         let positions = sqlx::query!(
             "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
             sale.0
         );
-        for row in positions.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in positions.fetch_all(&mut *tx).await? {
             let position = Position {
                 epoch: row.drained_epoch,
                 seq: row.drained_seq,
@@ -144,7 +129,7 @@ impl Ledger {
             at(&mut sums.shards, row.shard)?.position = Some(position);
         }
         let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
-        for row in grants.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in grants.fetch_all(&mut *tx).await? {
             let sku = super::word(&row.sku)?;
             at(&mut sums.shards, row.shard)?.units.insert(sku, (row.held, row.sold));
         }
@@ -157,7 +142,7 @@ impl Ledger {
              group by shard, message->>'sku'",
             sale.0
         );
-        for row in decided.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in decided.fetch_all(&mut *tx).await? {
             if let Ok(sku) = row.sku.parse() {
                 at(&mut sums.shards, row.shard)?
                     .undelivered
@@ -169,7 +154,7 @@ impl Ledger {
              and message->>'kind' in ('restock', 'withdrawn', 'give_back') order by outbox_id",
             sale.0
         );
-        let waiting = waiting.fetch_all(&mut *tx).await.map_err(|error| fault(&error))?;
+        let waiting = waiting.fetch_all(&mut *tx).await?;
         sums.waiting = waiting
             .into_iter()
             .filter_map(|message| Message::read(message).ok())
@@ -178,15 +163,11 @@ impl Ledger {
     }
 
     /// The shards and items whose grants differ from their orders, which are all added up.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn misfits(&self, sale: SaleId) -> Result<Vec<Misfit>, Fault> {
         let mut tx = snapshot(&self.reports).await?;
         sqlx::query!("set local statement_timeout = '60s'")
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         let misfits = sqlx::query!(
             "select shard as \"shard!\", sku as \"sku!\", coalesce(g.held, 0) as \"granted_held!\", \
              coalesce(g.sold, 0) as \"granted_sold!\", coalesce(o.held, 0) as \"ordered_held!\", \
@@ -199,7 +180,7 @@ impl Ledger {
              order by sku, shard",
             sale.0
         );
-        let misfits = misfits.fetch_all(&mut *tx).await.map_err(|error| fault(&error))?;
+        let misfits = misfits.fetch_all(&mut *tx).await?;
         let misfits = misfits.into_iter().map(|row| {
             Ok(Misfit {
                 shard: unsigned(i64::from(row.shard))?,
@@ -213,16 +194,13 @@ impl Ledger {
 
     /// Events of a sale that could not be taken in, do not say of which order they are, and are not dealt with: shard,
     /// position and reason.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn unreadable_events(&self, sale: SaleId) -> Result<Vec<(u16, Position, String)>, Fault> {
         let dead = sqlx::query!(
             "select shard, epoch, seq, reason from dead_letters \
              where sale_id = $1 and order_id is null and settled_at is null order by shard, epoch, seq",
             sale.0
         );
-        let dead = dead.fetch_all(&self.reports).await.map_err(|error| fault(&error))?;
+        let dead = dead.fetch_all(&self.reports).await?;
         let events = dead.into_iter().map(|row| {
             let position = Position {
                 epoch: row.epoch,
@@ -234,9 +212,6 @@ impl Ledger {
     }
 
     /// How many orders a sale has in each state.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn order_counts(&self, sale: SaleId) -> Result<OrderCounts, Fault> {
         let rows = sqlx::query!(
             "select 'reserved' as \"state!\", count(*) as \"count!\" from orders where sale_id = $1 and state = 'reserved' \
@@ -245,8 +220,7 @@ impl Ledger {
             sale.0
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let mut counts = OrderCounts::default();
         for row in rows {
             match row.state.as_str() {
@@ -261,9 +235,6 @@ impl Ledger {
     }
 
     /// When the oldest hold ends: of one sale, or of all that Redis has.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn oldest_hold(&self, sale: Option<SaleId>) -> Result<Option<DateTime<Utc>>, Fault> {
         // Shard by shard, as `orders_due` has them: one look into the index each.
         let oldest = sqlx::query_scalar!(
@@ -276,14 +247,11 @@ impl Ledger {
              where $1::uuid is null or s.sale_id = $1",
             sale.map(|sale| sale.0)
         );
-        oldest.fetch_one(&self.reports).await.map_err(|error| fault(&error))
+        oldest.fetch_one(&self.reports).await.map_err(Fault::from)
     }
 
     /// What needs an operator's eye: in one sale, or anywhere. A payment without an order belongs to no sale, so it
     /// counts everywhere.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn alerts(&self, sale: Option<SaleId>) -> Result<Alerts, Fault> {
         let row = sqlx::query!(
             "select (select count(*) from dead_letters where settled_at is null and ($1::uuid is null or sale_id = $1)) \
@@ -299,8 +267,7 @@ impl Ledger {
             sale.map(|sale| sale.0)
         )
         .fetch_one(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(Alerts {
             dead_letters: row.dead,
             failed_releases: row.failed,
@@ -316,8 +283,7 @@ async fn snapshot(pool: &PgPool) -> Result<Tx, Fault> {
     let mut tx = begin(pool).await?;
     sqlx::query!("set transaction isolation level repeatable read, read only")
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
     Ok(tx)
 }
 
@@ -334,7 +300,7 @@ async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBo
         "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
         sale.0
     );
-    for row in positions.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+    for row in positions.fetch_all(&mut **tx).await? {
         let position = Position {
             epoch: row.drained_epoch,
             seq: row.drained_seq,
@@ -342,7 +308,7 @@ async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBo
         at(&mut books, row.shard)?.position = Some(position);
     }
     let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
-    for row in grants.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+    for row in grants.fetch_all(&mut **tx).await? {
         let sku = super::word(&row.sku)?;
         at(&mut books, row.shard)?.units.insert(sku, (row.held, row.sold));
     }
@@ -350,7 +316,7 @@ async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBo
         "select shard, message from outbox where sale_id = $1 order by outbox_id",
         sale.0
     );
-    for row in waiting.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+    for row in waiting.fetch_all(&mut **tx).await? {
         if let Ok(message) = Message::read(row.message) {
             at(&mut books, row.shard)?.waiting.push(message);
         }
@@ -361,7 +327,7 @@ async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBo
 /// Units that a sale owns, by SKU.
 async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
     let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
-    let items = items.fetch_all(&mut **tx).await.map_err(|error| fault(&error))?;
+    let items = items.fetch_all(&mut **tx).await?;
     items
         .into_iter()
         .map(|item| Ok((super::word(&item.sku)?, item.stock)))

@@ -2,7 +2,7 @@
 
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
+use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::ban::{Ban, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
@@ -43,9 +43,6 @@ impl Ledger {
     /// Bans an account, and leaves a message for its home shard in every sale that is in Redis. Once its sessions were
     /// ended, they stay so. `None` when a guard would ban an account that is banned, or whose ban was lifted a moment ago:
     /// an operator's word counts for more.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn ban(&self, new: &NewBan) -> Result<Option<Ban>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
@@ -67,8 +64,7 @@ impl Ledger {
             new.banned_by == BannedBy::Operator
         )
         .fetch_optional(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let Some(row) = row else {
             return Ok(None);
         };
@@ -78,17 +74,11 @@ impl Ledger {
 
     /// The decisions of the last minutes, bans and lifts, at most ten thousand of them: a Redis that has lost its last
     /// moment may have forgotten them.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn recent_bans(&self) -> Result<Vec<Ban>, Fault> {
         recent_bans(&mut *acquire(&self.jobs).await?).await
     }
 
     /// What was decided last about those accounts of which shards have still to be told.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn waiting_bans(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<Ban>, Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let rows = sqlx::query_as!(
@@ -101,15 +91,11 @@ impl Ledger {
             &shards
         )
         .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_ban).collect()
     }
 
     /// Lifts an account's ban; `None` when it has none that could be lifted.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn lift_ban(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
@@ -121,8 +107,7 @@ impl Ledger {
             user.as_str()
         )
         .fetch_optional(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let Some(row) = row else {
             return Ok(None);
         };
@@ -131,9 +116,6 @@ impl Ledger {
     }
 
     /// What was decided last about an account, if anything.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn ban_of(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
         let row = sqlx::query_as!(
             Row,
@@ -143,23 +125,16 @@ impl Ledger {
         )
         // Whoever tells the stock of it has one of the other connections.
         .fetch_optional(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         row.map(Row::into_ban).transpose()
     }
 
     /// Up to `max` accounts that are banned now, by the order of their ids after the one given.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn banned(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
         banned(&mut *acquire(&self.jobs).await?, after, max).await
     }
 
     /// Up to `max` accounts that are banned now, those first of which it was decided last, after the one given.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn banned_newest_first(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -171,16 +146,12 @@ impl Ledger {
             max
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_ban).collect()
     }
 
     /// Up to `max` decisions after the one with this number, oldest first, of accounts that are banned or whose sessions
     /// were ended.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn bans_since(&self, change: i64, max: i64) -> Result<Vec<Ban>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -190,8 +161,7 @@ impl Ledger {
             max
         )
         .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_ban).collect()
     }
 }
@@ -207,8 +177,7 @@ pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban
          order by change desc limit 10000"
     )
     .fetch_all(connection)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     rows.into_iter().map(Row::into_ban).collect()
 }
 
@@ -223,8 +192,7 @@ pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>
         max
     )
     .fetch_all(connection)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     rows.into_iter().map(Row::into_ban).collect()
 }
 
@@ -233,8 +201,7 @@ pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>
 pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('bans', 0)) as locked")
         .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
     Ok(())
 }
 
@@ -244,8 +211,7 @@ async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
         "select sale_id, secret, shards from sales where state <> 'draft' and retired_at is null order by number"
     )
     .fetch_all(&mut *tx)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     for sale in sales {
         let secret: [u8; 32] = sale
             .secret
@@ -255,13 +221,10 @@ async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
         let message = Message::Ban {
             user: user.as_str().to_owned(),
         };
-        send_all(&mut tx, SaleId(sale.sale_id), &[(home, message)])
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut tx, SaleId(sale.sale_id), &[(home, message)]).await?;
     }
     sqlx::query!("select pg_notify($1, '') as told", CHANGED)
         .fetch_one(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
     commit(tx).await
 }

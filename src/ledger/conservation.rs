@@ -1,6 +1,6 @@
 //! Conservation checks: which process does one, and what the last one of each sale found.
 
-use super::{Ledger, fault};
+use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use uuid::Uuid;
 /// What a conservation check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conservation {
-    /// The sale.
     pub sale: SaleId,
     /// Units that no place accounts for, or that two do.
     pub difference: i64,
@@ -19,9 +18,6 @@ pub struct Conservation {
 
 impl Ledger {
     /// Claims the next check of a sale; `false` when a process has begun one within `every`.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn claim_conservation(&self, sale: SaleId, every: Duration) -> Result<bool, Fault> {
         let claimed = sqlx::query!(
             "insert into conservation_checks (sale_id, began_at) values ($1, now()) \
@@ -30,14 +26,11 @@ impl Ledger {
             sale.0,
             every.as_secs_f64()
         );
-        let claimed = claimed.execute(&self.jobs).await.map_err(|error| fault(&error))?;
+        let claimed = claimed.execute(&self.jobs).await?;
         Ok(claimed.rows_affected() == 1)
     }
 
     /// Stores what a check found; nothing for a sale that has been forgotten meanwhile.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn note_conservation(&self, found: Conservation) -> Result<(), Fault> {
         sqlx::query!(
             "update conservation_checks set difference = $2, drift = $3 where sale_id = $1",
@@ -46,22 +39,18 @@ impl Ledger {
             found.drift
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
     /// What the last checks found: of `max` sales at most, those that are off first.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn conservation(&self, max: i64) -> Result<Vec<Conservation>, Fault> {
         let rows = sqlx::query!(
             "select sale_id, difference, drift from conservation_checks \
              order by (difference, drift) = (0, 0), began_at desc limit $1",
             max
         );
-        let rows = rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let rows = rows.fetch_all(&self.jobs).await?;
         let found = rows.into_iter().map(|row| Conservation {
             sale: SaleId(row.sale_id),
             difference: row.difference,
@@ -71,15 +60,11 @@ impl Ledger {
     }
 
     /// Forgets the checks of all other sales.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn keep_conservation(&self, of: &[SaleId]) -> Result<(), Fault> {
         let of: Vec<Uuid> = of.iter().map(|sale| sale.0).collect();
         sqlx::query!("delete from conservation_checks where sale_id <> all ($1)", &of)
             .execute(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(())
     }
 }

@@ -1,15 +1,12 @@
 //! Who is signed in at the console.
 
-use super::{Ledger, begin, commit, fault, word};
+use super::{Ledger, begin, commit, word};
 use crate::domain::console::{OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
 use crate::domain::fault::Fault;
 use std::net::IpAddr;
 
 impl Ledger {
     /// Begins a session; with too many, the oldest end.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn begin_session(
         &self,
         digest: &[u8; 32],
@@ -26,16 +23,14 @@ impl Ledger {
             SESSION_SECONDS as f64
         )
         .fetch_one(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         sqlx::query!(
             "delete from console_sessions where session_id in \
                  (select session_id from console_sessions order by created_at desc, session_id offset $1)",
             SESSIONS_MAX
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(tx).await?;
         Ok(Session {
             id: row.session_id,
@@ -45,17 +40,13 @@ impl Ledger {
     }
 
     /// The session of this digest, if there is one that has not ended.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn session(&self, digest: &[u8; 32]) -> Result<Option<Session>, Fault> {
         let row = sqlx::query!(
             "select session_id, operator, expires_at from console_sessions where digest = $1 and expires_at > now()",
             digest.as_slice()
         )
         .fetch_optional(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         row.map(|row| {
             Ok(Session {
                 id: row.session_id,
@@ -67,26 +58,18 @@ impl Ledger {
     }
 
     /// Ends the session of this digest.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn end_session(&self, digest: &[u8; 32]) -> Result<(), Fault> {
         sqlx::query!("delete from console_sessions where digest = $1", digest.as_slice())
             .execute(&self.api)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(())
     }
 
     /// Forgets sessions that have ended by themselves.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn forget_sessions(&self) -> Result<(), Fault> {
         sqlx::query!("delete from console_sessions where expires_at < now()")
             .execute(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(())
     }
 }

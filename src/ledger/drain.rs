@@ -5,7 +5,7 @@ mod recover;
 
 pub use self::recover::{Recovered, RowOrder};
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, step};
+use super::{Ledger, Tx, begin, commit, is_about_data, small, step};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -24,7 +24,6 @@ const TRIES_MAX: usize = 64;
 /// queue in one.
 pub struct Claim {
     tx: Tx,
-    /// The sale.
     pub sale: SaleId,
     shard: u16,
     /// The last event that has been taken in.
@@ -85,9 +84,6 @@ struct Inserted {
 
 impl Ledger {
     /// Claims a shard for draining, unless somebody else has it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
@@ -100,8 +96,7 @@ impl Ledger {
         )
         .fetch_optional(&mut *tx)
         .instrument(step("claim"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(row.map(|row| Claim {
             tx,
             sale,
@@ -194,16 +189,13 @@ impl Claim {
                 row.map(|row| row.reserved.order.0)
             )
             .execute(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
             // Nobody could ever pay for the order, so its shopper is told, and its units are withheld. Telling it twice
             // changes nothing.
             if let Some(row) = row {
                 let (of, units) = (row.reserved, (row.sku.to_string(), i64::from(row.reserved.quantity)));
                 let message = Message::resolve(of.order.0, of.user.as_str(), units, OrderState::Revoked, now);
-                send_all(&mut self.tx, self.sale, &[(self.shard, message)])
-                    .await
-                    .map_err(|error| fault(&error))?;
+                send_all(&mut self.tx, self.sale, &[(self.shard, message)]).await?;
             }
         }
         drained.dead = dead.len();
@@ -217,8 +209,7 @@ impl Claim {
         )
         .execute(&mut *self.tx)
         .instrument(step("move position"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(self.tx).await?;
         Ok(drained)
     }
@@ -232,20 +223,18 @@ impl Claim {
         {
             return Ok(Quick::Refused);
         }
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         let quick = match insert_all(&mut savepoint, self.sale, self.shard, rows).await {
             Ok(true) => Quick::Stored,
             Ok(false) => Quick::Short,
             Err(error) if is_about_data(&error) => Quick::Refused,
-            Err(error) => return Err(fault(&error)),
+            Err(error) => return Err(error.into()),
         };
         let ended = match quick {
             Quick::Stored => savepoint.commit().await,
             Quick::Short | Quick::Refused => savepoint.rollback().await,
         };
-        ended.map_err(|error| fault(&error))?;
+        ended?;
         Ok(quick)
     }
 
@@ -256,24 +245,22 @@ impl Claim {
             return Ok(Ok(New::default()));
         }
         for units in units.to_try() {
-            let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-                .await
-                .map_err(|error| fault(&error))?;
+            let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
             let outcome = match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
                 Ok(inserted) => hold_units(&mut savepoint, self.sale, self.shard, &inserted, now, *units).await,
                 Err(error) => Err(error),
             };
             match outcome {
                 Ok(Some(new)) => {
-                    savepoint.commit().await.map_err(|error| fault(&error))?;
+                    savepoint.commit().await?;
                     return Ok(Ok(new));
                 }
-                Ok(None) => savepoint.rollback().await.map_err(|error| fault(&error))?,
+                Ok(None) => savepoint.rollback().await?,
                 Err(error) if is_about_data(&error) => {
-                    savepoint.rollback().await.map_err(|error| fault(&error))?;
+                    savepoint.rollback().await?;
                     return Ok(Err(error.to_string()));
                 }
-                Err(error) => return Err(fault(&error)),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(Fault::Bug("gathered units were not taken".to_owned()))
@@ -328,34 +315,30 @@ impl Claim {
             }
         }
         for units in Units::Own.to_try() {
-            let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-                .await
-                .map_err(|error| fault(&error))?;
+            let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
             let held = hold_units(&mut savepoint, self.sale, self.shard, &inserted, now, *units).await;
-            if let Some(new) = held.map_err(|error| fault(&error))? {
-                savepoint.commit().await.map_err(|error| fault(&error))?;
+            if let Some(new) = held? {
+                savepoint.commit().await?;
                 return Ok((new, looked_at));
             }
-            savepoint.rollback().await.map_err(|error| fault(&error))?;
+            savepoint.rollback().await?;
         }
         Err(Fault::Bug("gathered units were not taken".to_owned()))
     }
 
     /// Stores the orders of some rows, behind a savepoint; not their units. The inner error is as for [`Claim::insert`].
     async fn insert_piece(&mut self, rows: &[Row<'_>]) -> Result<Result<Vec<Inserted>, String>, Fault> {
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
             Ok(inserted) => {
-                savepoint.commit().await.map_err(|error| fault(&error))?;
+                savepoint.commit().await?;
                 Ok(Ok(inserted))
             }
             Err(error) if is_about_data(&error) => {
-                savepoint.rollback().await.map_err(|error| fault(&error))?;
+                savepoint.rollback().await?;
                 Ok(Err(error.to_string()))
             }
-            Err(error) => Err(fault(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -363,7 +346,6 @@ impl Claim {
 /// What came of storing a batch the quick way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quick {
-    /// It is stored.
     Stored,
     /// The shard's own grants do not suffice.
     Short,
@@ -378,7 +360,6 @@ enum Quick {
 enum Units {
     /// The shard's own grant, or nothing.
     Own,
-    /// Any shard's grant.
     Gathered,
 }
 

@@ -1,7 +1,7 @@
 //! What operators have set of the guards, and what these have stopped.
 
 use super::news::CHANGED;
-use super::{Ledger, begin, commit, fault};
+use super::{Ledger, begin, commit};
 use crate::domain::fault::Fault;
 use crate::domain::guard::{GuardChanges, Layer};
 use crate::domain::ids::SaleId;
@@ -11,22 +11,15 @@ use uuid::Uuid;
 
 impl Ledger {
     /// What operators have set over the configuration.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn guard_changes(&self) -> Result<GuardChanges, Fault> {
         let settings = sqlx::query_scalar!("select settings from guard_settings")
             .fetch_one(&self.api)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         serde_json::from_value(settings).map_err(|error| Fault::Bug(format!("the guards' settings: {error}")))
     }
 
     /// Sets what `changes` has, unsets what is null there, keeps the rest if `is_right` says that all is; tells every
     /// process. Returns what is set then, or what is wrong.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn change_guards<E>(
         &self,
         changes: Map<String, Value>,
@@ -35,8 +28,7 @@ impl Ledger {
         let mut tx = begin(&self.api).await?;
         let before = sqlx::query_scalar!("select settings from guard_settings for update")
             .fetch_one(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         let mut settings = before.as_object().cloned().unwrap_or_default();
         settings.extend(changes);
         settings.retain(|_, value| !value.is_null());
@@ -47,20 +39,15 @@ impl Ledger {
         };
         sqlx::query!("update guard_settings set settings = $1", settings)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         sqlx::query!("select pg_notify($1, '') as told", CHANGED)
             .fetch_one(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         commit(tx).await?;
         Ok(Ok(changed))
     }
 
     /// Adds up what was stopped for sales that there are; returns for how many sales and layers.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn add_stopped(&self, counts: &HashMap<(SaleId, Layer), u32>) -> Result<usize, Fault> {
         // In one order, so that two processes do not wait for each other.
         let counts: BTreeMap<(Uuid, &str), i64> = counts
@@ -80,20 +67,15 @@ impl Ledger {
             &stopped
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
     /// How many requests for a sale each layer has stopped.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn stopped(&self, sale: SaleId) -> Result<BTreeMap<String, i64>, Fault> {
         let rows = sqlx::query!("select layer, stopped from guard_stopped where sale_id = $1", sale.0)
             .fetch_all(&self.reports)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(rows.into_iter().map(|row| (row.layer, row.stopped)).collect())
     }
 }

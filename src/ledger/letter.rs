@@ -1,7 +1,7 @@
 //! What one side could not take from the other: events that were put aside, and messages that shards refuse.
 
 use super::outbox::Message;
-use super::{Ledger, fault, small, unsigned};
+use super::{Ledger, small, unsigned};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -12,7 +12,6 @@ use uuid::Uuid;
 /// An event as it was put aside.
 #[derive(Debug, Clone)]
 pub struct PutAside {
-    /// Where it stood.
     pub id: LetterId,
     /// Its bytes.
     pub event: Vec<u8>,
@@ -64,20 +63,14 @@ impl Row {
 
 impl Ledger {
     /// The shards of a sale of which some event could not be taken in.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn shards_with_dead_letters(&self, sale: SaleId) -> Result<Vec<u16>, Fault> {
         let shards = sqlx::query_scalar!("select distinct shard from dead_letters where sale_id = $1", sale.0);
-        let shards = shards.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let shards = shards.fetch_all(&self.jobs).await?;
         shards.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
     }
 
     /// Up to `max` events of a sale that were put aside, shard by shard and in their order, after the one given; all, or
     /// those that are dealt with, or the others.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn dead_letters(
         &self,
         sale: SaleId,
@@ -99,8 +92,7 @@ impl Ledger {
             max
         )
         .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_letter).collect()
     }
 
@@ -119,8 +111,7 @@ impl Ledger {
             note.as_str()
         )
         .execute(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // Whoever was first, it stays as it is now.
         let row = sqlx::query_as!(
             Row,
@@ -131,14 +122,11 @@ impl Ledger {
             id.position.epoch,
             id.position.seq
         );
-        let row = row.fetch_optional(&self.api).await.map_err(|error| fault(&error))?;
+        let row = row.fetch_optional(&self.api).await?;
         row.map(Row::into_letter).transpose()
     }
 
     /// Up to `max` messages that shards of a sale refuse, oldest first, after the one with this number.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn refused_messages(
         &self,
         sale: SaleId,
@@ -153,7 +141,7 @@ impl Ledger {
             after,
             max
         );
-        let rows = rows.fetch_all(&self.api).await.map_err(|error| fault(&error))?;
+        let rows = rows.fetch_all(&self.api).await?;
         let messages = rows.into_iter().map(|row| {
             let untold = RefusedMessage {
                 id: row.outbox_id,

@@ -1,29 +1,24 @@
 //! News: what one process tells all others through Postgres (`NOTIFY`). A drain tells that it has committed afterwards,
 //! not in the same transaction: commits that notify queue up behind one lock, each for as long as the disk takes.
 
-use super::{Ledger, fault};
+use super::Ledger;
 use crate::domain::fault::Fault;
 use sqlx::postgres::PgListener;
 use uuid::Uuid;
 
-/// Where drains tell it.
 const DRAINED: &str = "flashsale_drained";
 /// Where it is told that operators have changed something: the guards, or which sales there are.
 pub(super) const CHANGED: &str = "flashsale_changed";
 /// Where it is told that an alert was raised.
 pub(super) const RAISED: &str = "flashsale_raised";
 
-/// Hears of commits.
 pub struct News(PgListener);
 
-/// What was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// Another process has committed orders.
     Committed,
-    /// Operators have changed something.
     Changed,
-    /// An alert was raised.
     Raised,
     /// The connection is a new one: anything may have been told in between.
     Anything,
@@ -31,15 +26,10 @@ pub enum Told {
 
 impl Ledger {
     /// Listens from now on, on a connection of its own.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn news(&self) -> Result<News, Fault> {
-        let mut listener = PgListener::connect_with(&self.news)
-            .await
-            .map_err(|error| fault(&error))?;
+        let mut listener = PgListener::connect_with(&self.news).await?;
         let channels = [DRAINED, CHANGED, RAISED];
-        listener.listen_all(channels).await.map_err(|error| fault(&error))?;
+        listener.listen_all(channels).await?;
         Ok(News(listener))
     }
 
@@ -55,8 +45,7 @@ impl Ledger {
             process.to_string()
         )
         .fetch_one(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 }
@@ -69,7 +58,7 @@ impl News {
     pub async fn next(&mut self, own: Uuid) -> Result<Told, Fault> {
         let own = own.to_string();
         loop {
-            return Ok(match self.0.try_recv().await.map_err(|error| fault(&error))? {
+            return Ok(match self.0.try_recv().await? {
                 None => Told::Anything,
                 Some(news) if news.channel() == CHANGED => Told::Changed,
                 Some(news) if news.channel() == RAISED => Told::Raised,

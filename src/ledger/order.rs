@@ -2,7 +2,7 @@
 //! paying, cancelling and expiring queue up and only the first finds it `reserved`.
 
 use super::outbox::{Message, send, send_all};
-use super::{Ledger, be_brief, begin_brief, begin_in_order, commit, fault, is_locked, small, step, unsigned, word};
+use super::{Ledger, be_brief, begin_brief, begin_in_order, commit, is_locked, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -70,20 +70,16 @@ pub(super) use select_orders;
 pub struct Decided {
     /// The order as it is now.
     pub order: Order,
-    /// Its shard.
     pub shard: u16,
     /// When, by Postgres's clock.
     pub at: Millis,
-    /// The message's number.
     pub message: i64,
 }
 
 /// A shard that has holds which may have ended.
 #[derive(Debug, Clone, Copy)]
 pub struct DueShard {
-    /// Its sale.
     pub sale: SaleId,
-    /// The shard.
     pub shard: u16,
     /// How long a hold lasts without outages, in milliseconds.
     pub window: Millis,
@@ -94,9 +90,7 @@ pub struct DueShard {
 /// What a cancellation came to.
 #[derive(Debug, Clone)]
 pub enum Cancellation {
-    /// It is cancelled.
     Now(Decided),
-    /// It was cancelled before.
     Already(Order),
     /// It has left `reserved` another way.
     NotCancellable(OrderState),
@@ -108,18 +102,12 @@ pub enum Cancellation {
 
 impl Ledger {
     /// The order with this id.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn order(&self, id: OrderId) -> Result<Option<Order>, Fault> {
         let row = select_orders!("order_id = $1", id.0).fetch_optional(&self.api).await;
-        row.map_err(|error| fault(&error))?.map(Row::into_order).transpose()
+        row?.map(Row::into_order).transpose()
     }
 
     /// Those of these orders that there are, and their events.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
         let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
@@ -128,13 +116,10 @@ impl Ledger {
             let event = Position { epoch, seq };
             row.into_order().map(|order| Accepted { order, event })
         };
-        rows.map_err(|error| fault(&error))?.into_iter().map(accepted).collect()
+        rows?.into_iter().map(accepted).collect()
     }
 
     /// A shopper's orders in a sale, oldest first, at most `max`.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn orders_of(&self, sale: SaleId, user: &UserId, max: i64) -> Result<Vec<Order>, Fault> {
         let rows = select_orders!(
             "sale_id = $1 and user_id = $2 order by epoch desc, seq desc limit $3",
@@ -144,17 +129,10 @@ impl Ledger {
         )
         .fetch_all(&self.api)
         .await;
-        rows.map_err(|error| fault(&error))?
-            .into_iter()
-            .rev()
-            .map(Row::into_order)
-            .collect()
+        rows?.into_iter().rev().map(Row::into_order).collect()
     }
 
     /// Up to `max` orders of a sale, by their ids and the last first: in this state, if one is given, and before this id.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn orders_of_sale(
         &self,
         sale: &Sale,
@@ -188,15 +166,12 @@ impl Ledger {
             Some(OrderState::Expired) => listed!("state = 'expired'"),
             Some(OrderState::Revoked) => listed!("state = 'revoked'"),
         };
-        let rows = rows.map_err(|error| fault(&error))?;
+        let rows = rows?;
         rows.into_iter().map(Row::into_order).collect()
     }
 
     /// Up to `max` orders of an account, in one sale or in any, by their ids and the last first: in this state, if one is
     /// given, and before this id.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn orders_of_user(
         &self,
         user: &UserId,
@@ -217,15 +192,11 @@ impl Ledger {
             max
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Row::into_order).collect()
     }
 
     /// How many orders of any sale are revoked.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn revoked_orders(&self) -> Result<i64, Fault> {
         // Sale by sale, as `orders_decided` has them.
         let revoked = sqlx::query_scalar!(
@@ -233,7 +204,7 @@ impl Ledger {
                  (select count(*) as revoked from orders o where o.sale_id = s.sale_id and o.state = 'revoked') of_sale \
              where s.state <> 'draft'"
         );
-        revoked.fetch_one(&self.reports).await.map_err(|error| fault(&error))
+        revoked.fetch_one(&self.reports).await.map_err(Fault::from)
     }
 
     /// Cancels a reserved order of this shopper.
@@ -247,7 +218,7 @@ impl Ledger {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(Cancellation::NotFound),
             Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
-            Err(error) => return Err(fault(&error)),
+            Err(error) => return Err(error.into()),
         };
         let shard = unsigned(i64::from(row.shard))?;
         let order = row.into_order()?;
@@ -259,7 +230,7 @@ impl Ledger {
         let (message, at) = match resolve(&mut tx, &order, shard, OrderState::Cancelled).await {
             Ok(sent) => sent,
             Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
-            Err(error) => return Err(fault(&error)),
+            Err(error) => return Err(error.into()),
         };
         commit(tx).await?;
         let order = Order {
@@ -276,9 +247,6 @@ impl Ledger {
 
     /// The shards that have orders whose deadline without outages is past at `now`, by Redis's clock, which set the deadlines, or
     /// by Postgres's and a little ahead of it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<DueShard>, Fault> {
         let rows = sqlx::query!(
             "select s.sale_id, s.shard, sales.payment_window_seconds, first.expires_at from shards s \
@@ -289,8 +257,7 @@ impl Ledger {
             now.map(from_millis)
         )
         .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let shards = rows.into_iter().map(|row| {
             Ok(DueShard {
                 sale: SaleId(row.sale_id),
@@ -304,9 +271,6 @@ impl Ledger {
 
     /// Expires up to `max` orders of a shard whose deadline without outages is at or before `due` and that no pending payment is
     /// for; `now` is Redis's clock. Returns how many.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn expire_due(&self, of: &DueShard, due: Millis, now: Millis, max: i64) -> Result<usize, Fault> {
         let (sale, shard) = (of.sale, of.shard);
         let mut tx = begin_in_order(&self.jobs).await?;
@@ -328,8 +292,7 @@ impl Ledger {
         )
         .fetch_all(&mut *tx)
         .instrument(step("expire orders"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if rows.is_empty() {
             return Ok(0);
         }
@@ -344,16 +307,12 @@ impl Ledger {
             ));
         }
         for (sku, quantity) in units {
-            move_units(&mut tx, sale, shard, &sku, quantity, false)
-                .await
-                .map_err(|error| fault(&error))?;
+            move_units(&mut tx, sale, shard, &sku, quantity, false).await?;
         }
         if bugs::has("nobody is told that orders expired") {
             messages.clear();
         }
-        send_all(&mut tx, sale, &messages)
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut tx, sale, &messages).await?;
         commit(tx).await?;
         Ok(rows.len())
     }

@@ -1,7 +1,7 @@
 //! Outages: times in which no worker came to the ledger. An order is stored with its deadline without them. As long as it is
 //! reserved, each query adds the outages since it was created; the decision stores the sum.
 
-use super::{Ledger, begin, commit, fault};
+use super::{Ledger, begin, commit};
 use crate::domain::fault::Fault;
 use crate::domain::outage::{Outage, Outages};
 use crate::domain::time::from_millis;
@@ -14,42 +14,32 @@ const KEPT: TimeDelta = TimeDelta::days(30);
 
 impl Ledger {
     /// Notes that a worker has come; returns the outage that this ended, if any.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn beat(&self) -> Result<Option<TimeDelta>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let since: DateTime<Utc> = sqlx::query_scalar!("select beaten_at from heartbeat for update")
             .fetch_one(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         // The clock, not the transaction's start: the row may have been waited for.
         let until: DateTime<Utc> =
             sqlx::query_scalar!("update heartbeat set beaten_at = clock_timestamp() returning beaten_at")
                 .fetch_one(&mut *tx)
-                .await
-                .map_err(|error| fault(&error))?;
+                .await?;
         let gap = until - since;
         let outage = gap > GAP;
         if outage {
             sqlx::query!("insert into outages (since, until) values ($1, $2)", since, until)
                 .execute(&mut *tx)
-                .await
-                .map_err(|error| fault(&error))?;
+                .await?;
         }
         commit(tx).await?;
         Ok(outage.then_some(gap))
     }
 
     /// Every outage that a hold of today may be extended by.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn outages(&self) -> Result<Outages, Fault> {
         let rows = sqlx::query!("select since, until from outages order by until desc")
             .fetch_all(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         // Rounded up: no hold ends a part of a millisecond early.
         let outages = rows.into_iter().map(|row| Outage {
             since: row.since.timestamp_millis(),
@@ -59,21 +49,16 @@ impl Ledger {
     }
 
     /// Forgets outages that no hold of today is extended by.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn forget_outages(&self) -> Result<(), Fault> {
         let outages = self.outages().await?;
         let now: DateTime<Utc> = sqlx::query_scalar!("select now() as \"now!\"")
             .fetch_one(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         let kept = KEPT.num_milliseconds();
         let before = from_millis(outages.due(now.timestamp_millis(), kept) - kept);
         sqlx::query!("delete from outages where until < $1", before)
             .execute(&self.jobs)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The outbox: what the ledger has decided and the stock must be told. A message is written in the transaction of
 //! its decision and deleted once it is applied; applying one twice changes nothing, so a crash only delays it.
 
-use super::{Ledger, Tx, begin, begin_in_order, commit, fault, small, step, unsigned};
+use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
@@ -20,31 +20,21 @@ pub enum Message {
     State,
     /// An order has left `reserved`.
     Resolve {
-        /// The order.
         order: Uuid,
-        /// Whose.
         user: String,
-        /// Of which item.
         sku: String,
-        /// How many units.
         quantity: i64,
         /// Its new state, by name.
         state: String,
-        /// When that was decided.
         at: Millis,
     },
     /// It was decided whether an account may buy: what was decided last, the ledger says.
     Ban {
-        /// Whose.
         user: String,
     },
-    /// Units have been granted.
     Restock {
-        /// The restock.
         id: Uuid,
-        /// Of which item.
         sku: String,
-        /// How many.
         units: i64,
     },
     /// Units that were taken out have left the sale's books.
@@ -56,9 +46,7 @@ pub enum Message {
     GiveBack {
         /// The transfer that took them.
         transfer: Uuid,
-        /// Of which item.
         sku: String,
-        /// How many.
         units: i64,
         /// The shard's generation when they were taken out: a later one has them already.
         #[serde(default = "first_epoch")]
@@ -121,11 +109,8 @@ impl Message {
 pub struct Outgoing {
     /// Its number in the outbox.
     pub id: i64,
-    /// The sale.
     pub sale: SaleId,
-    /// The shard.
     pub shard: u16,
-    /// What to tell it.
     pub message: Message,
     /// How often it has been tried.
     pub attempts: i32,
@@ -134,13 +119,11 @@ pub struct Outgoing {
 /// What came of telling a shard.
 #[derive(Debug)]
 pub enum Delivery {
-    /// It knows.
     Applied {
         /// The server that was told: if the shard is another's by now, that one has to be told, too. `None`: any server
         /// will do.
         by: Option<String>,
     },
-    /// Not yet; try again.
     Later,
     /// It refuses: an operator has to look.
     Failed(String),
@@ -172,7 +155,6 @@ pub(super) async fn send(
     sent.fetch_one(tx).instrument(step("write message")).await
 }
 
-/// Writes several messages.
 pub(super) async fn send_all(
     tx: &mut PgConnection,
     sale: SaleId,
@@ -204,8 +186,7 @@ async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
         reason
     )
     .execute(&mut **tx)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     Ok(())
 }
 
@@ -221,8 +202,7 @@ async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<
         reason
     )
     .fetch_one(&mut **tx)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     let (sale, shard) = (SaleId(row.sale_id), row.shard);
     if row.refused {
         tracing::error!(
@@ -241,7 +221,7 @@ async fn retry_unreadable(tx: &mut Tx) -> Result<(), Fault> {
         "select outbox_id, message from outbox where failure like 'no message: %' and not_before <= now() \
          order by outbox_id limit 100 for update skip locked"
     );
-    for row in listed.fetch_all(&mut **tx).await.map_err(|error| fault(&error))? {
+    for row in listed.fetch_all(&mut **tx).await? {
         let is_readable = Message::read(row.message).is_ok();
         sqlx::query!(
             "update outbox set failure = case when not $2 then failure end, \
@@ -250,8 +230,7 @@ async fn retry_unreadable(tx: &mut Tx) -> Result<(), Fault> {
             is_readable
         )
         .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
     }
     Ok(())
 }
@@ -261,9 +240,6 @@ impl Ledger {
     /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
     /// must not keep everything else waiting. No two messages hang on which comes first. A shard that is being reconciled gets
     /// only what is asked for its sale: it is compared with the ledger while it stands still.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn take_outgoing(
         &self,
         max: i64,
@@ -320,8 +296,7 @@ impl Ledger {
             &shards
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let mut messages = Vec::with_capacity(rows.len());
         let mut unreadable = 0;
         for row in rows {
@@ -347,9 +322,6 @@ impl Ledger {
     }
 
     /// Whether shards have still to be told of their part of a restock. What one of them has refused is no longer told.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn is_restock_on_its_way(&self, sale: SaleId, restock: Uuid) -> Result<bool, Fault> {
         sqlx::query_scalar!(
             "select exists (select from outbox where failure is null and message ->> 'kind' = 'restock' \
@@ -359,14 +331,11 @@ impl Ledger {
         )
         .fetch_one(&self.api)
         .await
-        .map_err(|error| fault(&error))
+        .map_err(Fault::from)
     }
 
     /// Deletes messages that were refused, of sales that Redis still has and that ended or were closed 25 hours ago; says how
     /// many of which sale.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn forget_refused(&self) -> Result<Vec<(SaleId, i64)>, Fault> {
         let rows = sqlx::query!(
             "with gone as (delete from outbox o using sales s where o.failure is not null and s.sale_id = o.sale_id \
@@ -374,8 +343,7 @@ impl Ledger {
              select sale_id as \"sale!\", count(*) as \"messages!\" from gone group by sale_id"
         )
         .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
@@ -386,11 +354,7 @@ impl Ledger {
     /// `Unavailable` when Postgres does not answer; the relay deletes it then.
     pub async fn strike_outgoing(&self, sale: SaleId, id: i64, told: &str) -> Result<(), Fault> {
         let mut tx = begin(&self.api).await?;
-        if settled_servers(&mut tx, &[sale])
-            .await
-            .map_err(|error| fault(&error))?
-            .is_empty()
-        {
+        if settled_servers(&mut tx, &[sale]).await?.is_empty() {
             return Ok(());
         }
         sqlx::query!(
@@ -402,8 +366,7 @@ impl Ledger {
         )
         .execute(&mut *tx)
         .instrument(step("strike message"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(tx).await
     }
 }
@@ -444,9 +407,7 @@ impl Batch {
     pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<HashSet<SaleId>, Fault> {
         let sales: HashSet<SaleId> = self.messages.iter().map(|message| message.sale).collect();
         let sales: Vec<SaleId> = sales.into_iter().collect();
-        let settled = settled_servers(&mut self.tx, &sales)
-            .await
-            .map_err(|error| fault(&error))?;
+        let settled = settled_servers(&mut self.tx, &sales).await?;
         let unsettled = self.messages.iter().filter(|message| !settled.contains(&message.sale));
         let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
         // By the server that was told. They are looked up by their numbers: a join is planned without knowing how many come.
@@ -470,8 +431,7 @@ impl Batch {
             )
             .fetch_all(&mut *self.tx)
             .instrument(step("strike messages"))
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
             let struck: HashSet<i64> = struck.into_iter().collect();
             untold.extend(ids.into_iter().filter(|id| !struck.contains(id)));
         }
@@ -482,8 +442,7 @@ impl Batch {
         )
         .execute(&mut *self.tx)
         .instrument(step("postpone the untold"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // A second, doubled with every try up to a minute; a state that others may sell against, no more than two.
         sqlx::query!(
             "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
@@ -493,8 +452,7 @@ impl Batch {
         )
         .execute(&mut *self.tx)
         .instrument(step("postpone the others"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(self.tx).await?;
         let is_untold = |message: &&Outgoing| untold.contains(&message.id);
         Ok(self

@@ -2,7 +2,7 @@
 //! one transaction.
 
 use super::order::{Decided, Row, resolve, select_orders};
-use super::{Ledger, Tx, begin_brief, begin_in_order, commit, fault, is_locked, step, unsigned};
+use super::{Ledger, Tx, begin_brief, begin_in_order, commit, is_locked, step, unsigned};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
@@ -27,9 +27,7 @@ pub enum Settlement {
 /// A payment that waits to be settled.
 #[derive(Debug, Clone)]
 pub struct PendingPayment {
-    /// The payment.
     pub payment: Payment,
-    /// When it was recorded.
     pub received_at: DateTime<Utc>,
 }
 
@@ -91,8 +89,7 @@ impl Ledger {
         )
         .execute(&mut *tx)
         .instrument(step("insert payment"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if recorded.rows_affected() == 0 {
             // The same payment came in twice at once; the other one has settled it, and this transaction is undone.
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
@@ -118,8 +115,7 @@ impl Ledger {
         )
         .execute(&self.payments)
         .instrument(step("insert payment"))
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(if recorded.rows_affected() == 1 {
             outcome
         } else {
@@ -128,9 +124,6 @@ impl Ledger {
     }
 
     /// Up to `max` payments that wait to be settled, oldest first, after the one given.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn pending_payments(
         &self,
         after: Option<&PendingPayment>,
@@ -147,8 +140,7 @@ impl Ledger {
             max
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let payments = rows.into_iter().map(|row| PendingPayment {
             payment: Payment {
                 payment_id: row.payment_id,
@@ -163,9 +155,6 @@ impl Ledger {
     }
 
     /// Which of these payments' orders the ledger has.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn known_orders(&self, payments: &[PendingPayment]) -> Result<HashSet<OrderId>, Fault> {
         let ids: Vec<_> = payments
             .iter()
@@ -173,15 +162,12 @@ impl Ledger {
             .map(|id| id.0)
             .collect();
         let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", &ids);
-        let known = known.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let known = known.fetch_all(&self.jobs).await?;
         Ok(known.into_iter().map(OrderId).collect())
     }
 
     /// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that
     /// they were paid back, or the others.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn payments(
         &self,
         outcome: PaymentOutcome,
@@ -203,15 +189,11 @@ impl Ledger {
             max
         )
         .fetch_all(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
     /// Payments that were matched with these orders, oldest first.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
         // Those that paid an order and those that are owed back have an index each.
@@ -227,8 +209,7 @@ impl Ledger {
             &orders
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
@@ -244,8 +225,7 @@ impl Ledger {
             reference.as_str()
         )
         .execute(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // Whoever was first, it stays as it is now.
         let row = sqlx::query_as!(
             Recorded,
@@ -253,7 +233,7 @@ impl Ledger {
              refund_reference from payments where payment_id = $1",
             payment_id
         );
-        let Some(row) = row.fetch_optional(&self.api).await.map_err(|error| fault(&error))? else {
+        let Some(row) = row.fetch_optional(&self.api).await? else {
             return Ok(Refund::NoPayment);
         };
         let payment = row.into_payment()?;
@@ -274,12 +254,7 @@ impl Ledger {
             "select payment_id from payments where payment_id = $1 and outcome = 'pending' for update skip locked",
             payment.payment_id
         );
-        if mine
-            .fetch_optional(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?
-            .is_none()
-        {
+        if mine.fetch_optional(&mut *tx).await?.is_none() {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
         let decision = match decide(&mut tx, payment).await? {
@@ -301,8 +276,7 @@ impl Ledger {
             decision.order.map(|order| order.0)
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(tx).await?;
         Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
     }
@@ -322,7 +296,7 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
         payment.payment_id
     );
     let found = found.fetch_optional(&mut **tx).instrument(step("find payment")).await;
-    Ok(found.map_err(|error| fault(&error))?.is_some())
+    Ok(found?.is_some())
 }
 
 /// Whether the ledger has the payment of a paid order. It may have lost that, and know from the shopper's row that it was paid.
@@ -331,7 +305,7 @@ async fn is_paid_for(tx: &mut Tx, order: OrderId) -> Result<bool, Fault> {
         "select 1 as one from payments where matched_order_id = $1 and outcome = 'applied'",
         order.0
     );
-    let found = found.fetch_optional(&mut **tx).await.map_err(|error| fault(&error))?;
+    let found = found.fetch_optional(&mut **tx).await?;
     Ok(found.is_some())
 }
 
@@ -345,7 +319,7 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
         Ok(Some(row)) => row,
         Ok(None) => return Ok(Err(Settlement::NoOrder)),
         Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
-        Err(error) => return Err(fault(&error)),
+        Err(error) => return Err(error.into()),
     };
     let shard = unsigned(i64::from(row.shard))?;
     let order = Row::into_order(row)?;
@@ -379,7 +353,7 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
     let (message, at) = match resolve(tx, &order, shard, OrderState::Paid).await {
         Ok(sent) => sent,
         Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
-        Err(error) => return Err(fault(&error)),
+        Err(error) => return Err(error.into()),
     };
     let order = Order {
         state: OrderState::Paid,

@@ -1,7 +1,7 @@
 //! What instances tell each other for live pages: which sales are watched, and how purchases of those are answered.
 //! Postgres stands between them because it has one clock, and because selling asks nothing of it.
 
-use super::{Ledger, fault};
+use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::{Counts, Told};
@@ -17,9 +17,6 @@ const KEPT: Duration = Duration::from_secs(60);
 impl Ledger {
     /// Says that a sale is watched for so long from now on. Returns what instances other than this one have told of it in
     /// the last ten seconds, of up to `max`.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn watch_sale(
         &self,
         sale: SaleId,
@@ -43,8 +40,7 @@ impl Ledger {
             max
         )
         .fetch_all(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let told = rows.into_iter().map(|row| {
             let counts = serde_json::from_value(row.counts);
             Ok(Told {
@@ -59,24 +55,17 @@ impl Ledger {
     }
 
     /// The sales that somebody watches, on whichever instance; of more than `max`, so many.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn watched_sales(&self, max: i64) -> Result<Vec<SaleId>, Fault> {
         let sales = sqlx::query_scalar!(
             "select sale_id from watched_sales where watched_until > now() order by sale_id limit $1",
             max
         )
         .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(sales.into_iter().map(SaleId).collect())
     }
 
     /// Tells what an instance has counted of each of these sales, and for how long; forgets what others told long ago.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn tell_counts(
         &self,
         instance: Uuid,
@@ -103,8 +92,7 @@ impl Ledger {
             &counts
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // Nobody waits for a row that another one is at.
         sqlx::query!(
             "with watched as ( \
@@ -116,8 +104,7 @@ impl Ledger {
             KEPT.as_secs_f64()
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ban::{banned, recent_bans};
 use super::outbox::{Message, lock_servers, send_all};
-use super::{Ledger, Tx, begin, commit, fault, small, unsigned, word};
+use super::{Ledger, Tx, begin, commit, small, unsigned, word};
 use crate::domain::ban::Ban;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -18,7 +18,6 @@ use uuid::Uuid;
 /// A shard as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Its generation.
     pub epoch: i64,
     /// The Redis server on which it was last reconciled; one that begins with [`CLAIMED`] is being reconciled there.
     pub run_id: Option<String>,
@@ -62,7 +61,6 @@ pub const CLAIMED: char = '?';
 /// A server that has a shard now.
 #[derive(Debug, Clone)]
 pub struct Moved {
-    /// The shard's number.
     pub shard: u16,
     /// The server that had it.
     pub before: Option<String>,
@@ -73,7 +71,6 @@ pub struct Moved {
 /// A shard that was found whole.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Its number.
     pub shard: u16,
     /// The Redis server that has it.
     pub run_id: String,
@@ -88,17 +85,11 @@ pub struct Found {
 /// An order, as its shard has to know it.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// Whose.
     pub user: UserId,
-    /// Which.
     pub id: OrderId,
-    /// Of which item.
     pub sku: Sku,
-    /// How many units.
     pub quantity: u32,
-    /// Where it stands.
     pub state: OrderState,
-    /// When it was accepted.
     pub created_at: Millis,
     /// When it left `reserved`; 0 while it has not.
     pub resolved_at: Millis,
@@ -121,9 +112,6 @@ pub struct RebuildClaim {
 
 impl Ledger {
     /// Every shard of these sales.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn standings(&self, sales: &[SaleId]) -> Result<Standings, Fault> {
         let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
         let rows = sqlx::query_as!(
@@ -131,20 +119,17 @@ impl Ledger {
             "select sale_id, shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = any($1)",
             &ids
         );
-        by_shard(rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?)
+        by_shard(rows.fetch_all(&self.jobs).await?)
     }
 
     /// Every shard of every sale that may have keys in Redis.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn standings_in_stock(&self) -> Result<Standings, Fault> {
         let rows = sqlx::query_as!(
             StandingRow,
             "select sh.sale_id, sh.shard, sh.epoch, sh.run_id, sh.drained_epoch, sh.drained_seq from shards sh \
              join sales s on s.sale_id = sh.sale_id where s.state <> 'draft' and s.retired_at is null"
         );
-        by_shard(rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?)
+        by_shard(rows.fetch_all(&self.jobs).await?)
     }
 
     /// Notes that shards are about to be reconciled on other servers than before. From then on no message counts as
@@ -169,9 +154,8 @@ impl Ledger {
             &shards
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
-        lock_servers(&mut tx, sale).await.map_err(|error| fault(&error))?;
+        .await?;
+        lock_servers(&mut tx, sale).await?;
         for it in moved {
             supersede(&mut tx, it).await?;
         }
@@ -185,8 +169,7 @@ impl Ledger {
             &claimed
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if usize::try_from(noted.rows_affected()) != Ok(moved.len()) {
             return Err(Fault::Unavailable("somebody else reconciles these shards".to_owned()));
         }
@@ -194,22 +177,16 @@ impl Ledger {
     }
 
     /// The sales with shards that somebody has claimed to reconcile them.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn claimed_sales(&self) -> Result<Vec<SaleId>, Fault> {
         let sales = sqlx::query_scalar!("select distinct sale_id from shards where run_id like '?%'");
-        let sales = sales.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let sales = sales.fetch_all(&self.jobs).await?;
         Ok(sales.into_iter().map(SaleId).collect())
     }
 
     /// The Redis processes from which others have taken over, by run id.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn superseded_servers(&self) -> Result<HashSet<String>, Fault> {
         let rows = sqlx::query_scalar!("select run_id from superseded_servers");
-        let rows = rows.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let rows = rows.fetch_all(&self.jobs).await?;
         Ok(rows.into_iter().collect())
     }
 
@@ -225,8 +202,7 @@ impl Ledger {
             &shards
         )
         .fetch_all(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
@@ -234,9 +210,6 @@ impl Ledger {
     /// the ledger never saw; those are counted by the first who notes the server. A shard is left out if the ledger
     /// has taken in more by now than the shard had written, or if somebody has noted another server meanwhile: another
     /// server has it as well. What all of them have still to be told is due at once.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn note_reconciled(&self, sale: SaleId, found: &[Found]) -> Result<(), Fault> {
         let shards: Vec<i16> = found.iter().map(|it| small(it.shard)).collect();
         let run_ids: Vec<String> = found.iter().map(|it| it.run_id.clone()).collect();
@@ -262,17 +235,13 @@ impl Ledger {
             &before
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         self.make_due(sale, &found.iter().map(|it| it.shard).collect::<Vec<_>>())
             .await
     }
 
     /// Makes what shards have still to be told due at once: it was put off for longer each time that they could not be. A
     /// relay that has some of it in hand is trying.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn make_due(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(
@@ -283,15 +252,11 @@ impl Ledger {
             &shards
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
     /// Marks shards unverified: each is reconciled before it sells again. Returns those that were not until now.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn mark_unverified(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<u16>, Fault> {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let marked = sqlx::query_scalar!(
@@ -301,15 +266,12 @@ impl Ledger {
             &numbers,
             CLAIMED.to_string()
         );
-        let marked = marked.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let marked = marked.fetch_all(&self.jobs).await?;
         marked.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
     }
 
     /// Claims shards for rebuilding, unless somebody has one of them: no event is taken in, no order of theirs is
     /// decided and no message is delivered to them until the claim ends.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn claim_rebuild(&self, sale: SaleId, shards: &[u16]) -> Result<Option<RebuildClaim>, Fault> {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
@@ -319,10 +281,7 @@ impl Ledger {
             // A shard's orders are sorted in memory as long as they are not more than some hundred thousand.
             "set local work_mem = '64MB'",
         ] {
-            sqlx::query(statement)
-                .execute(&mut *tx)
-                .await
-                .map_err(|error| fault(&error))?;
+            sqlx::query(statement).execute(&mut *tx).await?;
         }
         // What the shards that are not rebuilt account for must not be written anew by somebody else.
         let alone = sqlx::query_scalar!(
@@ -330,8 +289,7 @@ impl Ledger {
             sale.0.to_string()
         )
         .fetch_one(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if !alone {
             return Ok(None);
         }
@@ -341,8 +299,7 @@ impl Ledger {
             &numbers
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if claimed.len() != numbers.len() {
             return Ok(None);
         }
@@ -352,15 +309,13 @@ impl Ledger {
             sale.0
         )
         .fetch_one(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let held = sqlx::query_scalar!(
             "select restock_id from restocks where sale_id = $1 and state = 'pending' for update skip locked",
             sale.0
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if i64::try_from(held.len()) != Ok(undecided) {
             return Ok(None);
         }
@@ -370,8 +325,7 @@ impl Ledger {
             sale.0
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         sqlx::query!(
             "select shard from grants where sale_id = $1 and shard = any($2) \
              order by sku collate \"C\", shard for no key update",
@@ -379,14 +333,13 @@ impl Ledger {
             &numbers
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let mut standings = BTreeMap::new();
         let rows = sqlx::query!(
             "select shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = $1",
             sale.0
         );
-        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in rows.fetch_all(&mut *tx).await? {
             let standing = Standing {
                 epoch: row.epoch,
                 run_id: row.run_id,
@@ -399,7 +352,7 @@ impl Ledger {
         }
         let mut stock = BTreeMap::new();
         let rows = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
-        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in rows.fetch_all(&mut *tx).await? {
             stock.insert(word(&row.sku)?, row.stock);
         }
         let mut waiting = Vec::new();
@@ -407,7 +360,7 @@ impl Ledger {
             "select shard, message from outbox where sale_id = $1 order by outbox_id",
             sale.0
         );
-        for row in rows.fetch_all(&mut *tx).await.map_err(|error| fault(&error))? {
+        for row in rows.fetch_all(&mut *tx).await? {
             if let Ok(message) = Message::read(row.message) {
                 waiting.push((unsigned(i64::from(row.shard))?, message));
             }
@@ -447,7 +400,7 @@ impl RebuildClaim {
         )
         .fetch(&mut *self.tx)
         .map(|row| {
-            let row = row.map_err(|error| fault(&error))?;
+            let row = row?;
             Ok(Restored {
                 user: word(&row.user_id)?,
                 id: OrderId(row.order_id),
@@ -465,9 +418,6 @@ impl RebuildClaim {
     }
 
     /// How many of these orders the ledger does not know.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn unknown_orders(&mut self, orders: &[Uuid]) -> Result<i64, Fault> {
         if orders.is_empty() {
             return Ok(0);
@@ -476,22 +426,16 @@ impl RebuildClaim {
             "select count(*) as \"known!\" from orders where order_id = any($1)",
             orders
         );
-        let known = known.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let known = known.fetch_one(&mut *self.tx).await?;
         Ok(i64::try_from(orders.len()).unwrap_or(i64::MAX) - known)
     }
 
     /// [`Ledger::recent_bans`].
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn recent_bans(&mut self) -> Result<Vec<Ban>, Fault> {
         recent_bans(&mut self.tx).await
     }
 
     /// [`Ledger::banned`].
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn banned(&mut self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
         banned(&mut self.tx, after, max).await
     }
@@ -501,7 +445,7 @@ impl RebuildClaim {
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then it frees them by itself.
     pub async fn release(self) -> Result<(), Fault> {
-        self.tx.rollback().await.map_err(|error| fault(&error))
+        self.tx.rollback().await.map_err(Fault::from)
     }
 
     /// Commits the claimed shards' next life: their epoch, the server they are on, and how many orders each is known
@@ -543,8 +487,7 @@ impl RebuildClaim {
             &run_ids
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // What they would deliver has been written, also if a shard had refused it. But for bans, about which may have been
         // decided meanwhile, and for what only a newer version knows.
         sqlx::query!(
@@ -555,8 +498,7 @@ impl RebuildClaim {
             &self.shards
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         // Those have been sent away as long as the shards were being written; one that a shard had refused is told once more.
         sqlx::query!(
             "update outbox set not_before = now(), failure = null where sale_id = $1 and shard = any($2)",
@@ -564,12 +506,9 @@ impl RebuildClaim {
             &self.shards
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State)).collect();
-        send_all(&mut self.tx, self.sale, &messages)
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, self.sale, &messages).await?;
         commit(self.tx).await
     }
 }
@@ -585,15 +524,13 @@ async fn supersede(tx: &mut Tx, moved: &Moved) -> Result<(), Fault> {
             process_of(before)
         )
         .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         sqlx::query!(
             "delete from superseded_servers where run_id = $1",
             process_of(&moved.run_id)
         )
         .execute(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         false
     } else {
         sqlx::query_scalar!(
@@ -601,8 +538,7 @@ async fn supersede(tx: &mut Tx, moved: &Moved) -> Result<(), Fault> {
             process_of(&moved.run_id)
         )
         .fetch_one(&mut **tx)
-        .await
-        .map_err(|error| fault(&error))?
+        .await?
     };
     if superseded || has_taken_over(before, &moved.run_id) {
         return Err(Fault::Unavailable(

@@ -2,19 +2,16 @@
 //! leave the stock before they leave the books; so the stock never offers what the ledger does not own.
 
 use super::outbox::{Message, send_all, settled_servers};
-use super::{Ledger, Tx, begin, commit, fault, is_about_data, small, unsigned};
+use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 use uuid::Uuid;
 
-/// How a restock stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestockState {
-    /// Asked for; not decided.
     Pending,
-    /// Done.
     Applied,
     /// There were not enough free units, or there would be too many.
     Refused,
@@ -25,11 +22,8 @@ pub enum RestockState {
 /// A restock or, with a negative quantity, a withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restock {
-    /// Its id.
     pub id: Uuid,
-    /// The sale.
     pub sale: SaleId,
-    /// The item.
     pub sku: Sku,
     /// How many units come or, below zero, go.
     pub quantity: i64,
@@ -38,7 +32,6 @@ pub struct Restock {
 /// A pending restock that nobody else decides until this is dropped or decided.
 pub struct PendingRestock {
     tx: Tx,
-    /// What was asked for.
     pub restock: Restock,
 }
 
@@ -48,9 +41,7 @@ pub enum TakenRestock {
     Pending(Box<PendingRestock>),
     /// Somebody else is deciding it.
     Busy,
-    /// It has been.
     Decided {
-        /// Whether it was applied.
         applied: bool,
     },
 }
@@ -58,11 +49,9 @@ pub enum TakenRestock {
 /// Units that were taken out of one shard for a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// The shard.
     pub shard: u16,
     /// The transfer that took them.
     pub transfer: Uuid,
-    /// How many.
     pub units: i64,
     /// The shard's generation at that time.
     pub epoch: i64,
@@ -90,16 +79,14 @@ impl Ledger {
             quantity
         )
         .execute(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let row = sqlx::query!(
             "select restock_id, sku, quantity, state from restocks where sale_id = $1 and idempotency_key = $2",
             sale.0,
             key.as_str()
         )
         .fetch_one(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let state = if row.sku != sku.as_str() || row.quantity != quantity {
             RestockState::KeyReused
         } else {
@@ -113,21 +100,15 @@ impl Ledger {
     }
 
     /// The ids of restocks that nobody has decided.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn pending_restocks(&self, max: i64) -> Result<Vec<Uuid>, Fault> {
         let ids = sqlx::query_scalar!(
             "select restock_id from restocks where state = 'pending' order by created_at limit $1",
             max
         );
-        ids.fetch_all(&self.jobs).await.map_err(|error| fault(&error))
+        ids.fetch_all(&self.jobs).await.map_err(Fault::from)
     }
 
     /// Takes a pending restock to decide it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn take_restock(&self, id: Uuid) -> Result<TakenRestock, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let row = sqlx::query!(
@@ -135,8 +116,7 @@ impl Ledger {
             id
         )
         .fetch_optional(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let Some(row) = row else {
             return Ok(TakenRestock::Busy);
         };
@@ -160,9 +140,6 @@ impl Ledger {
 
     /// Of these transfers out of a sale, each with its shard and restock, those that nobody needs any more: their
     /// restock is decided, and no message about them is waiting.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn orphans(&self, sale: SaleId, transfers: &[(Uuid, Uuid)]) -> Result<Vec<Uuid>, Fault> {
         let (ids, restocks): (Vec<Uuid>, Vec<Uuid>) = transfers.iter().copied().unzip();
         let orphans = sqlx::query_scalar!(
@@ -173,7 +150,7 @@ impl Ledger {
             &ids,
             &restocks
         );
-        orphans.fetch_all(&self.jobs).await.map_err(|error| fault(&error))
+        orphans.fetch_all(&self.jobs).await.map_err(Fault::from)
     }
 }
 
@@ -206,9 +183,7 @@ impl PendingRestock {
                 ));
             }
         }
-        send_all(&mut self.tx, restock.sale, &messages)
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, restock.sale, &messages).await?;
         self.decide("applied").await?;
         commit(self.tx).await?;
         Ok(true)
@@ -247,9 +222,7 @@ impl PendingRestock {
                 )
             })
             .collect();
-        send_all(&mut self.tx, restock.sale, &messages)
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, restock.sale, &messages).await?;
         self.decide("applied").await?;
         commit(self.tx).await?;
         Ok(true)
@@ -286,9 +259,7 @@ impl PendingRestock {
                 )
             })
             .collect();
-        send_all(&mut self.tx, self.restock.sale, &messages)
-            .await
-            .map_err(|error| fault(&error))?;
+        send_all(&mut self.tx, self.restock.sale, &messages).await?;
         self.decide("refused").await?;
         commit(self.tx).await
     }
@@ -303,8 +274,7 @@ impl PendingRestock {
             sku
         )
         .fetch_optional(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let rows = sqlx::query!(
             "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
              order by shard for no key update",
@@ -312,8 +282,7 @@ impl PendingRestock {
             sku
         )
         .fetch_all(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         rows.into_iter()
             .map(|row| Ok((unsigned(i64::from(row.shard))?, row.free)))
             .collect()
@@ -329,7 +298,7 @@ impl PendingRestock {
             &shards,
             &epochs
         );
-        match rebuilt.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))? {
+        match rebuilt.fetch_one(&mut *self.tx).await? {
             0 => Ok(()),
             _ => Err(Fault::Unavailable(
                 "units were taken out of a shard that has been rebuilt since".to_owned(),
@@ -341,9 +310,7 @@ impl PendingRestock {
     /// asked; `servers` are those that had the sale's shards before anything was taken.
     async fn check_servers(&mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
         let sale = self.restock.sale;
-        let settled = settled_servers(&mut self.tx, &[sale])
-            .await
-            .map_err(|error| fault(&error))?;
+        let settled = settled_servers(&mut self.tx, &[sale]).await?;
         let shards: Vec<i16> = taken.iter().map(|it| small(it.shard)).collect();
         let asked = taken
             .iter()
@@ -357,7 +324,7 @@ impl PendingRestock {
             &shards,
             &asked
         );
-        let moved = moved.fetch_one(&mut *self.tx).await.map_err(|error| fault(&error))?;
+        let moved = moved.fetch_one(&mut *self.tx).await?;
         if settled.is_empty() || moved > 0 {
             return Err(Fault::Unavailable(
                 "units were taken out of a shard that is on another server by now".to_owned(),
@@ -368,9 +335,7 @@ impl PendingRestock {
 
     /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.
     async fn change_stock(&mut self, by: i64) -> Result<bool, Fault> {
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         let changed = sqlx::query!(
             "update items set stock = stock + $3 where sale_id = $1 and sku = $2",
             self.restock.sale.0,
@@ -381,14 +346,14 @@ impl PendingRestock {
         .await;
         match changed {
             Ok(_) => {
-                savepoint.commit().await.map_err(|error| fault(&error))?;
+                savepoint.commit().await?;
                 Ok(true)
             }
             Err(error) if is_about_data(&error) => {
-                savepoint.rollback().await.map_err(|error| fault(&error))?;
+                savepoint.rollback().await?;
                 Ok(false)
             }
-            Err(error) => Err(fault(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -401,8 +366,7 @@ impl PendingRestock {
             units
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
@@ -413,8 +377,7 @@ impl PendingRestock {
             state
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::ban::lock_changes;
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, acquire, begin, commit, fault, small, unsigned, word};
+use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
@@ -29,7 +29,6 @@ pub enum TransitionOutcome {
 /// What came of creating a sale under a key.
 #[derive(Debug, Clone)]
 pub enum CreateOutcome {
-    /// It was created now.
     Created(Sale),
     /// It was created before, and is like this by now.
     Replayed(Sale),
@@ -53,7 +52,6 @@ pub enum ChangeOutcome {
 /// What came of deleting a draft.
 #[derive(Debug, Clone)]
 pub enum DeleteOutcome {
-    /// It is gone.
     Deleted,
     /// It is no draft any more; so it is stored.
     NoDraft(Sale),
@@ -66,7 +64,6 @@ pub enum DeleteOutcome {
 pub enum Loading {
     /// Its shards have to be created, now or after all.
     Begun(Sale),
-    /// They have been.
     Finished(Sale),
     /// There is no such sale.
     NotFound,
@@ -134,18 +131,12 @@ macro_rules! select_sales {
 
 impl Ledger {
     /// Creates a sale as a draft.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn create_sale(&self, new: &NewSale) -> Result<Sale, Fault> {
         let created = self.insert_sale(new, None).await?;
         created.ok_or_else(|| Fault::Bug("a sale without a key was there before".to_owned()))
     }
 
     /// Creates a sale as a draft, once for each key.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn create_sale_once(&self, new: &NewSale, key: &IdempotencyKey) -> Result<CreateOutcome, Fault> {
         // Looked for first, because each insert takes a number.
         if let Some(outcome) = self.created_under(new, key).await? {
@@ -165,7 +156,7 @@ impl Ledger {
             "select sale_id, request_digest from sales where idempotency_key = $1",
             key.as_str()
         );
-        let Some(found) = found.fetch_optional(&self.api).await.map_err(|error| fault(&error))? else {
+        let Some(found) = found.fetch_optional(&self.api).await? else {
             return Ok(None);
         };
         if found.request_digest.as_deref() != Some(new.digest().as_slice()) {
@@ -198,16 +189,14 @@ impl Ledger {
             key.map(|_| new.digest().to_vec()),
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         if inserted.rows_affected() == 0 {
             return Ok(None);
         }
         insert_items(&mut tx, id, &new.items).await?;
         sqlx::query!("select pg_notify($1, '') as told", CHANGED)
             .fetch_one(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         commit(tx).await?;
         let sale = self.sale(SaleId(id)).await?;
         sale.map(Some).ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
@@ -215,9 +204,6 @@ impl Ledger {
 
     /// Makes a draft another one, if it is of one of these versions, or of any if there are none: all of it but its id, its
     /// number, its secret, and when it was created.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn change_draft(
         &self,
         id: SaleId,
@@ -249,12 +235,10 @@ impl Ledger {
             new.guards.stored(),
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         sqlx::query!("delete from items where sale_id = $1", id.0)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         insert_items(&mut tx, id.0, &new.items).await?;
         commit(tx).await?;
         match self.sale(id).await? {
@@ -264,16 +248,12 @@ impl Ledger {
     }
 
     /// Deletes a draft, and all that there is of it: nobody has bought of it, and Redis has never had it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn delete_draft(&self, id: SaleId) -> Result<DeleteOutcome, Fault> {
         let mut tx = begin(&self.api).await?;
         // Stronger than a change: it keeps out who would note something of the sale between these statements.
         sqlx::query_scalar!("select 1 as one from sales where sale_id = $1 for update", id.0)
             .fetch_optional(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
             return Ok(DeleteOutcome::NotFound);
         };
@@ -282,68 +262,46 @@ impl Ledger {
         }
         sqlx::query!("delete from items where sale_id = $1", id.0)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         sqlx::query!("delete from guard_stopped where sale_id = $1", id.0)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         sqlx::query!("delete from sales where sale_id = $1", id.0)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         commit(tx).await?;
         Ok(DeleteOutcome::Deleted)
     }
 
     /// The sale with this id.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
         let mut connection = acquire(&self.api).await?;
-        let rows = select_sales!("sale_id = $1", id.0)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(|error| fault(&error))?;
+        let rows = select_sales!("sale_id = $1", id.0).fetch_all(&mut *connection).await?;
         Ok(with_items(&mut connection, rows).await?.pop())
     }
 
     /// The sale with this number.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn sale_by_number(&self, number: u32) -> Result<Option<Sale>, Fault> {
         let Ok(number) = i32::try_from(number) else {
             return Ok(None);
         };
         let mut connection = acquire(&self.api).await?;
-        let rows = select_sales!("number = $1", number)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(|error| fault(&error))?;
+        let rows = select_sales!("number = $1", number).fetch_all(&mut *connection).await?;
         Ok(with_items(&mut connection, rows).await?.pop())
     }
 
     /// The ids and numbers of all sales, or of those with a greater number than this.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn sale_ids(&self, after: Option<u32>) -> Result<Vec<(SaleId, u32)>, Fault> {
         let after = after.and_then(|number| i32::try_from(number).ok()).unwrap_or(i32::MIN);
         let rows = sqlx::query!("select sale_id, number from sales where number > $1", after)
             .fetch_all(&self.api)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         rows.into_iter()
             .map(|row| Ok((SaleId(row.sale_id), unsigned(i64::from(row.number))?)))
             .collect()
     }
 
     /// Up to `max` sales, newest first, older than the one given.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn sales(&self, max: i64, after: Option<SaleId>, drafts: bool) -> Result<Vec<Sale>, Fault> {
         let mut connection = acquire(&self.api).await?;
         let rows = select_sales!(
@@ -354,28 +312,20 @@ impl Ledger {
             drafts
         )
         .fetch_all(&mut *connection)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         with_items(&mut connection, rows).await
     }
 
     /// Every sale whose keys are in Redis.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn live_sales(&self) -> Result<Vec<Sale>, Fault> {
         let mut connection = acquire(&self.jobs).await?;
         let rows = select_sales!("state <> 'draft' and retired_at is null order by number",)
             .fetch_all(&mut *connection)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         with_items(&mut connection, rows).await
     }
 
     /// Gives each shard its part of the stock, once. Nothing sells before [`Ledger::finish_loading`].
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn begin_loading(&self, id: SaleId) -> Result<Loading, Fault> {
         let mut tx = begin(&self.api).await?;
         lock_changes(&mut tx).await?;
@@ -389,16 +339,14 @@ impl Ledger {
         }
         sqlx::query!("update sales set state = 'loading' where sale_id = $1", id.0)
             .execute(&mut *tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         sqlx::query!(
             "insert into shards (sale_id, shard) select $1, generate_series(0, $2::int4 - 1)",
             id.0,
             i32::from(sale.shards)
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let cells = sale
             .items
             .iter()
@@ -418,16 +366,12 @@ impl Ledger {
             &parts
         )
         .execute(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(tx).await?;
         Ok(Loading::Begun(sale))
     }
 
     /// Lets a sale sell whose shards have all been created.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn finish_loading(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
         let mut tx = begin(&self.api).await?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
@@ -441,9 +385,6 @@ impl Ledger {
     }
 
     /// Changes a sale's state, if that makes sense at `now`, Redis's clock.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn transition(
         &self,
         id: SaleId,
@@ -475,16 +416,12 @@ impl Ledger {
     async fn lock(&self, tx: &mut Tx, id: SaleId) -> Result<Option<Sale>, Fault> {
         let rows = select_sales!("sale_id = $1 for no key update", id.0)
             .fetch_all(&mut **tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
     /// Sales that ended or were closed 25 hours ago and still have keys in Redis, with nothing left to take in or to deliver.
     /// So long is a key's first answer given again; the hour is for instances that have just read that a sale is `leaving`.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn retirable(&self) -> Result<Vec<SaleId>, Fault> {
         let found = sqlx::query_scalar!(
             "select sale_id from sales s where retired_at is null and state not in ('draft', 'loading') \
@@ -494,14 +431,11 @@ impl Ledger {
              and not exists (select from restocks r where r.sale_id = s.sale_id and r.state = 'pending') \
              order by ends_at limit 100"
         );
-        let found = found.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let found = found.fetch_all(&self.jobs).await?;
         Ok(found.into_iter().map(SaleId).collect())
     }
 
     /// The next shoppers of a sale whose keys have to be removed; `None` while another worker removes some.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn next_to_retire(&self, id: SaleId, max: i64) -> Result<Option<Retiring>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let position = sqlx::query_scalar!(
@@ -509,8 +443,7 @@ impl Ledger {
             id.0
         )
         .fetch_optional(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let Some(position) = position else {
             return Ok(None);
         };
@@ -521,8 +454,7 @@ impl Ledger {
             max
         )
         .fetch_all(&mut *tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let shoppers = rows
             .into_iter()
             .map(|row| Ok((unsigned(i64::from(row.shard))?, word(&row.user_id)?)));
@@ -555,8 +487,7 @@ impl Retiring {
                 last.as_str()
             )
             .execute(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         }
         commit(self.tx).await
     }
@@ -568,8 +499,7 @@ impl Retiring {
     pub async fn retired(mut self) -> Result<(), Fault> {
         sqlx::query!("update sales set retired_at = now() where sale_id = $1", self.sale.0)
             .execute(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         commit(self.tx).await
     }
 }
@@ -598,8 +528,7 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
         &limits,
     )
     .execute(&mut **tx)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     Ok(())
 }
 
@@ -613,10 +542,9 @@ async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: Da
         starts_at
     )
     .execute(&mut **tx)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State)).collect();
-    send_all(tx, sale.id, &messages).await.map_err(|error| fault(&error))
+    send_all(tx, sale.id, &messages).await.map_err(Fault::from)
 }
 
 /// Sales with their items, read on the connection that the rows came by: a second one could be had only once
@@ -632,8 +560,7 @@ async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec
         &ids
     )
     .fetch_all(connection)
-    .await
-    .map_err(|error| fault(&error))?;
+    .await?;
     let mut items: HashMap<Uuid, Vec<Item>> = HashMap::new();
     for item in found {
         items.entry(item.sale_id).or_default().push(Item {

@@ -1,6 +1,6 @@
 //! The audit log of what operators did: append-only, kept for ninety days.
 
-use super::{Ledger, fault};
+use super::Ledger;
 use crate::domain::console::{Action, NewAction, OperatorName};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -11,9 +11,6 @@ const FORGOTTEN_AT_ONCE: i64 = 10_000;
 
 impl Ledger {
     /// Writes that an action begins; returns its number.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn begin_action(&self, new: &NewAction) -> Result<i64, Fault> {
         sqlx::query_scalar!(
             "insert into operator_actions (actor, session_id, operator, address, action, sale_id, detail) \
@@ -28,13 +25,10 @@ impl Ledger {
         )
         .fetch_one(&self.api)
         .await
-        .map_err(|error| fault(&error))
+        .map_err(Fault::from)
     }
 
     /// Writes the outcome of an action, and of which sale it was if that was not known when it began.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn end_action(&self, id: i64, outcome: &str, sale: Option<SaleId>) -> Result<(), Fault> {
         sqlx::query!(
             "update operator_actions set outcome = $2, ended_at = now(), sale_id = coalesce(sale_id, $3) \
@@ -44,15 +38,11 @@ impl Ledger {
             sale.map(|sale| sale.0)
         )
         .execute(&self.api)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 
     /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn actions(&self, sale: Option<SaleId>, before: Option<i64>, max: i64) -> Result<Vec<Action>, Fault> {
         let rows = sqlx::query_as!(
             Action,
@@ -63,13 +53,10 @@ impl Ledger {
             before,
             max
         );
-        rows.fetch_all(&self.reports).await.map_err(|error| fault(&error))
+        rows.fetch_all(&self.reports).await.map_err(Fault::from)
     }
 
     /// Forgets actions of three months ago, a bounded number at once. The table refuses to forget any other.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn forget_actions(&self) -> Result<(), Fault> {
         sqlx::query!(
             "delete from operator_actions where action_id in (select action_id from operator_actions \
@@ -77,8 +64,7 @@ impl Ledger {
             FORGOTTEN_AT_ONCE
         )
         .execute(&self.jobs)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(())
     }
 }

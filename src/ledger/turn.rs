@@ -1,6 +1,6 @@
 //! Turns: work that one process at a time does, under a lock that Postgres takes back when the process is gone or stands still.
 
-use super::{Ledger, Tx, begin, fault};
+use super::{Ledger, Tx, begin};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 
@@ -9,16 +9,13 @@ pub struct Turn(Tx);
 
 impl Ledger {
     /// The turn to rebalance a sale; `None` while another process has it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn turn_to_rebalance(&self, sale: SaleId) -> Result<Option<Turn>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let alone = sqlx::query_scalar!(
             "select pg_try_advisory_xact_lock(hashtextextended('rebalancing of ' || $1::text, 0)) as \"alone!\"",
             sale.0.to_string()
         );
-        let alone = alone.fetch_one(&mut *tx).await.map_err(|error| fault(&error))?;
+        let alone = alone.fetch_one(&mut *tx).await?;
         Ok(alone.then_some(Turn(tx)))
     }
 }
@@ -29,6 +26,6 @@ impl Turn {
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then it lets others have it by itself.
     pub async fn end(self) -> Result<(), Fault> {
-        self.0.rollback().await.map_err(|error| fault(&error))
+        self.0.rollback().await.map_err(Fault::from)
     }
 }

@@ -1,6 +1,6 @@
 //! What is only known when it is asked for: does Postgres answer, what waits in the ledger, how busy are the connections.
 
-use super::{Ledger, fault};
+use super::Ledger;
 use crate::domain::fault::Fault;
 use sqlx::PgPool;
 
@@ -16,7 +16,6 @@ pub struct Waiting {
 /// The connections of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolState {
-    /// What it is for.
     pub name: &'static str,
     /// How many are open and do nothing.
     pub idle: usize,
@@ -36,13 +35,9 @@ impl Ledger {
             .fetch_one(&self.reports)
             .await
             .map(drop)
-            .map_err(|error| fault(&error))
+            .map_err(Fault::from)
     }
 
-    /// What waits.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn waiting(&self) -> Result<Waiting, Fault> {
         let row = sqlx::query!(
             "select count(*) as \"messages!\", \
@@ -50,15 +45,13 @@ impl Ledger {
              from outbox where failure is null"
         )
         .fetch_one(&self.reports)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         Ok(Waiting {
             messages: row.messages,
             oldest_seconds: row.oldest.max(0.0),
         })
     }
 
-    /// Every pool.
     #[must_use]
     pub fn pools(&self) -> [PoolState; 6] {
         [

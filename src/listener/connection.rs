@@ -86,9 +86,6 @@ impl<B: MessageBody> MessageBody for Body<B> {
 }
 
 /// Tells the connection from when until when it answers a request.
-///
-/// # Errors
-/// Those of the service behind it.
 pub async fn answering(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

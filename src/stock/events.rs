@@ -13,9 +13,6 @@ use tokio::time::{Instant, timeout_at};
 
 impl Stock {
     /// How many events each of these shards has that the drain has not trimmed, in the same order.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn undrained(&self, shards: &[ShardKey]) -> Result<Vec<i64>, Fault> {
         self.undrained_each(shards).await.into_iter().collect()
     }
@@ -54,9 +51,6 @@ impl Stock {
     }
 
     /// Up to `max` events that the drain has not trimmed, oldest first.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
         decode_entries(self.command(&range(shard, "-", max)).await?)
     }
@@ -70,9 +64,6 @@ impl Stock {
     }
 
     /// Up to `max` events after this one, oldest first.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn events_after(&self, shard: ShardKey, after: Position, max: usize) -> Result<Vec<Event>, Fault> {
         let from = format!("({}-{}", after.epoch, after.seq);
         decode_entries(self.command(&range(shard, &from, max)).await?)

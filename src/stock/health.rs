@@ -36,9 +36,6 @@ const SHOULD: [(&str, &str, &str); 4] = [
 
 impl Stock {
     /// Redis's clock; on a cluster, that of any of its servers.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn now(&self) -> Result<Millis, Fault> {
         let (seconds, micros): (i64, i64) = self.link.ask_any(&redis::cmd("TIME")).await?;
         Ok(seconds * 1000 + micros / 1000)
@@ -54,9 +51,6 @@ impl Stock {
     }
 
     /// The clock of the slowest server: what has passed by it has passed by all. Without those that do not answer.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
         let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), CLOCK_MAX).await;
         let (mut slowest, mut silent) = (None, None);
@@ -88,9 +82,6 @@ impl Stock {
     }
 
     /// How many replicas follow this Redis; on a cluster, that primary which has the fewest.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn replicas(&self) -> Result<usize, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("replication");
@@ -124,9 +115,6 @@ impl Stock {
     }
 
     /// What forbids this Redis to hold stock, if anything: it must never evict a key.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn unfit(&self) -> Result<Option<String>, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("memory");

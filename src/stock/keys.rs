@@ -24,7 +24,6 @@ use crate::domain::ids::{SaleId, Sku, UserId};
 /// One shard of one sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShardKey {
-    /// The sale.
     pub sale: SaleId,
     /// The shard's number in it.
     pub shard: u16,
@@ -35,19 +34,16 @@ impl ShardKey {
         format!("{{{}:{}}}:{rest}", self.sale, self.shard)
     }
 
-    /// The shard's state.
     #[must_use]
     pub fn shard(&self) -> String {
         self.key("shard")
     }
 
-    /// One item's units.
     #[must_use]
     pub fn item(&self, sku: &Sku) -> String {
         format!("{{{}:{}}}:item:{}", self.sale, self.shard, sku.as_str())
     }
 
-    /// One shopper.
     #[must_use]
     pub fn buyer(&self, user: &UserId) -> String {
         format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
@@ -89,7 +85,6 @@ impl ShardKey {
         self.key("room")
     }
 
-    /// Who was let in.
     #[must_use]
     pub fn admitted(&self) -> String {
         self.key("admitted")
@@ -101,13 +96,11 @@ impl ShardKey {
         self.key("returned")
     }
 
-    /// How letting in goes.
     #[must_use]
     pub fn door(&self) -> String {
         self.key("door")
     }
 
-    /// What keeps permits away.
     #[must_use]
     pub fn halt(&self) -> String {
         self.key("halt")

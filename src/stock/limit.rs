@@ -47,7 +47,6 @@ pub enum Limit {
 /// Whether a request may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may.
     Passed {
         /// So much of a window's limit is used by now; for a bucket, so many whole tokens are left.
         count: i64,
@@ -63,13 +62,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// Some, in thousandths of a token.
-    Some {
-        /// So many.
-        taken: i64,
-        /// So many are left.
-        left: i64,
-    },
-    /// None.
+    Some { taken: i64, left: i64 },
     Limited {
         /// After so many milliseconds there will be what would have done.
         wait_ms: i64,

@@ -34,10 +34,8 @@ const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// The shortest and the longest wait in between, in milliseconds.
 const RETRY_WAIT: (u64, u64) = (20, 400);
 
-/// See the module.
 #[derive(Clone)]
 pub(super) enum Link {
-    /// One server.
     One(ConnectionManager),
     /// A cluster; every call is sent where the slot of its keys is, also while it moves.
     Cluster(Arc<ClusterLink>),
@@ -98,13 +96,11 @@ impl ClusterLink {
 
 /// How to have a connection of one's own.
 pub(super) enum Way {
-    /// To the one server.
     One(Client),
     /// To a node of a cluster, of which only the address is missing.
     Cluster(ConnectionInfo),
 }
 
-/// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     host: String,

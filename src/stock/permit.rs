@@ -27,7 +27,6 @@ const HALT: Duration = Duration::from_secs(5);
 /// What a shard says to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permitted {
-    /// It may sell.
     Yes {
         /// So many events wait for the ledger.
         waiting: i64,
@@ -44,14 +43,12 @@ pub enum Permitted {
     Lapsed,
 }
 
-/// What a permit says.
 #[derive(Debug, Clone)]
 pub struct Permit<'a> {
     /// The generation that was reconciled.
     pub epoch: i64,
     /// The server on which that was done.
     pub run_id: &'a str,
-    /// How long it holds.
     pub holds: Duration,
     /// Thousandths of the memory that Redis may use. While it uses so much, events may wait for a 300th of `age_max`.
     pub memory_max: u16,
@@ -65,7 +62,6 @@ pub struct Permit<'a> {
 pub struct Beside(Option<HashSet<Slot>>);
 
 impl Beside {
-    /// Whether this shard is.
     #[must_use]
     pub fn has(&self, shard: ShardKey) -> bool {
         let slot = || Slot::for_key(shard.shard());
@@ -90,9 +86,6 @@ impl Stock {
     }
 
     /// What is on the server that has this shard, as it sees that itself.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn beside(&self, shard: ShardKey) -> Result<Beside, Fault> {
         if !self.link.is_cluster() {
             return Ok(Beside(None));
@@ -157,9 +150,6 @@ impl Stock {
     /// [`Stock::stop`], after which nobody permits the shard to sell until it begins another life, [`Stock::resume`], or
     /// for some seconds: others do not know that it is looked at or about to be written anew, and would have it write
     /// events that must be taken in first.
-    ///
-    /// # Errors
-    /// As [`Stock::stop`].
     pub async fn halt(&self, shard: ShardKey) -> Result<(), Fault> {
         self.stop_for(shard, HALT).await
     }
@@ -204,9 +194,6 @@ impl Stock {
 
     /// Which life of which process has this shard, by its run id and its replication id: another one after every
     /// restart and every promotion. Then comes the replication id that it had while it was a replica.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("server").arg("replication");

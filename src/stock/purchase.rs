@@ -15,11 +15,8 @@ use redis::Value;
 /// What a shard says to a purchase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardAnswer {
-    /// The order was written.
     Reserved(OrderRecord),
-    /// The key is known.
     Replayed {
-        /// Its order.
         record: OrderRecord,
         /// Whether the drain has taken its event in.
         drained: bool,
@@ -36,9 +33,7 @@ pub enum ShardAnswer {
     Stopped,
     /// Too much waits for the ledger.
     Overloaded,
-    /// The account is banned.
     Banned,
-    /// The window is full.
     RateLimited {
         /// Milliseconds until it is not.
         wait_ms: Millis,
@@ -56,7 +51,6 @@ pub enum ShardAnswer {
     LimitReached,
     /// This shard has too few free units.
     Short {
-        /// How many it has.
         available: i64,
     },
 }

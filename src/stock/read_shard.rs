@@ -25,13 +25,11 @@ type StandingAnswers = ((bool,), (Option<Vec<u8>>, Option<Vec<u8>>), (i64, i64))
 /// One shard as of one moment.
 #[derive(Debug, Clone)]
 pub struct ShardReading {
-    /// Its number.
     pub shard: u16,
     /// Redis's clock at that moment.
     pub now: Millis,
     /// Its generation, its state, and the sale's times as it has them.
     pub record: ShardRecord,
-    /// Its units by SKU.
     pub items: BTreeMap<Sku, Counters>,
     /// Units that it has sent and not struck.
     pub transfers: Vec<Transfer>,
@@ -101,9 +99,6 @@ impl Stock {
     }
 
     /// Reads every shard of a sale, each as of its own moment.
-    ///
-    /// # Errors
-    /// As [`Stock::read_shard`].
     pub async fn read_shards(&self, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
         try_join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
     }
@@ -114,18 +109,12 @@ impl Stock {
     }
 
     /// Reads what the home shard knows of one shopper.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn read_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
         let value: Option<Vec<u8>> = self.command(redis::cmd("GET").arg(shard.buyer(user))).await?;
         decode_buyer(value)
     }
 
     /// The same of many shoppers, in their order, a part of them at a time.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn read_buyers(&self, shard: ShardKey, users: &[&UserId]) -> Result<Vec<BuyerRecord>, Fault> {
         let mut buyers = Vec::with_capacity(users.len());
         for users in users.chunks(BUYERS_AT_ONCE) {

@@ -135,11 +135,9 @@ pub struct ShardRecord {
     pub permit_until: Millis,
     /// When it starts to sell.
     pub starts_at: Millis,
-    /// When it stops.
     pub ends_at: Millis,
     /// The newest version of the state that it was told.
     pub state_version: i64,
-    /// Its generation.
     pub epoch: i64,
 }
 
@@ -249,11 +247,8 @@ fn read_item(bytes: &[u8]) -> Option<Counters> {
 pub struct OrderRecord {
     /// Where it stands, as far as the stock has been told.
     pub state: OrderState,
-    /// The item's position.
     pub item: u16,
-    /// How many units.
     pub quantity: u32,
-    /// When it was accepted.
     pub created_at: Millis,
     /// When it left `reserved`; 0 while it has not.
     pub resolved_at: Millis,
@@ -325,7 +320,6 @@ impl OrderRecord {
     }
 }
 
-/// A shopper, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuyerRecord {
     /// Whether some decided orders are in the ledger alone.

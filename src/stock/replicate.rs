@@ -47,7 +47,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 enum No {
     /// The slot is not, or not wholly, where it was looked for.
     Elsewhere,
-    /// Anything else.
     Fault(Fault),
 }
 
@@ -61,7 +60,6 @@ struct Ask {
 /// Whom to ask what a replica has.
 #[derive(Clone)]
 pub(super) enum Replicas {
-    /// One server has everything.
     One(Primary),
     /// Many have a part each.
     Cluster(Arc<Primaries>),

@@ -11,9 +11,7 @@ use crate::domain::time::Millis;
 /// What a shard says to a decision about an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolved {
-    /// The units have moved.
     Now,
-    /// They had moved before.
     Already,
     /// The shard had been told another decision.
     Conflict(Option<OrderState>),
@@ -23,9 +21,6 @@ pub enum Resolved {
 
 impl Stock {
     /// Tells a shard what the ledger has decided about an order.
-    ///
-    /// # Errors
-    /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn resolve(
         &self,
         shard: ShardKey,

@@ -10,9 +10,6 @@ use uuid::Uuid;
 impl Stock {
     /// Adds units that the ledger has granted to a shard, once for each id. `epoch` is the shard's before the caller saw
     /// that they are due.
-    ///
-    /// # Errors
-    /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn restock(&self, shard: ShardKey, id: Uuid, sku: &Sku, units: i64, epoch: i64) -> Result<(), Fault> {
         let mut call = RESTOCK.prepare_invoke();
         call.key(shard.item(sku)).key(shard.shard()).key(shard.applied());

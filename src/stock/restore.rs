@@ -17,7 +17,6 @@ use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
-/// A shard's next life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
     /// Whether its events were gone, or are left out: its shoppers may have orders that nobody else has heard of.
@@ -36,9 +35,7 @@ pub struct Stream {
 /// A shopper of a shard.
 #[derive(Debug, Clone)]
 pub struct Buyer {
-    /// The shopper's home.
     pub shard: ShardKey,
-    /// Who.
     pub user: UserId,
     /// What the shard knows of the shopper.
     pub row: BuyerRecord,
@@ -211,9 +208,6 @@ impl Stock {
     }
 
     /// Which of these ids are finished on the shards that they are named with.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn applied(&self, sale: SaleId, ids: &[(u16, Uuid)]) -> Result<HashSet<(u16, Uuid)>, Fault> {
         let mut by_shard: BTreeMap<u16, Vec<Uuid>> = BTreeMap::new();
         for (shard, id) in ids {
@@ -238,9 +232,6 @@ impl Stock {
     }
 
     /// Lets nothing into a shard that these shards sent before the epoch they have now.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer; the same call may be made again.
     pub async fn fence(&self, shard: ShardKey, lenders: &[(u16, i64)]) -> Result<(), Fault> {
         let mut call = FENCE.prepare_invoke();
         call.key(shard.fences());
@@ -254,9 +245,6 @@ impl Stock {
     }
 
     /// The generation of a shard, as far as Redis knows; 0 when it does not. What is no record has none.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn epoch(&self, shard: ShardKey) -> Result<i64, Fault> {
         let value: Option<Vec<u8>> = match self.command(redis::cmd("GET").arg(shard.shard())).await {
             // Something else stands in its place.
@@ -271,9 +259,6 @@ impl Stock {
     }
 
     /// The last event that a shard ever wrote.
-    ///
-    /// # Errors
-    /// As [`Stock::stream`].
     pub async fn last_event(&self, shard: ShardKey) -> Result<Position, Fault> {
         self.stream(shard).await.map(|stream| stream.last)
     }
@@ -304,9 +289,6 @@ impl Stock {
 
     /// The next shoppers of shards that are on one server, each with its shard and its row, and where to go on; 0 as the place
     /// is the beginning and the end. A row that cannot be read is left out. Takes small steps, so that no other call waits.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn buyers(&self, shards: &[ShardKey], at: u64) -> Result<(u64, Vec<Buyer>), Fault> {
         let Some(any) = shards.first() else {
             return Ok((0, Vec::new()));

@@ -8,9 +8,6 @@ use crate::domain::sale::Sale;
 
 impl Stock {
     /// Removes shoppers of one shard.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer; the same call may be made again.
     pub async fn retire_buyers(&self, shard: ShardKey, users: &[UserId]) -> Result<(), Fault> {
         let mut unlink = redis::cmd("UNLINK");
         for user in users {
@@ -21,9 +18,6 @@ impl Stock {
     }
 
     /// Removes a shard. Shoppers who never bought have expired by then.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer; the same call may be made again.
     pub async fn retire_shard(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut unlink = redis::cmd("UNLINK");

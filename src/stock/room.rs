@@ -12,7 +12,6 @@ use crate::domain::waiting_room::{Member, Place, RoomCount};
 /// What a shopper's place is asked for with.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
-    /// Who asks.
     pub member: Member,
     /// Shoppers a second that this shard lets in, above 0.
     pub rate: f64,
@@ -31,25 +30,19 @@ pub struct Waiting {
 /// How a shopper stands on his shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoomAnswer {
-    /// It is his turn.
     Admitted {
-        /// Until then.
         until: Millis,
     },
-    /// He waits.
     Waiting {
-        /// Where.
         place: Place,
         /// How many come before him here.
         ahead: i64,
-        /// How many wait here.
         waiting: i64,
         /// How many were let in lately, in thousandths of a shopper a second.
         rate_milli: i64,
     },
     /// As many wait as may.
     Full,
-    /// The account is banned.
     Banned,
     /// There is nothing to wait for.
     NotOpen(SaleState),
@@ -119,9 +112,6 @@ impl Stock {
     }
 
     /// Counts who is in a shard's waiting room.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn count_room(&self, shard: ShardKey) -> Result<RoomCount, Fault> {
         let count = |key| redis::cmd("ZCARD").arg(key).clone();
         Ok(RoomCount {

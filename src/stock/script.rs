@@ -78,9 +78,6 @@ const GUARDED: [(&str, &str); 2] = [
 
 impl Stock {
     /// Gives the server that has this shard the scripts that sell and lend.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn admit(&self, shard: ShardKey) -> Result<(), Fault> {
         for (name, source) in GUARDED {
             let mut command = redis::cmd("SCRIPT");
@@ -91,9 +88,6 @@ impl Stock {
     }
 
     /// Takes all scripts from the server that has this shard.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut command = redis::cmd("SCRIPT");
         command.arg("FLUSH");

@@ -24,7 +24,6 @@ const SPARE_MAX: Duration = Duration::from_millis(20);
 pub struct Surveyed {
     /// The life of the shard.
     pub epoch: i64,
-    /// The item's units.
     pub counters: Counters,
 }
 
@@ -91,9 +90,6 @@ impl Stock {
     }
 
     /// The units that each shard has sent and not struck, with the shard that sent them.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer.
     pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
         let (transfers, silent) = self.transfers_each(sale, shards).await?;
         silent.map_or(Ok(transfers), Err)

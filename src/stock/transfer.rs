@@ -11,7 +11,6 @@ use crate::domain::ids::Sku;
 use crate::domain::time::Millis;
 use uuid::Uuid;
 
-/// Where transferred units go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
     /// To another shard of the sale.
@@ -23,11 +22,8 @@ pub enum Destination {
 /// Units on their way, as the lender has written it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
-    /// Its id.
     pub id: Uuid,
-    /// Where the units go.
     pub to: Destination,
-    /// How many.
     pub units: i64,
     /// When they left, by the clock of whoever sent them.
     pub sent_at: Millis,
@@ -36,7 +32,6 @@ pub struct Transfer {
     /// The epoch of the shard that they go to (the lender's own, if they leave the sale) before they were seen; 0 when
     /// nobody looked.
     pub to_epoch: i64,
-    /// Of which item.
     pub sku: Sku,
     /// The server that has it written down, asked before it was sent or seen there, if the shard that the units go to is
     /// on the same one.
@@ -78,19 +73,15 @@ impl Transfer {
     }
 }
 
-/// What a lender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// So many units are on their way, from a lender of this generation.
     Out {
-        /// How many.
         units: i64,
-        /// The lender's epoch.
         epoch: i64,
     },
     /// It has none to give.
     None,
-    /// This transfer is finished.
     Done,
 }
 
@@ -162,9 +153,6 @@ impl Stock {
     }
 
     /// Adds units that were sent, once for each id.
-    ///
-    /// # Errors
-    /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn transfer_in(&self, to: ShardKey, lender: u16, transfer: &Transfer) -> Result<(), Fault> {
         let mut call = TRANSFER_IN.prepare_invoke();
         call.key(to.item(&transfer.sku))
@@ -193,9 +181,6 @@ impl Stock {
     }
 
     /// Strikes a transfer whose units have arrived.
-    ///
-    /// # Errors
-    /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn transfer_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut call = TRANSFER_DONE.prepare_invoke();
         call.key(from.transfers()).key(from.applied()).arg(id.to_string());
@@ -206,9 +191,6 @@ impl Stock {
     }
 
     /// Strikes units that the ledger has taken off its books.
-    ///
-    /// # Errors
-    /// A fault says that the outcome is unknown; the same call may be made again.
     pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut lookup = redis::cmd("HGET");
         lookup.arg(from.transfers()).arg(id.to_string());

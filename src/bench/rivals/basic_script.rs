@@ -27,7 +27,6 @@ const SOLD_OUT: i64 = -1;
 const LIMIT_REACHED: i64 = -2;
 const NOT_LOADED: i64 = -3;
 
-/// Gives them back.
 static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('HINCRBY', KEYS[2], ARGV[1], -tonumber(ARGV[2]))
@@ -35,7 +34,6 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// See the module.
 pub(super) struct BasicScript {
     books: Books,
     redis: ConnectionManager,

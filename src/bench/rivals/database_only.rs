@@ -8,7 +8,6 @@ use crate::domain::fault::Fault;
 const LIMIT_REACHED: &str = "S0001";
 const SOLD_OUT: &str = "S0002";
 
-/// See the module.
 pub(super) struct DatabaseOnly(Books);
 
 impl DatabaseOnly {

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Slots of the three.
 const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
 /// Shards of the sale, there and on one Redis: four for each of the three.
 pub(super) const SHARDS: u16 = 12;
@@ -23,7 +22,6 @@ const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// How long they may take to find each other.
 const MEET_MAX: Duration = Duration::from_secs(30);
 
-/// What it came to.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OnCluster {
     pub(super) primaries: usize,
@@ -54,7 +52,6 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the nodes.
     pub(super) fn start(stage: &Stage<'_>) -> Result<Self> {
         let (nodes, url) = start(stage)?;
         let database = stage.world.database(stage.bench, "on_cluster", true)?;

@@ -17,7 +17,6 @@ const BUSY_MAX: f64 = 0.7;
 const SHARDS_A_NODE: f64 = 4.0;
 /// How much more a purchase may take of any of them on more nodes where that is called the same.
 const DEARER_MAX: f64 = 1.1;
-/// Cores of an instance.
 const INSTANCE_CORES: f64 = 2.0;
 
 /// The middle of what purchases cost.

@@ -13,7 +13,6 @@ use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::BTreeMap;
 
-/// Shards read at once.
 const SHARDS_AT_ONCE: usize = 32;
 /// How often the two sides are read while the drain takes in what is read.
 const ROUNDS_MAX: u32 = 5;

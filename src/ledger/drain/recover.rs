@@ -10,7 +10,7 @@ use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::ledger::rebuild::CLAIMED;
-use crate::ledger::{Ledger, commit, fault, small};
+use crate::ledger::{Ledger, commit, small};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
@@ -30,7 +30,6 @@ pub struct RowOrder {
 }
 
 impl RowOrder {
-    /// Whether it has units.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
         matches!(self.state, OrderState::Reserved | OrderState::Paid)
@@ -62,15 +61,12 @@ struct Changed {
 
 impl Ledger {
     /// Those of these orders that nobody has decided, by the ledger.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer.
     pub async fn reserved_among(&self, orders: &[Uuid]) -> Result<HashSet<Uuid>, Fault> {
         let reserved = sqlx::query_scalar!(
             "select order_id from orders where order_id = any($1) and state = 'reserved'",
             orders
         );
-        let reserved = reserved.fetch_all(&self.jobs).await.map_err(|error| fault(&error))?;
+        let reserved = reserved.fetch_all(&self.jobs).await?;
         Ok(reserved.into_iter().collect())
     }
 }
@@ -78,9 +74,6 @@ impl Ledger {
 impl Claim {
     /// Stores those of the orders that gave their units back, and repeats what was decided about those that are there. Nothing
     /// else changes.
-    ///
-    /// # Errors
-    /// As [`Claim::recover`].
     pub async fn recover_ended(mut self, sale: &Sale, orders: &[RowOrder]) -> Result<(), Fault> {
         self.store_ended(sale, orders).await?;
         commit(self.tx).await
@@ -137,8 +130,7 @@ impl Claim {
             CLAIMED.to_string()
         )
         .execute(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         commit(self.tx).await?;
         Ok(recovered)
     }
@@ -193,7 +185,7 @@ impl Claim {
         let mut all = HashSet::new();
         for some in ids.chunks(ORDERS_MAX) {
             let known = sqlx::query_scalar!("select order_id from orders where order_id = any($1)", some);
-            all.extend(known.fetch_all(&mut *self.tx).await.map_err(|error| fault(&error))?);
+            all.extend(known.fetch_all(&mut *self.tx).await?);
         }
         Ok(all)
     }
@@ -223,8 +215,7 @@ impl Claim {
             &times
         )
         .fetch_all(&mut *self.tx)
-        .await
-        .map_err(|error| fault(&error))?;
+        .await?;
         let mut units: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         for it in changed.into_iter().filter(|it| !without_units.contains(&it.order_id)) {
             let of = units.entry(it.sku).or_default();
@@ -244,8 +235,7 @@ impl Claim {
                 sold
             )
             .execute(&mut *self.tx)
-            .await
-            .map_err(|error| fault(&error))?;
+            .await?;
         }
         Ok(())
     }
