@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the limiters (lua/fixed_window.lua, sliding_window.lua, compact_window.lua, token_bucket.lua) on a private Redis
+# Measures the limiters (lua/fixed_window.lua, sliding_window.lua, token_bucket.lua) on a private Redis
 # without an append-only file: requests a second as a share of pipelined SET in the same run, and the memory of a key whose
 # limit has been used up. Prints one line a limiter and round.
 #
@@ -43,6 +43,5 @@ while [ "$round" -lt "$rounds" ]; do
     set_rate=$(rate SET key:__rand_int__ value)
     limiter fixed_window counter 10 60000 1
     limiter sliding_window window 10 60000 "req-__rand_int__"
-    limiter compact_window row 10 60000 "req-__rand_int__"
     limiter token_bucket bucket 0.1 10 1 1
 done

@@ -66,7 +66,6 @@ const SCRIPTS: &[&str] = &[
     "waiting_room",
     "fixed_window",
     "sliding_window",
-    "compact_window",
     "token_bucket",
     "solve_challenge",
     "leave_room",

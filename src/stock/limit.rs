@@ -1,9 +1,8 @@
-//! Limiters: how many requests may pass, by Redis's clock. Calls `lua/fixed_window.lua`, `lua/sliding_window.lua`,
-//! `lua/compact_window.lua` and `lua/token_bucket.lua`, which know nothing of sales; `docs/limits.md` says which to use
-//! when.
+//! Limiters: how many requests may pass, by Redis's clock. Calls `lua/fixed_window.lua`, `lua/sliding_window.lua` and
+//! `lua/token_bucket.lua`, which know nothing of sales.
 
 use super::Stock;
-use super::script::{COMPACT_WINDOW, FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
+use super::script::{FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use redis::{ScriptInvocation, Value};
@@ -23,13 +22,6 @@ pub enum Limit {
     },
     /// So many in any span of this length, exactly, in a sorted set.
     SlidingWindow {
-        /// 1 to 100,000.
-        limit: u32,
-        /// 1 ms to a day.
-        window: Duration,
-    },
-    /// The same in 12 bytes a request, as the purchase has it.
-    CompactWindow {
         /// 1 to 100,000.
         limit: u32,
         /// 1 ms to a day.
@@ -74,8 +66,7 @@ pub enum Taken {
 pub struct Asking<'a> {
     /// Who or what is limited: an address, an account, an instance. Each has a counter of its own for each kind of limit.
     pub id: &'a str,
-    /// Names the request among those of the same id: a sliding window counts one that comes again once. The compact one
-    /// goes by the last six bytes, so let them be random.
+    /// Names the request among those of the same id: a sliding window counts one that comes again once.
     pub request: [u8; 16],
     /// Stands in for Redis's clock in tests.
     pub now: Option<Millis>,
@@ -105,12 +96,6 @@ impl Stock {
                 script = &SLIDING_WINDOW;
                 call = SLIDING_WINDOW.prepare_invoke();
                 call.key(asking.key("window"));
-                call.arg(limit).arg(millis(*window)).arg(&asking.request);
-            }
-            Limit::CompactWindow { limit, window } => {
-                script = &COMPACT_WINDOW;
-                call = COMPACT_WINDOW.prepare_invoke();
-                call.key(asking.key("row"));
                 call.arg(limit).arg(millis(*window)).arg(&asking.request);
             }
             Limit::TokenBucket { rate, burst } => {

@@ -45,7 +45,6 @@ scripts! {
     BAN "ban"
     BARRIER "barrier"
     BEGIN_RESTORE "begin_restore"
-    COMPACT_WINDOW "compact_window"
     END_RESTORE "end_restore"
     FENCE "fence"
     FIXED_WINDOW "fixed_window"

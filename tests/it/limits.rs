@@ -6,7 +6,7 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::time::Millis;
 use flashsale::stock::Stock;
 use flashsale::stock::limit::{Asking, Limit, Taken, Verdict};
-use flashsale::stock::script::{COMPACT_WINDOW, FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET};
+use flashsale::stock::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::time::Duration;
@@ -237,22 +237,6 @@ async fn a_sliding_window_does_what_its_model_does() {
 }
 
 #[tokio::test]
-async fn a_compact_window_does_what_its_model_does() {
-    agrees(|random| {
-        let (limit, window, model) = sliding(random);
-        (
-            Limit::CompactWindow {
-                limit,
-                window: millis(window),
-            },
-            model,
-            window,
-        )
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_token_bucket_does_what_its_model_does() {
     agrees(|random| {
         // Fractions of a token a second that are whole millionths a millisecond.
@@ -280,7 +264,6 @@ async fn a_fixed_window_lets_twice_its_limit_through_at_its_edge_and_a_sliding_o
     for limit in [
         Limit::FixedWindow { limit: LIMIT, window },
         Limit::SlidingWindow { limit: LIMIT, window },
-        Limit::CompactWindow { limit: LIMIT, window },
     ] {
         let who = Limited::new().await;
         // The first opens the window; the others come in the last millisecond of it, and in the first after it.
@@ -294,7 +277,7 @@ async fn a_fixed_window_lets_twice_its_limit_through_at_its_edge_and_a_sliding_o
         }
         passed.push(at_the_edge);
     }
-    assert_eq!(passed, [2 * LIMIT - 1, LIMIT, LIMIT]);
+    assert_eq!(passed, [2 * LIMIT - 1, LIMIT]);
 }
 
 #[tokio::test]
@@ -315,7 +298,6 @@ async fn no_traffic_puts_an_expiry_off_or_takes_it_away() {
     // The others leave when they have no more to say, also under a flood of requests that are refused.
     for (limit, kind, left) in [
         (Limit::SlidingWindow { limit: 3, window }, "window", 61_000),
-        (Limit::CompactWindow { limit: 3, window }, "row", 61_000),
         (Limit::TokenBucket { rate: 0.5, burst: 3.0 }, "bucket", 7_000),
     ] {
         for _ in 0..50 {
@@ -325,7 +307,6 @@ async fn no_traffic_puts_an_expiry_off_or_takes_it_away() {
         assert!((left - 1_500..=left).contains(&expires), "{kind}: {expires}");
     }
     assert_eq!(who.number("ZCARD", "window"), 3);
-    assert_eq!(who.number("STRLEN", "row"), 36);
 }
 
 #[tokio::test]
@@ -340,7 +321,6 @@ async fn by_redis_s_own_clock_a_limit_holds_and_ends() {
     for limit in [
         Limit::FixedWindow { limit: 1, window },
         Limit::SlidingWindow { limit: 1, window },
-        Limit::CompactWindow { limit: 1, window },
         Limit::TokenBucket {
             rate: 0.001,
             burst: 1.0,
@@ -407,33 +387,24 @@ async fn a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_window() {
 async fn a_lower_limit_than_before_counts_at_once() {
     let who = Limited::new().await;
     let window = Duration::from_mins(5);
-    for (wide, narrow) in [
-        (
-            Limit::SlidingWindow { limit: 5, window },
-            Limit::SlidingWindow { limit: 2, window },
-        ),
-        (
-            Limit::CompactWindow { limit: 5, window },
-            Limit::CompactWindow { limit: 2, window },
-        ),
-    ] {
-        for n in 0..5 {
-            who.ask(&wide, rand::random(), START + n * 10).await;
-        }
-        let refused = who.ask(&narrow, rand::random(), START + 100).await;
-        assert_eq!(refused, Verdict::Limited { wait_ms: 299_930 });
-        let refused = who.ask(&narrow, rand::random(), START + 300_029).await;
-        assert_eq!(refused, Verdict::Limited { wait_ms: 1 });
-        let passed = who.ask(&narrow, rand::random(), START + 300_030).await;
-        assert_eq!(passed, Verdict::Passed { count: 2 });
+    let wide = Limit::SlidingWindow { limit: 5, window };
+    let narrow = Limit::SlidingWindow { limit: 2, window };
+    for n in 0..5 {
+        who.ask(&wide, rand::random(), START + n * 10).await;
     }
+    let refused = who.ask(&narrow, rand::random(), START + 100).await;
+    assert_eq!(refused, Verdict::Limited { wait_ms: 299_930 });
+    let refused = who.ask(&narrow, rand::random(), START + 300_029).await;
+    assert_eq!(refused, Verdict::Limited { wait_ms: 1 });
+    let passed = who.ask(&narrow, rand::random(), START + 300_030).await;
+    assert_eq!(passed, Verdict::Passed { count: 2 });
 }
 
 #[tokio::test]
 async fn what_is_no_limit_is_refused() {
     let who = Limited::new().await;
     let six = "abcdef";
-    let tables: [(&redis::Script, &str, &[&[&str]]); 4] = [
+    let tables: [(&redis::Script, &str, &[&[&str]]); 3] = [
         (
             &FIXED_WINDOW,
             "fixed_window",
@@ -464,22 +435,6 @@ async fn what_is_no_limit_is_refused() {
                 &["1", "86400001", six],
                 &["1", "1.5", six],
                 &["1", "1", ""],
-                &["1", "1", &"x".repeat(129)],
-                &["nan", "1", six],
-                &["1", "1"],
-            ],
-        ),
-        (
-            &COMPACT_WINDOW,
-            "compact_window",
-            &[
-                &["0", "1", six],
-                &["100001", "1", six],
-                &["1.5", "1", six],
-                &["1", "0", six],
-                &["1", "86400001", six],
-                &["1", "1.5", six],
-                &["1", "1", "short"],
                 &["1", "1", &"x".repeat(129)],
                 &["nan", "1", six],
                 &["1", "1"],
@@ -529,13 +484,6 @@ async fn what_is_no_limit_is_refused() {
                 window: Duration::from_secs(1),
             },
             "window",
-        ),
-        (
-            Limit::CompactWindow {
-                limit: 1,
-                window: Duration::from_secs(1),
-            },
-            "row",
         ),
         (Limit::TokenBucket { rate: 1.0, burst: 1.0 }, "bucket"),
     ] {

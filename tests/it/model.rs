@@ -31,11 +31,6 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
         "a_barrier_changes_nothing_else_and_goes_by_itself",
     ),
     ("begin_restore", "scripts/restore.rs", RESTORED),
-    (
-        "compact_window",
-        "limits.rs",
-        "a_compact_window_does_what_its_model_does",
-    ),
     ("end_restore", "scripts/restore.rs", RESTORED),
     ("fixed_window", "limits.rs", "a_fixed_window_does_what_its_model_does"),
     (
