@@ -1017,6 +1017,18 @@ mod tests {
     }
 
     #[test]
+    fn a_sale_that_sells_is_reconciled_before_those_that_will_and_those_that_did() {
+        let mut states = [
+            SaleState::Closed,
+            SaleState::Paused,
+            SaleState::Scheduled,
+            SaleState::Open,
+        ];
+        states.sort_by_key(|state| urgency(*state));
+        assert_eq!((states[0], states[3]), (SaleState::Open, SaleState::Closed));
+    }
+
+    #[test]
     fn a_shard_whose_server_lets_nobody_renew_is_stopped_when_its_permit_is_over() {
         let permits = Permits::default();
         let sale = Arc::new(sale());

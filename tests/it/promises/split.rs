@@ -131,3 +131,22 @@ async fn two_primaries_with_clients_on_both_sides_sell_no_unit_twice() {
 async fn what_a_replica_acknowledged_is_kept_by_the_side_that_has_it() {
     comes_apart("replica").await;
 }
+
+/// Why a name in a script's text would not refuse a server that is promoted for the second time (docs/decisions.md): that server
+/// still has the scripts of its first reign.
+#[test]
+fn a_server_that_was_a_replica_in_between_still_has_its_scripts() {
+    let mut redis = ReplicatedRedis::start(1);
+    let first = Raw::connect(&redis.primary.server.url());
+    let hash: String = first.call(redis::cmd("SCRIPT").arg("LOAD").arg("return 'the first reign'"));
+    let second = redis.promote();
+    let follow = |port: u16| -> String { first.call(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port)) };
+    follow(second.primary.port);
+    poll::eventually("it follows the other one", || {
+        let info: String = first.call(redis::cmd("INFO").arg("replication"));
+        info.contains("master_link_status:up")
+    });
+    let _ok: String = first.call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    let answer: String = first.call(redis::cmd("EVALSHA").arg(hash).arg(0));
+    assert_eq!(answer, "the first reign");
+}
