@@ -39,6 +39,7 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.note(app.ledger.forget_sessions().await.map(|()| 0));
     tally.note(app.ledger.forget_outages().await.map(|()| 0));
     tally.note(forget_refused(app).await.map(|()| 0));
+    tally.note(app.ledger.retry_unreadable().await.map(|_| 0));
     let run = Instant::now();
     let mut due: VecDeque<SaleId> = app.ledger.retirable().await?.into();
     while let Some(id) = due.pop_front().filter(|_| run.elapsed() < RUN_MAX) {

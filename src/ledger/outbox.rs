@@ -191,7 +191,7 @@ async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
 }
 
 /// Postpones a message that this version cannot read: a worker of a newer version may take it. After an hour it is listed with
-/// those that shards refuse, until [`retry_unreadable`] finds it readable.
+/// those that shards refuse, until [`Ledger::retry_unreadable`] finds it readable.
 async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     let row = sqlx::query!(
         "update outbox set attempts = attempts + 1, \
@@ -215,27 +215,24 @@ async fn postpone_unreadable(tx: &mut Tx, message: i64, reason: &str) -> Result<
     Ok(())
 }
 
-/// Looks at messages that no instance could read for an hour. Those that this version reads are due again.
-async fn retry_unreadable(tx: &mut Tx) -> Result<(), Fault> {
-    let listed = sqlx::query!(
-        "select outbox_id, message from outbox where failure like 'no message: %' and not_before <= now() \
-         order by outbox_id limit 100 for update skip locked"
-    );
-    for row in listed.fetch_all(&mut **tx).await? {
-        let is_readable = Message::read(row.message).is_ok();
-        sqlx::query!(
-            "update outbox set failure = case when not $2 then failure end, \
-                 not_before = case when $2 then now() else now() + interval '1 minute' end where outbox_id = $1",
-            row.outbox_id,
-            is_readable
-        )
-        .execute(&mut **tx)
-        .await?;
-    }
-    Ok(())
-}
-
 impl Ledger {
+    /// Has messages delivered that no instance could read for an hour and that this version reads; returns how many.
+    pub async fn retry_unreadable(&self) -> Result<u64, Fault> {
+        let listed = sqlx::query!(
+            "select outbox_id, message from outbox where failure like 'no message: %' order by sale_id limit 1000"
+        );
+        let listed = listed.fetch_all(&self.jobs).await?;
+        let readable = listed
+            .into_iter()
+            .filter(|row| Message::read(row.message.clone()).is_ok());
+        let readable: Vec<i64> = readable.map(|row| row.outbox_id).collect();
+        let due = sqlx::query!(
+            "update outbox set failure = null, not_before = now() where outbox_id = any($1)",
+            &readable
+        );
+        Ok(due.execute(&self.jobs).await?.rows_affected())
+    }
+
     /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
     /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
     /// must not keep everything else waiting. No two messages hang on which comes first. A shard that is being reconciled gets
@@ -268,9 +265,6 @@ impl Ledger {
             None => begin_in_order(&self.jobs).await?,
             Some(_) => begin(&self.jobs).await?,
         };
-        if sale.is_none() {
-            retry_unreadable(&mut tx).await?;
-        }
         let rows = sqlx::query!(
             "with claimed as materialized (select sale_id, shard from shards where run_id like '?%'), \
              ahead as materialized \

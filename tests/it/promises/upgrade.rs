@@ -289,6 +289,7 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
          where outbox_id = (select min(outbox_id) from outbox where sale_id = $1 and failure is not null)";
     assert_eq!(world.execute(readable, sale.id).await.unwrap(), 1);
     poll::within(std::time::Duration::from_secs(10), "it is delivered", async || {
+        world.app.ledger.retry_unreadable().await.unwrap();
         flow::release::release_waiting(&world.app).await.unwrap();
         of_state(refused).await == 1
     })
