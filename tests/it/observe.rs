@@ -553,7 +553,7 @@ fn every_alert_is_described_and_says_what_to_do() {
     for (name, rule) in &rules {
         let part = described.split(&format!("### {name}\n")).nth(1).unwrap();
         let part = part.split("\n#").next().unwrap();
-        assert!(part.contains("**Look:**") && part.contains("**Do:**"), "{name}");
+        assert!(part.contains("**Check:**") && part.contains("**Do:**"), "{name}");
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning", "info"].contains(&severity), "{name}");
         assert!(part.contains(&format!("`{severity}`")), "{name} is {severity}");

@@ -54,6 +54,14 @@ impl Window {
         value.as_str().unwrap().to_owned()
     }
 
+    /// Waits until a field has this text.
+    async fn holds(&self, id: &str, text: &str) {
+        poll::within(Duration::from_secs(10), "the field has its text", async || {
+            self.value(id).await == text
+        })
+        .await;
+    }
+
     /// Whether all of it can be seen without scrolling.
     async fn is_in_view(&self, selector: &str) -> bool {
         let script = "const box = document.querySelector(arguments[0]).getBoundingClientRect();
@@ -479,15 +487,15 @@ async fn who_starts_over_is_asked_before_what_was_typed_is_thrown_away() {
             window.sees("dialog #sure-text", "is thrown away").await;
             window.press(no).await;
             window.misses("dialog").await;
-            assert_eq!(window.value("name").await, typed);
+            window.holds("name", &typed).await;
         }
         // Nor is it gone after a reload.
         window.driver().refresh().await.unwrap();
         window.sees(anew, "Start over").await;
-        assert_eq!(window.value("name").await, typed);
+        window.holds("name", &typed).await;
         window.does(anew).await;
         window.misses(anew).await;
-        assert_eq!(window.value("name").await, stored);
+        window.holds("name", stored).await;
     }
     window.close().await;
 }
