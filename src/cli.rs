@@ -1,4 +1,4 @@
-//! The command line: one subcommand a file, exit codes 0 (done), 1 (the answer is no) and 2 (bad usage or
+//! The command line, one subcommand a file. Exit codes are 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
 pub mod actions;
@@ -63,58 +63,58 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a private Redis and Postgres, and serve everything on top of them.
+    /// Start a private Redis and Postgres, then serve HTTP and run the jobs.
     Up(up::Args),
-    /// Serve HTTP, run the jobs, or both, against a Redis and a Postgres of your own.
+    /// Serve HTTP, run the jobs, or both, with your own Redis and Postgres.
     Serve(serve::Args),
-    /// Show what an instance would run with, and check it.
+    /// Check or show the configuration.
     Config(config::Args),
-    /// Bring the schema of the database up to this binary.
+    /// Apply the missing database migrations.
     Migrate(migrate::Args),
-    /// Create, open, restock and follow sales.
+    /// Create, open, restock and watch sales.
     Sale(sale::Args),
     /// Print a shopper's bearer token.
     Token(token::Args),
-    /// Play the payment provider: mark an order as paid.
+    /// Act as the payment provider: send the signed webhook that marks an order as paid.
     Pay(pay::Args),
-    /// List orders of a sale or an account, or show one with its payments.
+    /// List orders of a sale or an account, or show one order with its payments.
     Orders(orders::Args),
-    /// List money that is owed back, and say that it was paid back.
+    /// List payments that must be refunded, and mark them as refunded.
     Refunds(refunds::Args),
-    /// Count every unit of a sale in Redis and in Postgres.
+    /// Count every unit of a sale in Redis and in Postgres, and print what differs.
     Audit(audit::Args),
-    /// List events that the ledger could not take in, and say that they are dealt with.
+    /// List dead letters (events that Postgres could not store), and settle them.
     DeadLetters(dead_letters::Args),
-    /// Write a sale's stock in Redis anew from Postgres, after a loss.
+    /// Rebuild a sale's stock in Redis from Postgres.
     Rebuild(rebuild::Args),
     /// Ban accounts, list bans, and lift them.
     Ban(ban::Args),
-    /// List what the guards tell of, or follow it.
+    /// List or follow guard warnings.
     Alerts(alerts::Args),
-    /// List what operators did, newest first.
+    /// List the audit log of operators' actions, newest first.
     Actions(actions::Args),
-    /// Show or change the limits in front of what shoppers ask.
+    /// Show or change the guards: the limits on shoppers' requests.
     Guards(guards::Args),
-    /// Decode what Redis holds of a sale, for a human who looks for a mistake.
+    /// Decode a sale's keys in Redis, to find a fault.
     Inspect(inspect::Args),
-    /// Measure this program on this machine, beside its parts and beside other ways to sell.
+    /// Benchmark this program on this machine: its parts, other ways to sell, and growing sales.
     Bench(bench::Args),
-    /// Print what a shell needs to complete these commands.
+    /// Print a shell's completion script.
     Completions(completions::Args),
-    /// Print a manual page, or write them all.
+    /// Print one manual page, or write them all.
     Man(man::Args),
-    /// Ask the instance with this configuration whether it is ready; for container health checks.
+    /// Ask the instance of this configuration whether it is ready, for container health checks.
     #[command(hide = true)]
     Healthcheck,
 }
 
-/// How a command can end other than well; each has its exit code.
+/// Why a command fails. Each variant has its exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The answer is no: exit code 1.
     #[error("{0}")]
     No(String),
-    /// Bad usage or configuration: exit code 2. The text is one line that names the variable or the file.
+    /// Bad usage or configuration: exit code 2. The text is one line and names the variable or the file.
     #[error("{0}")]
     Usage(String),
     /// A fault: exit code 1.
@@ -128,7 +128,7 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// Starts logging, and tracing where it is configured; both end when what is returned is dropped.
+/// Starts logging, and tracing if it is configured. Both end when the returned value is dropped.
 fn start_logging(config: &Config, json: bool) -> Result<Telemetry, Failure> {
     let traces = config.traces.as_ref().map(Secret::expose);
     let export = traces.map(|traces| Export {
@@ -151,12 +151,10 @@ fn start_logging(config: &Config, json: bool) -> Result<Telemetry, Failure> {
     Ok(telemetry)
 }
 
-/// Every command, with its arguments and help.
 fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {

@@ -1,4 +1,4 @@
-//! `flashsale actions`: the trail of what operators did.
+//! `flashsale actions`: the audit log of operators' actions.
 
 use super::client::{Client, Connection};
 use super::output::Table;
@@ -7,14 +7,15 @@ use serde_json::Value;
 use uuid::Uuid;
 
 const PATH: &str = "/v1/admin/actions";
-/// How many the server tells at once.
+/// The most actions on one result page of the server.
 const PAGE: u32 = 100;
 
 /// Arguments of `actions`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-What operators did at the console, by command or over the API, newest first; ninety days are kept. The name is what each says of
-himself, and no proof. An action without an outcome is under way, or nobody knows what came of it. Needs FLASHSALE_ADMIN_KEY.
+Lists what operators did at the console, by command or over the API, newest first. The server keeps ninety days.
+Operators choose their own names, and the server does not check them. An action without an outcome is under way, or its
+outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale actions
@@ -26,15 +27,14 @@ pub struct Args {
     /// Print JSON: the actions as one array.
     #[arg(long)]
     json: bool,
-    /// Only what was done to this sale.
+    /// Only actions on this sale.
     #[arg(long, value_name = "SALE_ID", value_parser = sale::sale_id)]
     sale: Option<Uuid>,
-    /// How many at the most.
+    /// The most actions to print.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
 
-/// Lists.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let actions = newest(&args.connection.operator()?, args.sale.as_ref(), args.limit)?;
     if args.json {
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     output::print(&table(&actions))
 }
 
-/// The newest actions, page by page: each page starts after the last action of the one before.
+/// The newest actions. Each result page starts after the last action of the page before.
 fn newest(client: &Client, sale: Option<&Uuid>, limit: u32) -> Result<Vec<Value>, Failure> {
     let sale = sale.map_or_else(String::new, |id| format!("&sale_id={id}"));
     let mut actions: Vec<Value> = Vec::new();

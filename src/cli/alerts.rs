@@ -1,4 +1,4 @@
-//! `flashsale alerts`: what the guards tell the operators of, listed or followed as it comes.
+//! `flashsale alerts`: lists guard warnings, or prints new ones as they come.
 
 use super::client::{Client, Connection};
 use super::events::read_event;
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 const PATH: &str = "/v1/admin/alerts";
 const STREAM: &str = "/v1/admin/alerts/stream";
-/// How long to wait before the stream is asked for again.
+/// The wait before the next attempt to open the stream.
 const RETRY: Duration = Duration::from_secs(2);
-/// No event of the API comes near this; a wrong address may send without end.
+/// More than any event of this stream has. A wrong address may send without end.
 const EVENT_BYTES_MAX: u64 = 64 * 1024;
 
 /// Arguments of `alerts`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Alerts are kept for thirty days. Needs FLASHSALE_ADMIN_KEY.
+The server keeps guard warnings for thirty days. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale alerts list
@@ -28,7 +28,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: all pages of the list as one array, or each new alert on a line of its own.
+    /// Print JSON: the whole list as one array, or each new guard warning on a line of its own.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -37,18 +37,16 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Alerts, newest first, and whether the webhook has taken them.
+    /// List guard warnings, newest first, and when each was delivered to the webhook.
     #[command(after_help = "Example:\n  flashsale alerts list --json | jq '.[0]'")]
     List,
-    /// Print each new alert as it comes, until Ctrl-C.
+    /// Print each new guard warning as it comes, until Ctrl-C.
     #[command(after_help = "Example:\n  flashsale alerts follow --json | jq -r .user")]
     Follow,
 }
 
-/// Lists or follows.
-///
 /// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer; who follows waits for one that has answered before.
+/// `No` when the server refuses, `Fault` when it does not answer. `follow` retries a server that has answered once.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match args.verb {
@@ -89,7 +87,7 @@ fn table(alerts: &[Value]) -> String {
     table.render()
 }
 
-/// Prints alerts until the server refuses or nobody reads them any more.
+/// Prints guard warnings until the server refuses or the reader of standard output is gone.
 fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
     let (mut last, mut was_there, mut is_lost) = (None, false, false);
     loop {
@@ -104,11 +102,11 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
                     None => return Ok(()),
                 }
             }
-            // One that has never answered is not waited for.
+            // A server that has never answered is not retried.
             Err(error) if error.may_pass() && was_there => error.to_string(),
             Err(error) => return Err(error.into()),
         };
-        // Once an outage: a log that repeats itself every two seconds helps nobody.
+        // Once an outage: a log with a line every two seconds would be of no use.
         if !is_lost {
             stderr::line(format_args!("flashsale: {trouble}; trying again"));
         }
@@ -117,8 +115,8 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
     }
 }
 
-/// Prints the alerts of a stream, and keeps the id of the `last` event; returns why it ended, if somebody still reads
-/// them.
+/// Prints the guard warnings of a stream, and keeps the id of the `last` event. Returns why the stream ended, or
+/// `None` if the reader of standard output is gone.
 fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<Option<String>, Failure> {
     loop {
         let event = match read_event(stream, EVENT_BYTES_MAX) {
@@ -132,14 +130,14 @@ fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool
         if !event.data.is_empty() && output::tell(&line(&event.data, json))? == Reader::Gone {
             return Ok(None);
         }
-        // After it is printed: what is not, comes again.
+        // Only after the print: the server sends an event again that was not printed.
         if event.id.is_some() {
             *last = event.id;
         }
     }
 }
 
-/// An alert on one line.
+/// A guard warning on one line.
 fn line(data: &str, json: bool) -> String {
     let alert: Value = serde_json::from_str(data).unwrap_or_default();
     if json || !alert.is_object() {

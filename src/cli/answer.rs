@@ -1,5 +1,5 @@
-//! The API's answers, as far as the commands show them. Fields may be missing or more may come: a command of
-//! another version than the server's shows what it knows.
+//! The API's answers, as far as the commands show them. Missing and unknown fields are no error: a command of another
+//! version than the server shows the fields that it knows.
 
 use super::Failure;
 use super::output::one_line;
@@ -14,35 +14,28 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Sale {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// `draft`, `scheduled`, `open`, `paused` or `closed`.
     pub state: String,
-    /// When buying begins.
     pub starts_at: Option<DateTime<Utc>>,
-    /// When buying ends.
     pub ends_at: Option<DateTime<Utc>>,
     /// How many shards it has.
     pub shards: Option<u64>,
     /// How long an order may stay unpaid.
     pub payment_window_seconds: Option<u64>,
-    /// How fast one shopper may ask.
     pub purchase_rate: Option<PurchaseRate>,
-    /// What an acknowledgement means.
+    /// `redis`, `replica` or `postgres`: where a purchase is stored before it is acknowledged.
     pub durability: Option<String>,
-    /// What it asks of its shoppers, by name.
+    /// The value of each guard, by name.
     pub guards: BTreeMap<String, Value>,
-    /// What is sold.
     pub items: Vec<SaleItem>,
 }
 
-/// How fast one shopper may ask.
+/// How many purchase requests a shopper may send in a window.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct PurchaseRate {
-    /// Requests in a window.
     pub limit: u64,
     /// The window's length in milliseconds.
     pub window_ms: u64,
@@ -52,71 +45,66 @@ pub struct PurchaseRate {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct SaleItem {
-    /// Its key in the sale.
     pub sku: String,
-    /// Its name.
     pub name: String,
-    /// Its price in the currency's minor unit.
+    /// The price of a unit in the currency's minor unit.
     pub price_minor: u64,
-    /// Its currency.
     pub currency: String,
-    /// How many units there are to sell.
+    /// All units of the item.
     pub stock: u64,
     /// How many units one shopper may have.
     pub per_user_limit: Option<u64>,
 }
 
-/// What a shard has to sell.
+/// The free units of a shard.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Shard {
-    /// Its number.
+    /// The number of the shard.
     pub shard: u64,
     /// Free units by SKU.
     pub available: BTreeMap<String, i64>,
 }
 
-/// A sale at one moment, as it is followed live.
+/// A sale at one moment, in the live stream.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// What was asked of it since the one before.
+    /// The purchases since the sample before.
     pub point: Point,
-    /// The instances that tell how they answer.
+    /// The instances that report their answers.
     pub instances: Vec<Instance>,
-    /// Why others cannot be heard.
+    /// Why the reports of other instances are missing.
     pub others_fault: Option<String>,
-    /// How Redis and Postgres answer.
+    /// Whether Redis and Postgres answer.
     pub health: Health,
-    /// The numbers, if both tell theirs.
+    /// The numbers, if both Redis and Postgres answered.
     pub sale: Option<LiveSale>,
-    /// What Redis alone tells, where they do not.
+    /// The units by Redis alone, if `sale` is missing.
     pub stock: Option<LiveSale>,
-    /// Why the numbers are not there.
+    /// Why `sale` is missing.
     pub fault: Option<String>,
 }
 
-/// What was asked of a sale in a stretch of time, and how it was answered.
+/// The purchases of a sale in a stretch of time, and their answers.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Point {
     /// Milliseconds since the epoch, by the clock of Redis.
     pub at: i64,
-    /// How long the stretch is.
+    /// The length of the stretch.
     pub seconds: f64,
-    /// Orders that were accepted, if that can be told.
+    /// Accepted orders, if known.
     pub accepted: Option<u64>,
-    /// Purchases by what was answered.
+    /// Purchases by answer: `reserved`, `replayed` or the code of the refusal.
     pub answers: BTreeMap<String, u64>,
-    /// Milliseconds in which half of them were answered.
+    /// Milliseconds to the answer, by percentile.
     pub p50: Option<f64>,
-    /// The same of 95 in a hundred.
     pub p95: Option<f64>,
-    /// The same of 99 in a hundred.
     pub p99: Option<f64>,
 }
 
-/// What a purchase is answered that is no refusal.
+/// The answers to a purchase that are no refusals.
 const GOOD: [&str; 2] = ["reserved", "replayed"];
 
 impl Point {
@@ -126,38 +114,34 @@ impl Point {
         all.filter(|(reason, count)| !GOOD.contains(reason) && *count > 0)
     }
 
-    /// How many of these that is a second.
+    /// A count of this stretch as a rate; `None` if the stretch has no length.
     #[must_use]
     pub fn per_second(&self, count: u64) -> Option<f64> {
         (self.seconds > 0.0).then(|| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / self.seconds)
     }
 }
 
-/// An instance that tells how it answers.
+/// An instance that reports its answers.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Instance {
-    /// What operators call it by.
+    /// The name that operators see.
     pub name: String,
-    /// For how long it has said nothing, where it should have.
+    /// Seconds since its last report, if its next report is overdue.
     pub silent_seconds: Option<f64>,
 }
 
-/// How Redis and Postgres answer.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// The stock's.
     pub redis: ServerHealth,
-    /// The ledger's.
     pub postgres: ServerHealth,
 }
 
-/// How a server answers.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct ServerHealth {
-    /// Why it does not.
+    /// Why the server does not answer; `None` if it does.
     pub fault: Option<String>,
 }
 
@@ -165,31 +149,28 @@ pub struct ServerHealth {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct LiveSale {
-    /// The sale's state.
     pub state: String,
-    /// When buying begins.
     pub starts_at: Option<DateTime<Utc>>,
-    /// When buying ends.
     pub ends_at: Option<DateTime<Utc>>,
     /// The units of each item.
     pub items: Vec<ItemStats>,
     /// The units of each shard.
     pub shards: Vec<LiveShard>,
-    /// Events that Postgres has not taken yet.
+    /// Events that Postgres does not have yet.
     pub undrained_events: u64,
     /// Orders by state.
     pub orders: BTreeMap<String, u64>,
-    /// How much of each kind operators should look at.
+    /// What needs an operator's attention: the count of each kind.
     pub alerts: BTreeMap<String, u64>,
 }
 
-/// A shard's units: free ones first, then those that are elsewhere.
+/// A shard's units. Each list begins with the free units.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct LiveShard {
-    /// Over all items.
+    /// The units of all items.
     pub units: Vec<i64>,
-    /// By SKU; none where those are too many.
+    /// The units by SKU; `None` if the sale has too many items and shards.
     pub items: Option<BTreeMap<String, Vec<i64>>>,
 }
 
@@ -197,15 +178,14 @@ pub struct LiveShard {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub struct ItemStats {
-    /// The item.
     pub sku: String,
     /// All units.
     pub total: i64,
     /// Free units.
     pub available: i64,
-    /// Units kept for unpaid orders.
+    /// Units of unpaid orders.
     pub held: i64,
-    /// Units paid for.
+    /// Units of paid orders.
     pub sold: i64,
     /// Free units on their way between two shards.
     pub in_transit: i64,
@@ -220,7 +200,7 @@ pub fn read<T: DeserializeOwned>(body: &Value) -> Result<T, Failure> {
     Ok(read)
 }
 
-/// An alert or a difference on one line, whether it came as a text or as an object.
+/// A detail or a difference on one line, whether it is a text or an object.
 #[must_use]
 pub fn sentence(value: &Value) -> String {
     let text = match value {
@@ -244,7 +224,7 @@ pub fn sentence(value: &Value) -> String {
     one_line(&text)
 }
 
-/// A value as a cell: texts without quotes.
+/// A value as a cell of a table. A text has no quotes there.
 #[must_use]
 pub fn scalar(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

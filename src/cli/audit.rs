@@ -1,4 +1,5 @@
-//! `flashsale audit`: where every unit of a sale is, in Redis and in Postgres, and what does not agree.
+//! `flashsale audit`: runs the stock audit of a sale and prints where every unit is, in Redis and in Postgres, and
+//! what does not agree.
 
 use super::answer::{scalar, sentence};
 use super::client::{Client, Connection};
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The order in which a unit moves; columns that the server adds come after these.
+/// The columns in the order in which a unit moves. Unknown columns come after these.
 const COLUMNS: [&str; 13] = [
     "total",
     "preloaded",
@@ -26,10 +27,10 @@ const COLUMNS: [&str; 13] = [
     "expired",
 ];
 
-/// The longest that one waits for the count: a little longer than the server may take.
+/// The limit of the request: a little longer than the server may take.
 const AUDIT_LIMIT: Duration = Duration::from_secs(130);
 
-/// Pages of differences that are read.
+/// How many result pages of differences are read at most.
 const PAGES_MAX: usize = 10_000;
 
 /// Arguments of `audit`.
@@ -51,8 +52,6 @@ pub struct Args {
     sale_id: Uuid,
 }
 
-/// Counts and prints.
-///
 /// # Errors
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -69,7 +68,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     verdict(&body)
 }
 
-/// The first answer, with the differences of all pages.
+/// The first answer, with the differences of all result pages.
 fn all_differences(client: &Client, path: &str) -> Result<Value, Failure> {
     let mut audit = client.get(path)?.body;
     for _ in 0..PAGES_MAX {
@@ -97,7 +96,7 @@ fn all_differences(client: &Client, path: &str) -> Result<Value, Failure> {
     )))
 }
 
-/// Fails closed: an answer that does not say that it balances does not.
+/// Fails closed: without `"balanced": true` in the answer, the command fails.
 fn verdict(body: &Value) -> Result<(), Failure> {
     let differences = body.get("differences").and_then(Value::as_array).map_or(0, Vec::len);
     match body.get("balanced").and_then(Value::as_bool) {
@@ -132,7 +131,7 @@ fn report(body: &Value) -> String {
     text
 }
 
-/// One row for each side of each item: every object within an item is a side, named by its key.
+/// A table with a row for each side of each item. Every object within an item is a side, named by its key.
 fn units(items: &[Value]) -> String {
     let rows: Vec<(String, String, Map<String, Value>)> =
         items.iter().filter_map(Value::as_object).flat_map(sides).collect();
@@ -171,7 +170,7 @@ fn sides(item: &Map<String, Value>) -> Vec<(String, String, Map<String, Value>)>
     if !both.is_empty() || sides.is_empty() {
         sides.insert(0, (sku, "both".to_owned(), both));
     }
-    // Redis first: it is where units are sold from.
+    // Redis first: units are sold from there.
     sides.sort_by_key(|(_, side, _)| match side.as_str() {
         "both" => 0,
         "redis" => 1,

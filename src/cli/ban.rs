@@ -1,4 +1,4 @@
-//! `flashsale ban`: accounts that may not buy.
+//! `flashsale ban`: bans accounts, lists bans and lifts them.
 
 use super::client::Connection;
 use super::output::Table;
@@ -13,8 +13,7 @@ const PATH: &str = "/v1/admin/bans";
 /// Arguments of `ban`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A banned account may not buy, in any sale; what it holds already, it may read, pay and cancel. Needs
-FLASHSALE_ADMIN_KEY.
+A banned account cannot buy in any sale. It can still read, pay and cancel its orders. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale ban add bot-17 --reason 'twenty accounts, one card' --for 24h
@@ -24,7 +23,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: the server's answer, and of a list all pages as one array.
+    /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -33,7 +32,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Accounts that are banned now.
+    /// List the accounts that are banned now.
     #[command(after_help = "Example:\n  flashsale ban list --json | jq -r '.[].user'")]
     List,
     /// Ban an account, or change its ban.
@@ -41,13 +40,13 @@ enum Verb {
     Add {
         /// The account: the `sub` of its tokens.
         user: String,
-        /// Why, for those who look at it later.
+        /// The reason, for operators who read the list later.
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// For how long, such as 30m, 24h or 7d; without it, for ever.
+        /// How long the ban lasts, such as 30m, 24h or 7d; default: until it is lifted.
         #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
         lasts: Option<Duration>,
-        /// Take none of its tokens any more that were issued before now.
+        /// Refuse all tokens of the account that were issued before now.
         #[arg(long)]
         end_sessions: bool,
     },
@@ -59,7 +58,6 @@ enum Verb {
     },
 }
 
-/// Lists, bans or lifts.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// Arguments of `bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Each starts servers of its own and takes some minutes, on a machine that does nothing else.
+Each command starts its own servers and takes some minutes. Run it on a machine that does nothing else.
 
 Examples:
   flashsale bench all
@@ -30,52 +30,53 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// All three, one after the other: up to twenty minutes.
+    /// Run all three, one after the other, in up to twenty minutes.
     #[command(after_help = "Example:\n  flashsale bench all --out loadtest/results")]
     All(Measuring),
-    /// What the parts could do at most, and what share of it the whole reaches.
+    /// Measure what the parts can do at most, and what share of that the whole program reaches.
     #[command(after_help = "Example:\n  flashsale bench ceiling --seconds 10 --rounds 5")]
     Ceiling(Measuring),
-    /// One load, four ways to sell: how fast each is, and what is left of the stock when parts are killed.
+    /// Run one load on four ways to sell: the speed of each, and the state of its stock after parts are killed.
     #[command(after_help = "Example:\n  flashsale bench compare --clients 256 --out loadtest/results")]
     Compare(Measuring),
-    /// What a purchase costs as sales grow: items, shards, sales, live holds; and what a million a second would take.
+    /// Measure the cost of a purchase as items, shards, sales and holds grow, and estimate a million purchases a
+    /// second.
     #[command(after_help = "Example:\n  flashsale bench scale --data /mnt/ssd --json")]
     Scale(Measuring),
     /// Serve another way to sell, for `compare`.
     #[command(hide = true)]
     Serve {
-        /// Which one.
+        /// The way to sell.
         way: Way,
     },
 }
 
-/// How to measure.
+/// The options of a measurement.
 #[derive(clap::Args)]
 struct Measuring {
-    /// Only a trial of a few seconds: its figures say nothing.
+    /// Try the command in a few seconds; the figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// How long each window is measured.
+    /// Seconds of each measurement.
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Connections of the crowd.
+    /// Connections of the simulated shoppers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     clients: Option<u16>,
-    /// How often everything is measured; figures are medians.
+    /// Rounds of measurement; figures are medians over the rounds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
-    /// Another one gives other keys, and so other orders.
+    /// Seed of the keys; another seed gives other keys, and so other orders.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u16,
-    /// Where the report goes.
+    /// The folder of the report.
     #[arg(long, value_name = "DIR", default_value = "loadtest/results")]
     out: PathBuf,
-    /// Where the servers keep their data meanwhile: on a disk like the one that is to be used [default: the system's
+    /// The folder of the servers' data during the run, on a disk like that of production [default: the system's
     /// folder for temporary files].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the report as JSON instead of text; those of `all` as one object with a member for each.
+    /// Print the report as JSON instead of text; `all` prints one object with a member for each report.
     #[arg(long)]
     json: bool,
 }
@@ -99,7 +100,7 @@ impl Measuring {
         }
     }
 
-    /// Measures one part after the other, and writes and prints each.
+    /// Measures one part after the other, and writes and prints each report.
     fn measure(&self, parts: &[Part]) -> Result<(), Failure> {
         let refused = |error: anyhow::Error| Failure::Usage(format!("{error:#}"));
         let options = self.options(stop_by_signal()?);
@@ -119,7 +120,7 @@ impl Measuring {
                 let broken = format!("promises were broken: {}", broken.join("; "));
                 outcome = outcome.and(Err(Failure::No(broken)));
             }
-            // Whatever comes of writing it: it took minutes to measure.
+            // A failed write does not stop the print: the measurement took minutes.
             let page = report.write(&self.out);
             if self.json {
                 reports.0.push((part.name(), report.json()));
@@ -142,13 +143,13 @@ impl Measuring {
         outcome
     }
 
-    /// Why nothing came of a part, and what there is of those before it.
+    /// The failure of a part, with the reports that were written before it.
     fn ended(&self, error: anyhow::Error, part: Part, written: &[&str]) -> Failure {
         if written.is_empty() {
             return Failure::Fault(error);
         }
         Failure::Fault(anyhow!(
-            "{}: {error:#}; the reports of what was measured before, {}, are in {}",
+            "{}: {error:#}; the reports of the parts before it, {}, are in {}",
             part.name(),
             written.join(" and "),
             self.out.display(),
@@ -156,7 +157,6 @@ impl Measuring {
     }
 }
 
-/// What can be measured.
 #[derive(Clone, Copy)]
 enum Part {
     Ceiling,
@@ -165,7 +165,6 @@ enum Part {
 }
 
 impl Part {
-    /// All of them, in their order.
     const ALL: [Self; 3] = [Self::Ceiling, Self::Scale, Self::Compare];
 
     const fn name(self) -> &'static str {
@@ -176,7 +175,7 @@ impl Part {
         }
     }
 
-    /// The report, and which promises were broken.
+    /// Returns the report and the promises that were broken.
     fn measure(self, options: Options) -> anyhow::Result<(Report, Vec<String>)> {
         match self {
             Self::Ceiling => Ok((ceiling::run(options)?, Vec::new())),
@@ -196,11 +195,8 @@ impl Serialize for Reports {
     }
 }
 
-/// Measures.
-///
-/// # Errors
-/// `Fault` when something cannot be started or measured, `No` when the program itself broke a promise in `compare`; a goal
-/// that is missed is neither.
+/// # Errors `Fault` when something cannot be started or measured, `No` when this program broke a promise in
+/// `compare`. A missed goal is no error.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::All(measuring) => measuring.measure(&Part::ALL),

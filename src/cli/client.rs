@@ -1,5 +1,5 @@
-//! The HTTP API as a command sees it: one blocking request at a time, a limit on every wait, and every refusal
-//! brought down to one line `code: detail`.
+//! The commands' client of the HTTP API. It sends one blocking request at a time, limits every wait, and turns every
+//! refusal into one line `code: detail`.
 
 use super::Failure;
 use super::output::one_line;
@@ -15,26 +15,27 @@ use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// A whole request, answer included: what the server takes at the most for one of an operator's, with room to spare.
+/// The limit of a whole request with its answer: longer than the server's own limit for an operator's request.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// Finding the server and shaking hands.
+/// The limit for opening a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A stream that is silent for longer has lost its server, which says every 15 seconds that it is there.
+/// A stream that is silent for longer is lost: the server sends a keep-alive every 15 seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
-/// No answer of the API comes near this; a wrong address may answer without end.
+/// More than any answer of the API has. A wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How often it is asked for what may be asked for again, and the longest that is waited in between.
+/// How many attempts a request with an idempotency key gets.
 const TRIES: usize = 3;
+/// The longest wait between two attempts.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// What an operator calls himself.
+/// The variable of the operator's name.
 const OPERATOR: &str = "FLASHSALE_OPERATOR";
 
-/// Where `flashsale up` and `flashsale serve` listen unless told otherwise.
+/// Where `flashsale up` and `flashsale serve` listen by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
-/// Where the API is.
+/// How a command reaches the API, and the name that it gives there.
 #[derive(Debug, clap::Args)]
 pub struct Connection {
     /// Address of the API.
@@ -46,11 +47,11 @@ pub struct Connection {
         global = true
     )]
     url: String,
-    /// PEM file with the authority that the API's certificate is trusted by, or with that certificate, instead of the list
-    /// of Mozilla's.
+    /// PEM file with the authority of the API's certificate, or with the certificate itself; default: Mozilla's list
+    /// of authorities.
     #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
     cacert: Option<String>,
-    /// The operator's name for the audit log, which nobody checks; default: the login name.
+    /// The operator's name in the audit log, which the server does not check; default: the login name.
     #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
     operator: Option<String>,
 }
@@ -65,14 +66,14 @@ impl Connection {
         self.operator_within(REQUEST_LIMIT)
     }
 
-    /// The same, for one who has no use for an answer after `limit`.
+    /// Like [`Connection::operator`], with another limit on each request.
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
         let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
         Ok(client.proven_by(ADMIN_KEY).called(name))
     }
 
-    /// A client that sends `bearer`, or nothing, as who it is.
+    /// A client that authenticates with `bearer`, or not at all.
     ///
     /// # Errors
     /// `Usage` when the address or the file of certificates is wrong.
@@ -95,15 +96,15 @@ impl Connection {
         }
     }
 
-    /// An empty variable is how compose files and shells say "not set".
+    /// Compose files and shells set an empty variable for "not set".
     fn url(&self) -> &str {
         if self.url.is_empty() { DEFAULT_URL } else { &self.url }
     }
 }
 
-/// What an operator calls himself: what was said, else the login name if it is one that can be shown.
+/// The operator's name: the given one, else the login name if that is valid.
 fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<OperatorName>, Failure> {
-    // An empty variable is how compose files and shells say "not set".
+    // Compose files and shells set an empty variable for "not set".
     match said.filter(|name| !name.is_empty()) {
         Some(name) => name.parse().map(Some).map_err(|wrong| {
             Failure::Usage(format!(
@@ -119,22 +120,21 @@ fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<Opera
 pub struct Answer {
     /// The JSON of its body; `null` when it was empty.
     pub body: Value,
-    /// The version of what it shows, if that has any.
+    /// The version of the resource in the body, if it has one.
     pub etag: Option<String>,
 }
 
-/// A problem+json answer, or another one that is not 2xx.
+/// An answer that is not 2xx: problem+json from the API, anything from another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status.
     pub status: u16,
-    /// What went wrong, for machines.
+    /// The reason, for machines.
     pub code: String,
-    /// What went wrong, for people.
+    /// The reason, for people.
     pub detail: String,
-    /// Seconds after which it makes sense to try again.
+    /// Seconds to wait before the next attempt.
     pub retry_after: Option<String>,
-    /// What the caller may have set wrong.
+    /// Which setting may be wrong.
     pub advice: Option<String>,
 }
 
@@ -151,19 +151,19 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Why there is no answer of 2xx.
+/// Why a request has no answer of 2xx.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The server answered no.
+    /// The server refused the request.
     #[error("{0}")]
     Refused(Refusal),
-    /// Nothing came back that could be understood; the request may or may not have been carried out.
+    /// There is no answer, or none that can be understood. The server may have carried out the request.
     #[error("{0}")]
     NoAnswer(String),
 }
 
 impl CallError {
-    /// Whether the same request may do better a little later.
+    /// Whether the same request may succeed a little later.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
@@ -172,7 +172,7 @@ impl CallError {
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// The wait that the server asks for.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
@@ -180,7 +180,7 @@ impl CallError {
         }
     }
 
-    /// The failure that this is; where the same request may do better a little later, with what to do for that.
+    /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
     #[must_use]
     pub fn with_advice(self, advice: &str) -> Failure {
         if !self.may_pass() {
@@ -202,14 +202,14 @@ impl From<CallError> for Failure {
     }
 }
 
-/// Talks to one server as one caller.
+/// A client of one server, for one caller.
 pub struct Client {
     agent: ureq::Agent,
     base: String,
     bearer: Option<String>,
-    /// The setting whose value shows who is asking.
+    /// The setting whose value authenticates the requests, for the message about a 401.
     proof: Option<&'static str>,
-    /// What he calls himself.
+    /// The operator's name.
     name: Option<OperatorName>,
 }
 
@@ -222,7 +222,7 @@ impl Client {
         Self::with(TlsConfig::default(), url, bearer, limit)
     }
 
-    /// The same, which trusts these certificates and no others.
+    /// Like [`Client::new`], but trusts only these certificates.
     pub fn trusting(
         certificates: &[Certificate<'static>],
         url: &str,
@@ -237,19 +237,19 @@ impl Client {
         let base = url.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
-            return Err(bad_url(url, "it must look like http://127.0.0.1:8080"));
+            return Err(bad_url(url, "write it as http://127.0.0.1:8080"));
         }
         let host = uri.host().unwrap_or_default();
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            // A redirect would carry the key elsewhere: it is shown as the odd answer that it is.
+            // A redirect would send the key to another server. It is not followed, and reported as a refusal.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_connect(Some(CONNECT_LIMIT.min(limit)))
             .timeout_global(Some(limit))
             .tls_config(tls)
             .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
-        // A proxy would read what is sent over plain HTTP; with HTTPS it only passes it on.
+        // A proxy can read plain HTTP; HTTPS it only forwards.
         if is_this_machine(host) || uri.scheme_str() == Some("http") {
             config = config.proxy(None);
         }
@@ -262,7 +262,7 @@ impl Client {
         })
     }
 
-    /// Names the setting that shows who is asking, to be looked at when the server does not believe it.
+    /// Names the setting that a message about a 401 should name.
     #[must_use]
     pub fn proven_by(self, setting: &'static str) -> Self {
         Self {
@@ -271,34 +271,33 @@ impl Client {
         }
     }
 
-    /// Says what the operator who asks calls himself.
+    /// Sets the operator's name.
     fn called(self, name: Option<OperatorName>) -> Self {
         Self { name, ..self }
     }
 
-    /// Reads `path`.
     pub fn get(&self, path: &str) -> Result<Answer, CallError> {
         let request = self.request("GET", path).body(());
         self.settle(request.map(|request| self.agent.run(request)))
     }
 
-    /// Posts a body that is JSON already, or an empty one, with further headers.
+    /// Posts `body`, which is JSON or empty, with further headers.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
         self.send("POST", path, headers, body)
     }
 
-    /// The same, of what a key makes one however often it is asked for: as long as the outcome is not known, it is asked for
-    /// again a few times, after what the server says or `pause`.
+    /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
+    /// up to [`TRIES`] attempts. The wait before each is the server's `Retry-After`, else `pause`.
     ///
     /// # Errors
-    /// As the last try.
+    /// The error of the last attempt.
     pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
         let mut tries = 1..TRIES;
         loop {
             match self.post(path, &[("idempotency-key", key)], body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
                     let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
-                    stderr::line(format_args!("flashsale: {error}; asking again with the same key"));
+                    stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
                     std::thread::sleep(pause);
                 }
                 outcome => return outcome,
@@ -306,12 +305,11 @@ impl Client {
         }
     }
 
-    /// Puts a body that is JSON already in the place of what is at `path`, if that is still of the version `etag`.
+    /// Replaces the resource at `path` with `body`, which is JSON, if the resource still has the version `etag`.
     pub fn put(&self, path: &str, etag: &str, body: &str) -> Result<Answer, CallError> {
         self.send("PUT", path, &[("if-match", etag)], body)
     }
 
-    /// Deletes what is at `path`.
     pub fn delete(&self, path: &str) -> Result<Answer, CallError> {
         self.send("DELETE", path, &[], "")
     }
@@ -327,13 +325,13 @@ impl Client {
         self.settle(request.body(body).map(|request| self.agent.run(request)))
     }
 
-    /// Changes what is at `path` by a body that is JSON already.
+    /// Changes the resource at `path` by `body`, which is JSON.
     pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
         self.send("PATCH", path, &[], body)
     }
 
-    /// Begins to read the server-sent events at `path`, those after the one with the id `after` if it is given. They
-    /// come for as long as the server goes on.
+    /// Opens the stream of server-sent events at `path`. With `after`, it starts after the event with that id. The
+    /// stream has no limit on its length in time.
     pub fn stream(&self, path: &str, after: Option<&str>) -> Result<impl Read + use<>, CallError> {
         let mut request = self.request("GET", path).header("accept", "text/event-stream");
         if let Some(after) = after {
@@ -415,7 +413,7 @@ impl Client {
             }
             ureq::Error::HostNotFound => format!("no host of that name at {base}: name another with --url"),
             ureq::Error::Timeout(_) => format!(
-                "no answer from {base} in time: the request may still have been carried out, look before repeating it"
+                "no answer from {base} in time: the server may have carried out the request, check before repeating it"
             ),
             other => {
                 let reason = one_line(&other.to_string());
@@ -427,7 +425,7 @@ impl Client {
         })
     }
 
-    /// What may be set wrong where the server answers with this status.
+    /// Which setting may be wrong if the server answers with this status.
     fn advice(&self, status: u16) -> Option<String> {
         let path = self.base.split_once("://")?.1.split_once('/').map(|(_host, path)| path);
         match (status, self.proof, path) {
@@ -443,7 +441,7 @@ impl Client {
         }
     }
 
-    /// What may be set wrong where whoever listens says nothing that could be understood.
+    /// Which setting may be wrong if there is no answer that can be understood.
     fn advice_without_answer(&self, reason: &str) -> &'static str {
         if self.base.starts_with("http:") {
             "if that port speaks HTTPS, write https://"
@@ -459,7 +457,6 @@ impl Client {
     }
 }
 
-/// The certificates in a PEM file.
 fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
     let wrong = |why: &str| Failure::Usage(format!("--cacert or FLASHSALE_CACERT names {file}, {why}"));
     let text = std::fs::read(file).map_err(|error| {
@@ -479,7 +476,7 @@ fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
     Ok(found)
 }
 
-/// The address under which a process on this machine reaches what listens there.
+/// The URL at which a process on this machine reaches the listener at `address`.
 pub fn own_url(mut address: SocketAddr, is_tls: bool) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -491,7 +488,8 @@ pub fn own_url(mut address: SocketAddr, is_tls: bool) -> String {
     format!("{scheme}://{address}")
 }
 
-/// For a process that asks an instance of its own machine by its address: a certificate names hosts, not this.
+/// A TLS configuration that checks no certificate. It is for an instance on this machine, reached by its address: a
+/// certificate usually names hosts and no addresses.
 pub fn trusting_anybody() -> TlsConfig {
     TlsConfig::builder().disable_verification(true).build()
 }
@@ -502,7 +500,7 @@ fn bad_url(url: &str, why: &str) -> Failure {
     ))
 }
 
-/// Makes one line of whatever the server gave as its reason.
+/// The refusal in an answer. If the body has no detail, its first characters stand for it.
 fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, bytes: &[u8]) -> Refusal {
     let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -553,7 +551,7 @@ mod tests {
         let long = "x".repeat(65);
         for none in [None, Some("")] {
             assert_eq!(called(none, Some("root")).unwrap().as_deref(), Some("root"));
-            // A login that cannot be shown is nobody's mistake.
+            // A login name that is not valid is no error.
             for login in [None, Some(""), Some("a\nb"), Some(&*long)] {
                 assert_eq!(called(none, login).unwrap(), None);
             }

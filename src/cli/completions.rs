@@ -1,4 +1,4 @@
-//! `flashsale completions`: what a shell needs to complete our commands.
+//! `flashsale completions`: prints a shell's completion script.
 
 use super::{Failure, output};
 use clap_complete::Shell;
@@ -11,15 +11,11 @@ Examples:
   mkdir -p ~/.zfunc && flashsale completions zsh > ~/.zfunc/_flashsale     # with fpath+=(~/.zfunc) before compinit in ~/.zshrc
   flashsale completions fish | source                 # in ~/.config/fish/config.fish, to have them in each shell")]
 pub struct Args {
-    /// The shell.
+    /// The shell to print the script for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints the script.
-///
-/// # Errors
-/// `Fault` when standard output cannot be written.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "flashsale", &mut script);

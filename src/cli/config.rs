@@ -1,4 +1,4 @@
-//! `flashsale config`: what an instance would run with, and whether it could.
+//! `flashsale config`: checks and shows the configuration of an instance.
 
 use super::Failure;
 use super::output::{self, Table};
@@ -10,7 +10,7 @@ use serde_json::json;
 /// Arguments of `config`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Reads the environment and flashsale.toml in the working folder, as `flashsale serve` does. No server is asked.
+Reads the environment and flashsale.toml in the working folder, as `flashsale serve` does. It connects to no server.
 
 Examples:
   flashsale config check
@@ -25,7 +25,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Check every variable as `serve` does, and name those that are misspelt: exit code 2 for the first that is wrong.
+    /// Check every variable as `serve` does, and report misspelt names; exit code 2 at the first fault.
     #[command(after_help = "Example:\n  flashsale config check && systemctl restart flashsale")]
     Check,
     /// List every variable with its value and where it comes from; secrets are hidden.
@@ -33,10 +33,8 @@ enum Verb {
     Show,
 }
 
-/// Checks or shows the configuration.
-///
 /// # Errors
-/// `Usage` when a variable is missing, wrong or misspelt, or the file is.
+/// `Usage` when a variable is missing, wrong or misspelt, or the file is wrong.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match args.verb {
         Verb::Check => check(args.json),
@@ -64,7 +62,7 @@ fn check(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `serve` logs of this configuration at its start.
+/// The warnings that `serve` logs at its start with this configuration.
 fn warnings(config: &Config) -> Vec<String> {
     let exposed = config
         .exposed_files

@@ -1,4 +1,4 @@
-//! `flashsale dead-letters`: events that the ledger could not take in, and that they are dealt with.
+//! `flashsale dead-letters`: lists events that the ledger could not store, and settles them.
 
 use super::client::{Client, Connection};
 use super::output::Table;
@@ -11,8 +11,8 @@ use uuid::Uuid;
 /// Arguments of `dead-letters`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-An event that the ledger cannot store is put aside, and its order is revoked as far as the event says which it is. Tell
-its shopper, rebuild the sale so that its units are sold, then say so here: it is counted until then. Needs
+A dead letter is an event that Postgres could not store. Its order is revoked, if the event names the order. Notify the
+shopper, rebuild the sale to free the units, then settle the dead letter here; until then it stays listed. Needs
 FLASHSALE_ADMIN_KEY.
 
 Examples:
@@ -21,7 +21,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: the server's answer, and of a list all pages as one array.
+    /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Events that could not be taken in, and why.
+    /// List the dead letters of a sale, with the reason for each.
     #[command(after_help = "\
 Examples:
   flashsale dead-letters list 3f2c… --json | jq -r '.[].event.user'
@@ -39,20 +39,20 @@ Examples:
         /// The sale's id.
         #[arg(value_name = "SALE", value_parser = sale::sale_id)]
         sale_id: Uuid,
-        /// Those that are dealt with, instead.
+        /// List the settled dead letters instead.
         #[arg(long)]
         settled: bool,
     },
-    /// Say that an event is dealt with. Saying it again is no error, but what was done about it is said once.
+    /// Settle a dead letter. Repeating this with the same note is no error; another note is refused.
     #[command(after_help = "Example:\n  flashsale dead-letters settle 3f2c… 0:1-2 --note 'told ada, who bought again'")]
     Settle {
         /// The sale's id.
         #[arg(value_name = "SALE", value_parser = sale::sale_id)]
         sale_id: Uuid,
-        /// The event, as it is listed.
+        /// The position of the event, as `dead-letters list` prints it.
         #[arg(value_parser = position)]
         position: LetterId,
-        /// What was done about it.
+        /// What was done about the dead letter.
         #[arg(long, value_name = "TEXT", value_parser = note)]
         note: Note,
     },
@@ -66,7 +66,6 @@ fn note(text: &str) -> Result<Note, String> {
     text.parse().map_err(|wrong| format!("it {wrong}"))
 }
 
-/// Lists or settles.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {
@@ -84,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         } => {
             let body = json!({"position": position.to_string(), "note": note.as_str()}).to_string();
             let settled = operator.post(&sale::path(sale_id, "/dead-letters/settle"), &[], &body);
-            let settled = settled.map_err(|error| error.with_advice("saying it again does no harm"))?;
+            let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
             if args.json {
                 return output::print_json(&settled.body);
             }

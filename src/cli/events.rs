@@ -1,19 +1,19 @@
-//! Server-sent events, as far as the API sends them: one at a time, each bounded.
+//! Server-sent events, as far as the API uses them. Events are read one at a time, each with a bound on its size.
 
 use std::io::{BufRead, Error, Read as _, Result};
 
-/// What the lines up to an empty one say.
+/// One event: the lines up to an empty line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What a later request begins after.
+    /// The id to resume after, as `Last-Event-ID`.
     pub id: Option<String>,
-    /// What kind it is.
+    /// The kind of the event.
     pub name: Option<String>,
-    /// What it says; nothing when it only shows that the server is there.
+    /// The payload; empty in a keep-alive.
     pub data: String,
 }
 
-/// Reads the next event; `None` at the end. One that breaks off is none.
+/// Reads the next event; `None` at the end of the stream, even inside an event.
 ///
 /// # Errors
 /// When the stream cannot be read, or the event has more than `max` bytes: a wrong address may send without end.
@@ -40,7 +40,7 @@ pub fn read_event(stream: &mut impl BufRead, max: u64) -> Result<Option<Event>> 
             "id" => event.id = Some(value.to_owned()),
             "event" => event.name = Some(value.to_owned()),
             "data" => event.data.push_str(value),
-            // Comments, and how long to wait before asking again.
+            // Comments and `retry`.
             _ => {}
         }
     }

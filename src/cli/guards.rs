@@ -1,4 +1,4 @@
-//! `flashsale guards`: the limits in front of what shoppers ask, as instances follow them now.
+//! `flashsale guards`: shows and changes the guards on shoppers' requests, as all instances follow them now.
 
 use super::client::Connection;
 use super::output::Table;
@@ -11,7 +11,7 @@ const PATH: &str = "/v1/admin/guards";
 /// Arguments of `guards`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every instance follows a change within a second, until it is taken back. Rates are requests a second; 0 is off.
+Every instance follows a change within a second, until you take the change back. Rates are requests a second; 0 is off.
 Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
@@ -30,13 +30,13 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What is configured, what operators have changed of it, and what counts.
+    /// Show the configured values, the operators' changes, and the values in effect.
     #[command(after_help = "Example:\n  flashsale guards show --json | jq .effective")]
     Show,
     /// Change settings on every instance.
     #[command(after_help = "Example:\n  flashsale guards set address_rate=20 instance_rate=configured")]
     Set {
-        /// NAME=NUMBER, or NAME=configured to take a change back.
+        /// NAME=NUMBER, or NAME=configured to take back a change.
         #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]
         settings: Vec<(String, Value)>,
     },
@@ -52,7 +52,6 @@ fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), value))
 }
 
-/// Shows or changes the guards.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     let body = match &args.verb {
@@ -69,7 +68,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn table(guards: &Value) -> String {
-    let mut table = Table::new(["SETTING", "CONFIGURED", "CHANGED", "COUNTS"]);
+    let mut table = Table::new(["SETTING", "CONFIGURED", "CHANGED", "EFFECTIVE"]);
     let effective = guards.get("effective").and_then(Value::as_object);
     for (name, counts) in effective.into_iter().flatten() {
         let cell = |part: &str| {

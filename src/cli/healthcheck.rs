@@ -1,4 +1,5 @@
-//! `flashsale healthcheck`: is the instance with this configuration ready? For images without curl.
+//! `flashsale healthcheck`: asks the instance of this configuration whether it is ready. For container images without
+//! curl.
 
 use super::Failure;
 use super::client::{own_url, trusting_anybody};
@@ -18,7 +19,7 @@ pub fn run() -> Result<(), Failure> {
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
         .proxy(None)
-        // Nothing is sent that the wrong one could use.
+        // The request has no secret that another server could use.
         .tls_config(trusting_anybody())
         .build()
         .into();

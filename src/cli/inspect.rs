@@ -1,4 +1,4 @@
-//! `flashsale inspect`: decodes what Redis holds of a sale, for a human who looks for a mistake.
+//! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
 use super::{Failure, output, sale};
 use crate::config::{DATABASE_URL, REDIS_URL, Settings};
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 /// Arguments of `inspect`.
-///
-/// Needs FLASHSALE_REDIS_URL and FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
+Needs FLASHSALE_REDIS_URL and FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
+
 Examples:
   flashsale inspect 3f2c…
   flashsale inspect 3f2c… --user alice --data data | jq .buyer"
@@ -24,10 +24,10 @@ pub struct Args {
     /// The sale's id.
     #[arg(value_name = "SALE_ID", value_parser = sale::sale_id)]
     id: Uuid,
-    /// Also this shopper's window and orders.
+    /// Also print this shopper's rate window and orders.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
-    /// Where a running `flashsale up` keeps its data: its servers are asked.
+    /// The data folder of a running `flashsale up`, whose servers to read.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Print the JSON on one line, for programs.
@@ -35,8 +35,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints JSON.
-///
 /// # Errors
 /// `Usage` when the configuration or an id is wrong, `No` when there is no such sale, `Fault` when a server does not
 /// answer.
@@ -57,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The URL of Redis, the certificates of connections to it, and the URL of Postgres.
+/// The URL of Redis, the certificates for Redis, and the URL of Postgres.
 fn servers(args: &Args) -> Result<(String, RedisCertificates, String), Failure> {
     if let Some(dir) = &args.data {
         let path = dir.join("run.json");

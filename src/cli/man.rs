@@ -13,10 +13,10 @@ Examples:
   flashsale man sale restock | man -l -
   flashsale man --out ~/.local/share/man/man1     # one page a command; then: man flashsale-sale")]
 pub struct Args {
-    /// The command whose page is printed: that of flashsale itself without one.
+    /// The command of the page; without it, the page of flashsale itself.
     #[arg(value_name = "COMMAND")]
     path: Vec<String>,
-    /// Write all pages into this folder, which is made if it is not there.
+    /// Write all pages into this folder; it is created if it is missing.
     #[arg(long, value_name = "DIR", conflicts_with = "path")]
     out: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         written.with_context(|| format!("the pages cannot be written into {}", dir.display()))?;
         return Ok(());
     }
-    // So that each knows its full name, and what it has from those above it.
+    // Gives each subcommand its full name and the options of the commands above it.
     command.build();
     for name in &args.path {
         let found = command.find_subcommand(name).filter(|it| !it.is_hide_set()).cloned();

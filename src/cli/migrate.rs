@@ -1,4 +1,4 @@
-//! `flashsale migrate`: brings the schema up to this binary.
+//! `flashsale migrate`: applies the migrations that the database lacks.
 
 use super::progress::Progress;
 use super::{Failure, output};
@@ -9,18 +9,16 @@ use anyhow::Context as _;
 /// Arguments of `migrate`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-`flashsale up` does it by itself; `serve` refuses a database that is behind. Needs FLASHSALE_DATABASE_URL.
+`flashsale up` migrates by itself; `serve` refuses to start if the schema is behind. Needs FLASHSALE_DATABASE_URL.
 
 Example:
   FLASHSALE_DATABASE_URL=postgres://… flashsale migrate")]
 pub struct Args {
-    /// Print what came of it as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Applies the migrations that are missing.
-///
 /// # Errors
 /// `Usage` when no database is named, `Fault` when it cannot be reached or a migration fails.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -31,7 +29,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let progress = Progress::of("bringing the schema up");
+    let progress = Progress::of("migrating the schema");
     let migrated = runtime.block_on(server::migrate(url));
     drop(progress);
     migrated?;

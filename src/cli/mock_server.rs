@@ -1,17 +1,17 @@
-//! A server for tests of the commands: gives prepared answers in turn and remembers what it was asked.
+//! A server for tests of the commands. It gives prepared answers in turn and keeps the requests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// Listens until its answers are used up.
+/// Listens until the test process ends.
 pub struct MockServer {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl MockServer {
-    /// Answers each connection once, with the next status and body; the last answer is given for ever.
+    /// Answers each connection once, with the next status and body. The last answer is repeated without end.
     pub fn answering(answers: &[(u16, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -50,12 +50,11 @@ impl MockServer {
         Self { url, requests }
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What it was asked, head and body, in order.
+    /// The requests in order, each with head and body.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! `flashsale orders`: whose an order is, how it stands, and what was paid for it.
+//! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
 
 use super::client::{Client, Connection};
 use super::output::Table;
@@ -15,7 +15,7 @@ const PATH: &str = "/v1/admin/orders";
 /// Arguments of `orders`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-For the shopper who has paid and sees nothing, and for orders that were revoked. Needs FLASHSALE_ADMIN_KEY.
+Use it if a shopper has paid and sees no order, or to find revoked orders. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale orders list --user ada
@@ -24,7 +24,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: the server's answer, and of a list all pages as one array.
+    /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -33,24 +33,24 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Orders of a sale, of an account, or of both, newest first, as Postgres has them.
+    /// List the orders of a sale, of an account, or of both, newest first, as Postgres has them.
     #[command(after_help = "\
 Examples:
   flashsale orders list --user ada
   flashsale orders list --sale 3f2c… --state revoked --json | jq -r '.[].user'")]
     #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["sale", "user"]))]
     List {
-        /// Only those of this sale.
+        /// Only orders of this sale.
         #[arg(long, value_name = "SALE_ID", value_parser = sale::sale_id)]
         sale: Option<Uuid>,
-        /// Only those of this account: the `sub` of its tokens.
+        /// Only orders of this account: the `sub` of its tokens.
         #[arg(long, value_name = "ACCOUNT")]
         user: Option<String>,
-        /// Only those in this state: reserved, paid, cancelled, expired or revoked.
+        /// Only orders in this state: reserved, paid, cancelled, expired or revoked.
         #[arg(long, value_name = "STATE", value_parser = state)]
         state: Option<OrderState>,
     },
-    /// One order, whose it is, and its payments.
+    /// Show one order with its shopper and its payments.
     #[command(after_help = "Example:\n  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37")]
     Show {
         /// The order's id.
@@ -69,13 +69,12 @@ fn order_id(text: &str) -> Result<OrderId, String> {
     text.parse().map_err(|_wrong| wrong.to_owned())
 }
 
-/// Lists or shows.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {
         Verb::List { sale, user, state } => {
             let mut orders = all_pages(&operator, &query(*sale, user.as_deref(), *state))?;
-            // RFC 3339 in UTC, all of one length: as texts they are in their order.
+            // RFC 3339 in UTC, all of one length: the texts sort as the times do.
             let created = |order: &Value| order.get("created_at").and_then(Value::as_str).map(str::to_owned);
             orders.sort_by_cached_key(|order| Reverse(created(order)));
             if args.json {

@@ -8,24 +8,24 @@ use serde::Serialize;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Whether anybody reads what is printed.
+/// Whether standard output still has a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
-    /// Somebody may.
+    /// It may have one.
     There,
-    /// Whoever did has left (`| head`): who prints on and on can end, and has done well.
+    /// The reader closed the pipe, as `| head` does. A command that prints without end can end with success.
     Gone,
 }
 
-/// Prints `text`, which ends in a line break if it should.
+/// Prints `text` and adds no line break.
 ///
 /// # Errors
-/// `Fault` when standard output cannot be written; a reader that left is no fault.
+/// `Fault` when standard output cannot be written. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     tell(text).map(|_| ())
 }
 
-/// The same for who prints on and on, and may end when nobody reads it any more.
+/// Like [`print`], for a command that prints without end: the result says whether it can end.
 pub fn tell(text: &str) -> Result<Reader, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -37,16 +37,16 @@ pub fn tell(text: &str) -> Result<Reader, Failure> {
     }
 }
 
-/// Prints an answer as it came, or something else as JSON, indented.
+/// Prints a server's answer, or another value, as indented JSON.
 pub fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(answer).context("the answer cannot be written as JSON")?;
     print(&format!("{text}\n"))
 }
 
-/// What is said in the place of a link that is as good as a key.
-pub const LINK_NOT_KEPT: &str = "its link is not written to the journal; start this on a terminal once to be shown it";
+/// Printed in place of a link that grants access as a key does.
+pub const LINK_NOT_KEPT: &str = "its link is not written to the journal; start this once on a terminal to see the link";
 
-/// Whether standard output is the journal of systemd, which keeps what is printed and shows it to others.
+/// Whether standard output is systemd's journal, which keeps what is printed and shows it to other users.
 #[must_use]
 pub fn goes_to_journal() -> bool {
     let output = std::fs::metadata("/proc/self/fd/1");
@@ -54,8 +54,9 @@ pub fn goes_to_journal() -> bool {
     std::env::var("JOURNAL_STREAM").is_ok_and(|journal| output.is_ok_and(|output| journal == output))
 }
 
-/// Takes out what could move a terminal's cursor, forge a line or turn what stands behind it: names come from outside. What
-/// cannot be seen otherwise is shown by its number, so that two names do not look like one.
+/// Makes a text safe to print on one line of a terminal, since names come from outside. Control characters become
+/// spaces. Line separators, direction marks and invisible characters become `<U+…>`, so that two different names
+/// print differently.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
@@ -69,20 +70,19 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A part of a query, so that it cannot be taken for anything else.
+/// Percent-encodes every byte of a part of a query.
 #[must_use]
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// A table with aligned columns; columns whose cells are all numbers align to the right.
+/// A table with aligned columns. Columns whose cells are all numbers align to the right.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings.
     #[must_use]
     pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         Self {
@@ -90,7 +90,6 @@ impl Table {
         }
     }
 
-    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
     }
@@ -104,7 +103,7 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (cell, (width, is_number)) in row.iter().zip(&layout) {
-                // By the columns of a terminal: a Chinese character takes two.
+                // Counted in columns of the terminal: a Chinese character takes two.
                 let space = " ".repeat(width.saturating_sub(measure_text_width(cell)));
                 let (before, after) = if *is_number {
                     (space.as_str(), "")
@@ -153,7 +152,7 @@ mod tests {
         let mut table = Table::new(["SKU", "STOCK"]);
         table.row(["冬季特卖".into(), "5".into()]);
         table.row(["phone".into(), "1000".into()]);
-        // Eight columns on a terminal, though four characters.
+        // Four characters that take eight columns on a terminal.
         assert_eq!(table.render(), "SKU       STOCK\n冬季特卖      5\nphone      1000\n");
     }
 

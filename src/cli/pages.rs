@@ -1,17 +1,17 @@
-//! A whole list from the server, page by page.
+//! Reads a whole list from the server, one result page at a time.
 
 use super::client::Client;
 use super::{Failure, answer, output};
 use serde_json::Value;
 
-/// Pages that are read of one list, of up to a hundred entries each.
+/// How many result pages of one list are read at most, each with up to a hundred entries.
 const PAGES_MAX: usize = 100_000;
 
-/// All entries of the list at this path, which may have a query; each page begins after the last entry of the one before, by
-/// what is named `id` in it.
+/// All entries of the list at this path, which may have a query. Each result page starts after the last entry of the
+/// page before, by the member that `id` names.
 ///
 /// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer, or with what is no such list.
+/// `No` when the server refuses, `Fault` when it does not answer or its answer is no list.
 pub fn all(client: &Client, path: &str, id: &str) -> Result<Vec<Value>, Failure> {
     let mut entries: Vec<Value> = Vec::new();
     let mut asked = path.to_owned();

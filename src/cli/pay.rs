@@ -1,4 +1,4 @@
-//! `flashsale pay`: plays the payment provider, which tells the shop by a signed webhook that money has come.
+//! `flashsale pay`: acts as the payment provider, which notifies the shop of a payment by a signed webhook.
 
 use super::client::{Client, Connection};
 use super::{Failure, answer, output, setting, token};
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A shopper's token.
+/// The variable of a shopper's token.
 const TOKEN: &str = "FLASHSALE_TOKEN";
-/// A token that is made only to look one order up.
+/// The lifetime of a token that is made only to read one order.
 const LOOK_UP_TTL: Duration = Duration::from_secs(60);
 
 /// Arguments of `pay`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --amount and --currency the order is looked up: as its shopper with --token or --user, else as the
+Without --amount or --currency, the command reads the order: as its shopper with --token or --user, else as the
 operator (FLASHSALE_ADMIN_KEY). Needs FLASHSALE_WEBHOOK_SECRET.
 
 Exit code 0 for applied, pending and duplicate, 1 for refund_due and unmatched.
@@ -32,28 +32,27 @@ pub struct Args {
     /// Print the server's answer as JSON.
     #[arg(long)]
     json: bool,
-    /// The order's id: the `id` that its purchase was answered with.
+    /// The order's id: the `id` in the answer to its purchase.
     #[arg(value_parser = order_id)]
     order_id: Uuid,
-    /// What is paid, in the currency's minor unit; default: what the order costs.
+    /// The amount in the currency's minor unit; default: the order's amount.
     #[arg(long, value_name = "MINOR")]
     amount: Option<u64>,
-    /// The currency it is paid in; default: the order's.
+    /// The currency of the payment; default: the order's currency.
     #[arg(long, value_name = "CODE")]
     currency: Option<String>,
-    /// Look the order up as this shopper.
+    /// Read the order as this shopper.
     #[arg(long, value_name = "ID", value_parser = token::user_id, conflicts_with = "token")]
     user: Option<String>,
-    /// Look the order up with the shopper's token that is in FLASHSALE_TOKEN, else in the first line of standard input:
-    /// everybody on this machine can read arguments.
+    /// Read the order with the shopper's token in FLASHSALE_TOKEN, else in the first line of standard input. The
+    /// token is no argument, since all users of this machine can read arguments.
     #[arg(long)]
     token: bool,
-    /// The payment's id; the same again is the same payment. Default: a new one.
+    /// The payment's id; repeat it to deliver the same payment again. Default: a new id.
     #[arg(long, value_name = "ID")]
     payment_id: Option<String>,
 }
 
-/// An order's id, or what one is.
 fn order_id(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_error| {
         "an order's id is a UUID such as 0190a5c8-2f3c-8d11-9c5b-6a1f0e7d4b21: the `id` in the answer to the purchase, \
@@ -65,7 +64,7 @@ fn order_id(text: &str) -> Result<Uuid, String> {
 /// Sends the webhook and prints the outcome.
 ///
 /// # Errors
-/// `Usage` when a secret is missing, `No` when the money is not for an order that can take it.
+/// `Usage` when a secret is missing, `No` when there is no such order or the order cannot take the payment.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let secret = setting::webhook_secret()?;
     let (amount_minor, currency) = price(args)?;
@@ -86,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let outcome = answer.get("outcome").map_or_else(|| "-".to_owned(), answer::scalar);
         output::print(&format!("{}  payment {}\n", output::one_line(&outcome), payment.id))?;
     }
-    // Who has no key to look the order up with is told what there may be.
+    // Without a key to read the order, the message lists the possible reasons.
     verdict(&answer, || {
         look_up(args).ok().and_then(|order| why_due(&order, &payment))
     })
@@ -99,7 +98,7 @@ struct Payment {
     currency: String,
 }
 
-/// What to pay: as told, else as the order says.
+/// The amount and the currency to pay: from the arguments, else from the order.
 fn price(args: &Args) -> Result<(u64, String), Failure> {
     if let (Some(amount), Some(currency)) = (args.amount, &args.currency) {
         return Ok((amount, currency.clone()));
@@ -148,7 +147,7 @@ fn found(shopper: &Client, id: Uuid) -> Result<Value, Failure> {
     Ok(shopper.get(&format!("/v1/orders/{id}"))?.body)
 }
 
-/// A shopper's token from outside.
+/// The shopper's token from the environment, else from standard input.
 fn given_token() -> Result<String, Failure> {
     let token = match std::env::var(TOKEN) {
         Ok(token) if !token.is_empty() => token,
@@ -167,7 +166,7 @@ fn given_token() -> Result<String, Failure> {
     }
 }
 
-/// Why an order cannot take money, as far as it shows.
+/// Why the order cannot take this payment, as far as the order shows it.
 fn why_due(order: &Value, payment: &Payment) -> Option<String> {
     let text = |name: &str| order.get(name).and_then(Value::as_str);
     let amount = order.get("amount_minor").and_then(Value::as_u64)?;
@@ -207,7 +206,7 @@ fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>
         ("webhook-timestamp", &seconds.to_string()),
         ("webhook-signature", &signature),
     ];
-    // A real provider would deliver again by itself; the same payment id makes that safe here too.
+    // A real provider delivers again by itself. The same payment id makes a repetition safe here too.
     let again = format!(
         "to deliver it again, add --payment-id {}",
         output::one_line(&payment.id)
@@ -218,7 +217,7 @@ fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>
     }
 }
 
-/// What the outcome means; `why` is asked when money is owed back.
+/// Turns the outcome into success or failure. `why` is called only for `refund_due`.
 fn verdict(answer: &Value, why: impl FnOnce() -> Option<String>) -> Result<(), Failure> {
     let no = |reason: &str| Err(Failure::No(reason.to_owned()));
     match answer.get("outcome").and_then(Value::as_str) {
@@ -230,7 +229,7 @@ fn verdict(answer: &Value, why: impl FnOnce() -> Option<String>) -> Result<(), F
             no(&format!("refund_due: {why}; this money is recorded as owed back"))
         }
         Some("unmatched") => no("unmatched: there is no such order, the money is recorded as owed back"),
-        _ => no("the answer has no outcome that this version knows: look at it with --json"),
+        _ => no("the answer has no outcome that this version knows: print it with --json"),
     }
 }
 

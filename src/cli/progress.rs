@@ -1,9 +1,9 @@
-//! Long work: that it goes on is seen on standard error, with the time that has passed: beside a bar or a spinner on a terminal,
-//! and as a plain line now and then elsewhere. Work that is soon done shows nothing elsewhere.
+//! Progress of long work on standard error, with the time that has passed. A terminal shows a bar or a spinner.
+//! Elsewhere a plain line is printed every few seconds, and short work prints nothing.
 //!
-//! A bar is for what is counted and has an end that is known: the events and shards of a rebuilding. What a server does in one
-//! request, as a count of all units, it does not tell of before it has done it, nor does Postgres of a migration: there a spinner
-//! turns, because a bar would claim to know how much of it is done.
+//! A bar needs a count and a known end, as the events and shards of a rebuild have. The server reports nothing of a
+//! count of all units before it is done, nor does Postgres of a migration. There a spinner turns: a bar would claim
+//! to know the share that is done.
 
 use crate::stderr;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,27 +17,25 @@ use std::time::{Duration, Instant};
 const MOVES: Duration = Duration::from_millis(100);
 /// How often a plain line is written.
 const TELLS: Duration = Duration::from_secs(5);
-/// How often it is looked how far the work is; a look that takes long is followed by a pause that is three times as long.
+/// How often the stage of the work is read. After a slow read, the pause is three times as long as the read.
 const LOOKS: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 3;
 const SPINNER: &str = "{spinner} {msg} {elapsed}";
 const BAR: &str = "{bar:30} {msg} {elapsed}";
 
-/// How far work is: how many of what there are.
+/// How far the work is: `done` of `of` things.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// So many are done.
     pub done: u64,
-    /// Of so many.
     pub of: u64,
     /// What is counted, with its verb: `events taken in`.
     pub what: &'static str,
 }
 
-/// The latest that is known; nothing before.
+/// The last known stage; `None` before the first.
 type Latest = Arc<Mutex<Option<Stage>>>;
 
-/// Work that goes on until this is dropped.
+/// Shows progress until it is dropped.
 #[must_use]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -45,12 +43,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows that this is being done.
+    /// Shows this work, without a count.
     pub fn of(what: &str) -> Self {
         Self::begin(what, Latest::default())
     }
 
-    /// Shows that this is being done, and how far it is by what `look` says.
+    /// Shows this work, with the stage that `look` returns.
     pub fn looking(what: &str, look: impl FnMut() -> Option<Stage> + Send + 'static) -> Self {
         let stage = Latest::default();
         look_on(&stage, LOOKS, look);
@@ -87,9 +85,8 @@ impl Progress {
     }
 }
 
-/// Shows how far the work is.
 fn draw(bar: &ProgressBar, has_bar: &mut bool, what: &str, stage: Option<&Stage>) {
-    // With all of it done, nobody knows how long the rest takes.
+    // When everything is counted, the rest of the work has no known end.
     let counted = stage.filter(|stage| stage.done < stage.of);
     if *has_bar != counted.is_some() {
         *has_bar = counted.is_some();
@@ -103,7 +100,7 @@ fn draw(bar: &ProgressBar, has_bar: &mut bool, what: &str, stage: Option<&Stage>
 }
 
 fn set_style(bar: &ProgressBar, template: &str) {
-    // Both templates are fixed and good.
+    // Both templates are valid constants.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -113,7 +110,7 @@ fn latest(stage: &Latest) -> Option<Stage> {
     stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What is being done, and how far that is.
+/// The work and its stage, as text.
 fn in_words(what: &str, stage: Option<&Stage>) -> String {
     stage.map_or_else(
         || what.to_owned(),
@@ -121,7 +118,8 @@ fn in_words(what: &str, stage: Option<&Stage>) -> String {
     )
 }
 
-/// Looks now and then how far the work is, for as long as somebody shows it; nobody waits for a look that is under way.
+/// Calls `look` again and again, for as long as the stage is shown, and keeps its last result. Nothing waits for a
+/// call that is under way.
 fn look_on(stage: &Latest, every: Duration, mut look: impl FnMut() -> Option<Stage> + Send + 'static) {
     let shown = Arc::downgrade(stage);
     thread::spawn(move || {
@@ -136,7 +134,7 @@ fn look_on(stage: &Latest, every: Duration, mut look: impl FnMut() -> Option<Sta
     });
 }
 
-/// Tells now and then how much time has passed, until the sender is dropped.
+/// Calls `tell` with the time that has passed, again and again, until the sender is dropped.
 fn tell_every(every: Duration, mut tell: impl FnMut(Duration) + Send + 'static) -> (Sender<()>, JoinHandle<()>) {
     let (done, is_done) = mpsc::channel();
     let began = Instant::now();
@@ -174,7 +172,7 @@ mod tests {
         });
         assert_eq!(told.recv().unwrap(), "flashsale: counting, 0 s");
         drop(progress);
-        // Whoever told is gone: this ends.
+        // The sender is gone, so the iteration ends.
         assert!(told.iter().all(|line| line.starts_with("flashsale: counting")));
     }
 

@@ -1,4 +1,4 @@
-//! `flashsale rebuild`: write a sale's stock in Redis anew from Postgres.
+//! `flashsale rebuild`: rebuilds a sale's stock in Redis from Postgres.
 
 use super::client::Connection;
 use super::output::{self, Table};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A million orders take some 15 seconds; this is for a hundred million.
+/// Enough for a hundred million orders: a million takes some 15 seconds.
 const REBUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Arguments of `rebuild`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A shard that has lost something is rebuilt by itself; this does it on demand, also while the sale sells. Until it is done
-its purchases are answered 503. Needs FLASHSALE_ADMIN_KEY.
+The server rebuilds a shard that lost data by itself. This command rebuilds all shards on demand, even while the sale
+sells. Until the rebuild is done, purchases of the sale are answered with 503. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale rebuild 3f2c… --dry-run
@@ -28,7 +28,7 @@ pub struct Args {
     /// Print the server's answer as JSON.
     #[arg(long)]
     json: bool,
-    /// Change nothing, and print what a rebuild would change.
+    /// Change nothing; print what a rebuild would change.
     #[arg(long)]
     dry_run: bool,
     /// The sale's id.
@@ -36,7 +36,6 @@ pub struct Args {
     sale_id: Uuid,
 }
 
-/// Rebuilds, and prints what came of it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
     if args.dry_run {
@@ -52,7 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let looking = args.connection.operator()?;
     let stats = sale::path(&args.sale_id, "/stats");
-    // Whatever keeps the numbers keeps nobody from rebuilding: then it is not told how far that is.
+    // A rebuild needs no stats. Without them, the progress line has no counts.
     let before = looking.get(&stats).map(|answer| answer.body).unwrap_or_default();
     let progress = Progress::looking("rebuilding the sale's stock", move || {
         stage(&before, &looking.get(&stats).ok()?.body)
@@ -72,7 +71,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     ))
 }
 
-/// The shards and items that a rebuild would change, with what they have and what they would have.
+/// A table of the shards and items that a rebuild would change, with their units before and after.
 fn changes(body: &Value) -> Result<String, Failure> {
     let preview: Preview = answer::read(body)?;
     let mut table = Table::new(["SHARD", "SKU", "AVAILABLE", "HELD", "SOLD"]);
@@ -106,11 +105,11 @@ fn changes(body: &Value) -> Result<String, Failure> {
         _ => table.render(),
     };
     Ok(format!(
-        "{first}nothing was changed; a rebuild would first take {events} events into Postgres\n"
+        "{first}nothing was changed; a rebuild would first drain {events} events into Postgres\n"
     ))
 }
 
-/// What the server says a rebuild would change.
+/// The server's reply to a dry run.
 #[derive(Deserialize)]
 struct Preview {
     shards: Vec<ShardPreview>,
@@ -148,8 +147,8 @@ fn undrained(stats: &Value) -> u64 {
     stats.get("undrained_events").and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// How far a rebuilding is, by the numbers `before` it and what they are now: first what shards have left is taken in, then each
-/// is begun anew, and then orders are written back, of which nothing is told.
+/// How far a rebuild is, from the stats `before` it and the stats now. The server first drains the shards' events.
+/// Then it starts each shard with a new epoch. Then it restores the orders; the stats show nothing of that last step.
 fn stage(before: &Value, stats: &Value) -> Option<Stage> {
     let (was, now) = (epochs(before), epochs(stats));
     if was.is_empty() || now.is_empty() {
@@ -191,12 +190,12 @@ mod tests {
         let said = |now: [i64; 3], left: u64| stage(&before, &stats(now, left)).map(|it| (it.done, it.of, it.what));
         assert_eq!(said([1, 4, 2], 9), Some((0, 9, "events taken in")));
         assert_eq!(said([1, 4, 2], 2), Some((7, 9, "events taken in")));
-        // Some came between the first look and the shards' stop.
+        // Events arrived between the first stats and the moment the shards were halted.
         assert_eq!(said([1, 4, 2], 12), Some((0, 12, "events taken in")));
         assert_eq!(said([1, 4, 2], 0), None);
         assert_eq!(said([2, 4, 2], 1), Some((1, 3, "shards begun anew")));
         assert_eq!(said([2, 5, 3], 0), Some((3, 3, "shards begun anew")));
-        // Nothing is made up where nothing is known.
+        // Without epochs there is no stage.
         assert_eq!(stage(&Value::Null, &stats([2, 5, 3], 0)), None);
         assert_eq!(stage(&before, &json!({})), None);
     }

@@ -1,4 +1,4 @@
-//! `flashsale refunds`: money that is owed back, and that it was paid back.
+//! `flashsale refunds`: lists payments that must be refunded, and marks them as refunded.
 
 use super::client::{Client, Connection};
 use super::output::Table;
@@ -8,14 +8,14 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/admin/payments";
-/// What became of payments that are to be paid back.
+/// The outcomes of payments that must be refunded.
 const OWED: [&str; 2] = ["refund_due", "unmatched"];
 
 /// Arguments of `refunds`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Money is owed back that came for an order which could not take it, or for none. Pay it back at the provider, then
-say so here: it is counted as owed until then. Needs FLASHSALE_ADMIN_KEY.
+A payment must be refunded if there is no such order, or if the order could not take it. Refund it at the provider, then
+settle it here; until then it counts as owed. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale refunds list
@@ -24,7 +24,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Print JSON: the server's answer, and of a list all pages as one array.
+    /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -33,22 +33,22 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Payments that are to be paid back, newest first, and why.
+    /// List payments that must be refunded, newest first, with the reason.
     #[command(after_help = "\
 Examples:
   flashsale refunds list --json | jq -r '.[].payment_id'
   flashsale refunds list --settled")]
     List {
-        /// Those that were paid back, instead.
+        /// List the refunded payments instead.
         #[arg(long)]
         settled: bool,
     },
-    /// Say that a payment was paid back. Saying it again is no error, but it was paid back by one refund.
+    /// Mark a payment as refunded. Repeating this with the same reference is no error; another reference is refused.
     #[command(after_help = "Example:\n  flashsale refunds settle pay_7 --reference re_19")]
     Settle {
-        /// The payment: the provider's id for it, as it is listed.
+        /// The provider's id of the payment, as `refunds list` prints it.
         payment_id: String,
-        /// What the provider calls the refund.
+        /// The provider's id of the refund.
         #[arg(long, value_name = "TEXT", value_parser = reference)]
         reference: String,
     },
@@ -59,7 +59,6 @@ fn reference(text: &str) -> Result<String, String> {
     Ok(reference.as_str().to_owned())
 }
 
-/// Lists or settles.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator()?;
     match &args.verb {
@@ -68,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             for outcome in OWED {
                 payments.extend(all_pages(&operator, outcome, *settled)?);
             }
-            // RFC 3339 in UTC, all of one length: as texts they are in their order.
+            // RFC 3339 in UTC, all of one length: the texts sort as the times do.
             let received = |payment: &Value| payment.get("received_at").and_then(Value::as_str).map(str::to_owned);
             payments.sort_by_key(|payment| std::cmp::Reverse(received(payment)));
             if args.json {
@@ -79,7 +78,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::Settle { payment_id, reference } => {
             let body = json!({"payment_id": payment_id, "reference": reference}).to_string();
             let settled = operator.post(&format!("{PATH}/settle"), &[], &body);
-            let settled = settled.map_err(|error| error.with_advice("saying it again does no harm"))?;
+            let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
             if args.json {
                 return output::print_json(&settled.body);
             }

@@ -16,9 +16,9 @@ use std::thread;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// After so long without an answer, it is said how to repeat what was asked for.
+/// After this time without an answer, `restock` prints how to repeat the request.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait before it is asked again for a sale of which nothing was heard.
+/// The wait before the next attempt to create a sale.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Arguments of `sale`.
@@ -45,22 +45,24 @@ pub struct Args {
 enum Action {
     /// Create a sale from a TOML file (sale.example.toml shows every key).
     #[command(after_help = "\
-A request whose answer is lost is repeated a few times, and makes one sale all the same. A key that was printed tells when it
-was drawn: repeated with it, times like \"+10m\" count from then, so that it is the same sale.
+If an answer is lost, the command repeats the request a few times; its key makes sure that only one sale is created.
+If the outcome stays unknown, it prints the key. Repeat the command with that key: times like \"+10m\" then count from
+the time in the key, so that the request is for the same sale.
 
 Example:
   ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
     Create {
         /// The sale file; - is standard input.
         file: PathBuf,
-        /// Idempotency key: repeat the one that is printed when the outcome is not known, so as not to make two sales.
+        /// Idempotency key; to retry after an unknown outcome, repeat the printed key, so that only one sale is
+        /// created.
         #[arg(long)]
         key: Option<String>,
     },
-    /// Make another draft of a draft, from a TOML file; what is preloaded stays as it is.
+    /// Replace a draft with a TOML file; a preloaded sale is refused.
     #[command(after_help = "\
-Without --if-version, only what somebody else stores in this very moment is not written over; with it, what he has stored since
-`flashsale sale show` printed that.
+With --if-version, the command fails if the draft has changed since `flashsale sale show` printed that version.
+Without it, the command detects only a change that is made while it runs.
 
 Examples:
   flashsale sale change 3f2c… sale.example.toml
@@ -71,7 +73,7 @@ Examples:
         id: Uuid,
         /// The sale file; - is standard input.
         file: PathBuf,
-        /// Change the draft only if it is still of this version.
+        /// Replace the draft only if it still has this version.
         #[arg(long, value_name = "VERSION")]
         if_version: Option<String>,
     },
@@ -85,49 +87,49 @@ Examples:
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Put a sale's stock into Redis, spread over its shards; a second time changes nothing.
+    /// Load a sale's stock into Redis, split over its shards; a second preload changes nothing.
     #[command(after_help = "Example:\n  flashsale sale preload 3f2c…")]
     Preload {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Let shoppers buy, without waiting for starts_at.
+    /// Open a sale now, without waiting for starts_at.
     #[command(after_help = "Example:\n  flashsale sale open 3f2c…")]
     Open {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Stop selling for a while; orders stay payable.
+    /// Pause a sale; orders can still be paid.
     #[command(after_help = "Example:\n  flashsale sale pause 3f2c…")]
     Pause {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Go on selling after a pause.
+    /// Resume a paused sale.
     #[command(after_help = "Example:\n  flashsale sale resume 3f2c…")]
     Resume {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// End a sale for good.
+    /// Close a sale for good.
     #[command(after_help = "Example:\n  flashsale sale close 3f2c… && flashsale audit 3f2c…")]
     Close {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Delete a draft for good; what is preloaded stays.
+    /// Delete a draft for good; a preloaded sale is refused.
     #[command(after_help = "Example:\n  flashsale sale delete 3f2c…")]
     Delete {
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
     },
-    /// Add units to an item, or take unsold ones back.
+    /// Add units to an item, or take back unsold units.
     #[command(after_help = "\
 Examples:
   flashsale sale restock 3f2c… phone-black 50
@@ -136,20 +138,21 @@ Examples:
         /// The sale's id.
         #[arg(value_parser = sale_id)]
         id: Uuid,
-        /// The item.
+        /// The item's SKU.
         sku: String,
-        /// How many units; negative takes unsold units back.
+        /// How many units to add; a negative number takes back unsold units.
         #[arg(value_name = "N", allow_hyphen_values = true)]
         quantity: i64,
-        /// Idempotency key: repeat the one that is printed when the outcome is not known, so as not to add twice.
+        /// Idempotency key; to retry after an unknown outcome, repeat the printed key, so that units are added only
+        /// once.
         #[arg(long)]
         key: Option<String>,
     },
-    /// Follow a sale live: on a terminal with the last minute as lines, elsewhere a line whenever something has changed.
+    /// Watch a sale live: on a terminal with sparklines of the last minute, elsewhere with a line for each change.
     #[command(after_help = "\
-Purchases and refusals a second, the biggest reasons for these, how long answers took, and where the units are; while Postgres
-is away, what Redis alone tells. With --json each sample, about once a second, as GET /v1/admin/sales/{id}/live sends it.
-It ends when the sale is closed and everything is in Postgres, or with Ctrl-C.
+Shows purchases and refusals a second, the main reasons for refusals, response times, and where the units are. While
+Postgres is away, it shows the units that Redis has. With --json it prints each sample, about one a second, as
+GET /v1/admin/sales/{id}/live sends it. It ends when the sale is closed and everything is in Postgres, or with Ctrl-C.
 
 Examples:
   flashsale sale watch 3f2c…
@@ -161,8 +164,6 @@ Examples:
     },
 }
 
-/// Does one piece of the operator's work.
-///
 /// # Errors
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -192,10 +193,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A sale's id.
-///
 /// # Errors
-/// Says what one is and where to find it.
+/// Says what a sale's id is and where to find it.
 pub fn sale_id(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_error| {
         "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21: the `id` that `flashsale sale create` \
@@ -204,13 +203,13 @@ pub fn sale_id(text: &str) -> Result<Uuid, String> {
     })
 }
 
-/// The admin path of a sale, with what follows its id.
+/// The path of a sale in the operators' API, followed by `rest`.
 #[must_use]
 pub fn path(id: &Uuid, rest: &str) -> String {
     format!("/v1/admin/sales/{id}{rest}")
 }
 
-/// Prints a sale as `text` makes it, or as JSON.
+/// Prints a sale as JSON, or as `text` writes it.
 fn show(body: &Value, json: bool, text: impl Fn(&Sale) -> String) -> Result<(), Failure> {
     if json {
         output::print_json(body)
@@ -241,7 +240,8 @@ fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) 
     })
 }
 
-/// When a key was drawn, if it tells: the server takes one with other times for another sale, and refuses that.
+/// The time in a key, if the key is a UUID with a time. Relative times count from it: with other times, the server
+/// would refuse the repeated key as one for another sale.
 fn drawn_at(key: &str) -> Option<DateTime<Utc>> {
     let drawn = Uuid::try_parse(key).ok().filter(|key| key.get_version_num() == 7)?;
     let (seconds, nanos) = drawn.get_timestamp()?.to_unix();
@@ -255,7 +255,7 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: 
         Some(version) => format!("\"{}\"", bare(version)),
         None => {
             let etag = client.get(&path(id, ""))?.etag;
-            etag.context("the server did not say of which version the draft is: is it of the same version?")?
+            etag.context("the server's answer has no version of the draft: is it of the same version?")?
         }
     };
     let changed = match client.put(&path(id, ""), &etag, &body) {
@@ -264,13 +264,13 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: 
             return Err(source.refused(&refusal.detail));
         }
         Err(error) => {
-            return Err(error.with_advice(&format!("`flashsale sale show {id}` tells whether it was changed")));
+            return Err(error.with_advice(&format!("`flashsale sale show {id}` shows whether it changed")));
         }
     };
     show(&changed.body, json, |sale| describe(sale, changed.etag.as_deref()))
 }
 
-/// A version as it is shown: what an ETag says, without what makes it one.
+/// The version in an ETag, without quotes and the mark of a weak ETag.
 fn bare(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
@@ -305,7 +305,7 @@ fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
     output::print(&format!("{}{}", shard_table(&shards), loaded(id, state)))
 }
 
-/// What a sale that has been preloaded is: perhaps it was long before, and is over.
+/// The sale's state after a preload. A sale that was preloaded long ago may be closed.
 fn loaded(id: &Uuid, state: &str) -> String {
     match state {
         "closed" => format!("sale {id} is closed: it sells no more\n"),
@@ -318,7 +318,7 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json
     let again = format!("to retry, repeat the command with --key {}", output::one_line(key));
     let (answered, answer) = mpsc::channel::<()>();
     let patience = again.clone();
-    // Whoever has lost his patience by then must not add the units twice.
+    // An operator who gives up waiting needs the key, so as not to add the units twice.
     thread::spawn(move || {
         if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             stderr::line(format_args!("flashsale: no answer yet; {patience}"));
@@ -362,7 +362,7 @@ fn list(client: &Client, json: bool) -> Result<(), Failure> {
     output::print(&table.render())
 }
 
-/// A sale at length, with the version of its terms.
+/// A sale in detail, with its version.
 fn describe(sale: &Sale, etag: Option<&str>) -> String {
     let mut facts = Table::new(["id".to_owned(), sale.id.clone()]);
     let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
@@ -393,7 +393,7 @@ fn describe(sale: &Sale, etag: Option<&str>) -> String {
     for item in &sale.items {
         items.row([
             item.sku.clone(),
-            // Minor units, as everywhere in the API: how many make a major one depends on the currency.
+            // Minor units, as everywhere in the API: the number in a major unit depends on the currency.
             item.price_minor.to_string(),
             item.currency.clone(),
             item.stock.to_string(),
@@ -404,7 +404,7 @@ fn describe(sale: &Sale, etag: Option<&str>) -> String {
     format!("{}\n{}", facts.render(), items.render())
 }
 
-/// The guards that are on, each with what it is set to.
+/// The guards that are on, each with its value.
 fn guards(sale: &Sale) -> Vec<String> {
     let value = |name: &str| sale.guards.get(name).unwrap_or(&Value::Null);
     let is_on = |name: &str| match value(name) {
@@ -417,7 +417,7 @@ fn guards(sale: &Sale) -> Vec<String> {
     let mut shown = Vec::new();
     for name in sale.guards.keys().filter(|name| is_on(name)) {
         match name.as_str() {
-            // These say how another one works.
+            // These only set how another guard works.
             "proof_cost" if *value("challenge") != "proof_of_work" => {}
             "captcha_proof_cost" if *value("challenge") != "captcha" => {}
             "admissions_per_second" | "admission_seconds" if !is_on("waiting_room") => {}
@@ -428,7 +428,7 @@ fn guards(sale: &Sale) -> Vec<String> {
     shown
 }
 
-/// A row a shard, a column an item, and the sum below.
+/// A table with a row a shard and a column an item, and the sums below.
 fn shard_table(shards: &[Shard]) -> String {
     let mut skus: Vec<&String> = shards.iter().flat_map(|shard| shard.available.keys()).collect();
     skus.sort_unstable();
@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
         assert_eq!(header(&requests[0], "idempotency-key"), Some("key-1"));
-        // Also by the command, with the key that was printed: its times count from when that was drawn.
+        // A repeated command with the printed key sends the same body: its times count from the time in the key.
         let printed = Uuid::now_v7().to_string();
         let server = MockServer::answering(&[made]);
         create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
@@ -547,12 +547,12 @@ mod tests {
         let server = MockServer::answering(&[made]);
         create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
         assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
-        // It has an end, and says how to go on.
+        // The attempts end, and the error says how to retry.
         let server = MockServer::answering(&[(503, "")]);
         let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();
         assert!(failure.to_string().contains("with --key key-1"), "{failure}");
         assert_eq!(server.requests().len(), 3);
-        // What will not pass is not repeated.
+        // A permanent refusal is not repeated.
         let server =
             MockServer::answering(&[(400, r#"{"code":"invalid_request","detail":"shards must be 1 to 256"}"#)]);
         let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();

@@ -1,5 +1,5 @@
-//! A sale file: what `POST /v1/admin/sales` takes, in TOML with the same keys. Ranges are the server's to judge: what it
-//! says is brought back to the line that it is about. Syntax, unknown keys, types and times are checked here.
+//! A sale file: the body of `POST /v1/admin/sales`, as TOML with the same keys. Syntax, unknown keys, types and times
+//! are checked here. The server checks ranges; its message gets the line of the file that it is about.
 
 use super::output::one_line;
 use super::{Failure, duration};
@@ -9,7 +9,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A sale as it is to be created, with its times resolved.
+/// The sale to create, with its times resolved.
 #[derive(Debug, Serialize)]
 pub struct NewSale {
     name: String,
@@ -42,7 +42,7 @@ struct SaleFile {
     items: Vec<Item>,
 }
 
-/// Which guards there are is the server's to judge.
+/// Guards by name. The server checks the names.
 type Guards = serde_json::Map<String, serde_json::Value>;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -79,7 +79,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The failure that it is when the server refuses what the file says, because of `detail`.
+    /// The failure for a refusal by the server with this `detail`, with the line of the file that it is about.
     #[must_use]
     pub fn refused(&self, detail: &str) -> Failure {
         let (name, detail) = (&self.name, one_line(detail));
@@ -90,7 +90,7 @@ impl Source {
     }
 }
 
-/// Reads a sale file, or standard input if it is called `-`; relative times count from `now`.
+/// Reads a sale file, or standard input for the path `-`. Relative times count from `now`.
 ///
 /// # Errors
 /// `Usage` with one line that names the file and the line in it.
@@ -107,8 +107,8 @@ pub fn read(path: &Path, now: DateTime<Utc>) -> Result<(NewSale, Source), Failur
     }
 }
 
-/// The line of what the server is talking of: its sentences begin with the field, as in `shards must be 1 to 256`,
-/// `items[1].sku: …` or `guards: holds_max must be …`.
+/// The line that the server's message is about. Such a message begins with the field, as in `shards must be 1 to
+/// 256`, `items[1].sku: …` or `guards: holds_max must be …`.
 fn line_of(text: &str, detail: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut rest = detail.strip_prefix("the body: ").unwrap_or(detail);

@@ -1,4 +1,4 @@
-//! `flashsale serve`: the API, the jobs or both, against servers that somebody else runs.
+//! `flashsale serve`: runs the API, the jobs or both, with a Redis and a Postgres that the operator runs.
 
 use super::client::own_url;
 use super::{Failure, output};
@@ -22,7 +22,7 @@ pub struct Args {
     /// What this process does; any number of each may run side by side.
     #[arg(long, value_enum, default_value_t = Role::All)]
     role: Role,
-    /// Log JSON lines, on a terminal as well.
+    /// Log JSON lines, even on a terminal.
     #[arg(long)]
     json: bool,
 }
@@ -30,8 +30,8 @@ pub struct Args {
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// `Usage` when the configuration is missing or wrong, `No` when the schema is behind, `Fault` when an address is taken or a
-/// server cannot be reached.
+/// `Usage` when the configuration is missing or wrong, `No` when the schema is behind. `Fault` when an address is
+/// taken or a server cannot be reached.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = Config::load()?;
     let _telemetry = super::start_logging(&config, args.json)?;
@@ -45,13 +45,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             if config.development {
                 let page = format!("{}/", own_url(served.shop, config.tls.is_some()));
                 let link = development::link(&page, config.jwt_secret.expose());
-                // Not in a log, which is kept and which others read.
+                // Not in the journal, which is kept and which other users read.
                 let link = if output::goes_to_journal() {
                     output::LINK_NOT_KEPT
                 } else {
                     &link
                 };
-                // Whoever does not read our output does not need this line.
+                // Output without a reader is no error.
                 let _unread = writeln!(std::io::stdout(), "Development mode: {link}");
             }
         },

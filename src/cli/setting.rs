@@ -1,21 +1,19 @@
-//! A setting that a command of the operator's needs: from the environment, or from `flashsale.toml` in the working
+//! The settings that the operator's commands need, from the environment or from `flashsale.toml` in the working
 //! folder. The environment wins.
 
 use super::Failure;
 use crate::config::{JWT_SECRET, Settings, WEBHOOK_SECRET};
 use crate::domain::webhook;
 
-/// RFC 7518 asks an HS256 key to be at least as long as the hash.
+/// RFC 7518 requires an HS256 key to be at least as long as the hash.
 const JWT_SECRET_BYTES_MIN: usize = 32;
 
-/// Where the right values are.
+/// The advice on where to find a missing or right value.
 pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
                           set -a; . data/secrets.env; set +a)";
 
-/// Reads the setting `name`.
-///
 /// # Errors
-/// `Usage` when it is nowhere, or `flashsale.toml` is not readable.
+/// `Usage` when nothing sets the variable, or `flashsale.toml` cannot be read.
 pub fn required(name: &str) -> Result<String, Failure> {
     let settings = Settings::load()?;
     settings
@@ -38,10 +36,10 @@ pub fn jwt_secret() -> Result<String, Failure> {
     Ok(secret)
 }
 
-/// The bytes of the webhook secret.
+/// The decoded webhook secret.
 ///
 /// # Errors
-/// `Usage` when it is missing or not as Standard Webhooks writes it.
+/// `Usage` when it is missing, or not in the form of Standard Webhooks.
 pub fn webhook_secret() -> Result<Vec<u8>, Failure> {
     webhook::decode_secret(&required(WEBHOOK_SECRET)?)
         .map_err(|error| Failure::Usage(format!("{WEBHOOK_SECRET}: {error}")))

@@ -1,4 +1,4 @@
-//! `flashsale token`: a shopper's bearer token, as the shop's own login would issue it.
+//! `flashsale token`: prints a shopper's bearer token, as the shop's own login would issue it.
 
 use super::{Failure, duration, output, setting};
 use crate::domain::shopper_token;
@@ -13,16 +13,14 @@ pub struct Args {
     /// The shopper's id, 1 to 128 bytes.
     #[arg(long, value_name = "ID", value_parser = user_id)]
     user: String,
-    /// How long the token is good for: 90s, 15m, 1h, 7d.
+    /// How long the token is valid: 90s, 15m, 1h, 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = lifetime)]
     ttl: Duration,
-    /// Print the token and its end as JSON.
+    /// Print the token and its expiry as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Prints the token.
-///
 /// # Errors
 /// `Usage` when `FLASHSALE_JWT_SECRET` is missing or too short.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -35,7 +33,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     output::print_json(&serde_json::json!({"token": token, "user": args.user, "expires_at": expires_at}))
 }
 
-/// Signs a token for `user` that ends `ttl` after `now`.
+/// Signs a token for `user` that expires `ttl` after `now`.
 ///
 /// # Errors
 /// `Fault` when the claims cannot be signed.
@@ -44,8 +42,6 @@ pub fn issue(secret: &str, user: &str, ttl: Duration, now: DateTime<Utc>) -> Res
     Ok(token.context("the token cannot be signed")?)
 }
 
-/// Checks a shopper's id.
-///
 /// # Errors
 /// Says how long an id may be.
 pub fn user_id(text: &str) -> Result<String, String> {

@@ -1,4 +1,5 @@
-//! `flashsale up`: private servers, then everything that `serve` does.
+//! `flashsale up`: starts a private Redis and Postgres, then does what `serve --role all` does. A kill -9 loses
+//! nothing: the next start on the same folder goes on.
 
 mod demo;
 
@@ -21,15 +22,15 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use ureq::http::Uri;
 
-/// How often the two servers are looked at.
+/// How often the process checks that the two servers still run.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
-/// How long the process may take to end once a server is gone; its jobs may hang on that server.
+/// How long the process may take to end after a server has ended. Its jobs may hang on that server.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// Where a running instance says where it is reached and which processes are its.
+/// The file with the addresses and process ids of a running instance.
 const RUN_FILE: &str = "run.json";
 
-/// The secrets that an instance needs, and how to make one.
+/// The secrets that an instance needs, each with the function that makes it.
 const SECRETS: [(&str, secrets::Make); 3] = [
     (config::ADMIN_KEY, secrets::random_key),
     (config::JWT_SECRET, secrets::random_key),
@@ -44,13 +45,13 @@ Examples:
   flashsale up --data /var/lib/flashsale --listen 0.0.0.0:8080
   flashsale up --json 2> log | jq -r .http")]
 pub struct Args {
-    /// The folder that holds everything: data, logs, secrets.
+    /// The folder of the data, the logs and the secrets.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
-    /// Where HTTP is served, as IP:PORT; port 0 takes a free one [env: FLASHSALE_LISTEN] [default: 127.0.0.1:8080].
+    /// Address of HTTP as IP:PORT; port 0 takes a free port [env: FLASHSALE_LISTEN] [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Print one line of JSON once it is ready, instead of what to try, and log JSON lines.
+    /// Print one line of JSON when the instance is ready, instead of lines to paste, and log JSON lines.
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(identity) = identity {
         identity.own(&dir)?;
     }
-    // The last run may have been killed: what it wrote is no longer true.
+    // A run that was killed has left its file behind.
     remove(&dir.join(RUN_FILE))?;
     let given = fill_in_secrets(&dir, &mut settings)?;
     let of_other_servers = [
@@ -82,25 +83,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     ];
     let ignored = of_other_servers.map(|name| settings.get(name).map(|_| name));
     let ignored = ignored.into_iter().flatten();
-    // Checked with stand-ins for the URLs first: a wrong setting is told before any server starts.
+    // Checked with placeholder URLs first, so that a wrong setting is reported before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
     let mut config = Config::from_settings(&settings)?;
     let _telemetry = super::start_logging(&config, args.json)?;
     for name in ignored {
         tracing::warn!(
-            "{name} is set, and not used: `up` runs servers of its own (`flashsale serve` asks those of others)"
+            "{name} is set but ignored: `up` runs its own servers (`flashsale serve` connects to other servers)"
         );
     }
 
     let listeners = Listeners::bind(&config, Role::All)?;
     if let Some(user) = identity.and_then(Identity::shared) {
         tracing::warn!(
-            "Redis, Postgres and this process run as user {user}, as other programs may; make one for them alone before \
-             the first start: useradd --system flashsale"
+            "Redis, Postgres and this process run as user {user}, which other programs may also use; to give them a \
+             user of their own, run this before the first start: useradd --system flashsale"
         );
     }
     if !args.json {
-        // Whoever does not read our output does not need this.
+        // Output without a reader is no error.
         let _unread = writeln!(std::io::stdout(), "Starting Redis and Postgres in {} …", dir.display());
     }
     let (redis, postgres) = start_servers(&dir)?;
@@ -109,7 +110,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     config = Config::from_settings(&settings)?;
     let certificate = settings.get(config::TLS_CERT).map(PathBuf::from);
     let certificate = certificate.map(|file| file.canonicalize().unwrap_or(file));
-    // From here on the folder is where we are: another user may not enter those above it.
+    // From here on, paths are relative to the folder: the servers' user may not enter the folders above it.
     std::env::set_current_dir(&dir).with_context(|| format!("cannot enter {}", dir.display()))?;
     if let Some(identity) = identity {
         identity.assume()?;
@@ -137,7 +138,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| watch.run(&redis, &postgres, &stop));
-        // Also after a panic: the scope waits for the watch.
+        // A guard, so that a panic also ends the watch: the scope waits for it.
         let _finished = watch.finished.clone().drop_guard();
         server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready)
     });
@@ -150,7 +151,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Adds the secrets that neither the environment nor `flashsale.toml` sets; returns the names of those that they do.
+/// Adds the secrets that neither the environment nor `flashsale.toml` sets. Returns the names of the secrets that
+/// they set.
 fn fill_in_secrets(dir: &Path, settings: &mut Settings) -> anyhow::Result<Vec<&'static str>> {
     let (given, wanted): (Vec<_>, Vec<_>) = SECRETS.into_iter().partition(|(name, _)| settings.get(name).is_some());
     let origin = secrets::path(dir);
@@ -171,7 +173,7 @@ fn start_servers(dir: &Path) -> anyhow::Result<(RedisServer, PostgresServer)> {
     })
 }
 
-/// Looks after the two servers while we serve.
+/// Watches the two servers while the process serves.
 #[derive(Default)]
 struct Watch {
     death: Mutex<Option<String>>,
@@ -179,7 +181,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Returns when we have finished. When a server ends before, cancels `stop` and remembers why.
+    /// Returns when serving has finished. If a server ends first, keeps the reason and cancels `stop`. If serving
+    /// then does not finish within [`END_LIMIT`], exits the process.
     fn run(&self, redis: &RedisServer, postgres: &PostgresServer, stop: &CancellationToken) {
         let death = loop {
             if self.finished.is_cancelled() {
@@ -210,22 +213,22 @@ impl Watch {
     }
 }
 
-/// What is said about a running instance.
+/// What `run.json` and the printed guide say about a running instance.
 struct Instance {
     dir: PathBuf,
     admin_key: config::Secret<String>,
-    /// The secrets that came from outside, by name.
+    /// The names of the secrets that the environment or `flashsale.toml` sets.
     given: Vec<&'static str>,
-    /// What it serves HTTPS with, if it does, and where the certificate is.
+    /// The certificate and key of HTTPS, and the certificate's file; `None` with plain HTTP.
     tls: Option<(Tls, PathBuf)>,
-    /// Whether a program reads what is said.
+    /// Whether to print JSON instead of the guide.
     json: bool,
-    /// In development mode, what its key follows from.
+    /// In development mode, the secret from which the key of the printed link is derived.
     development: Option<config::Secret<String>>,
 }
 
 impl Instance {
-    /// Writes `run.json`, and from a thread of its own sees to the demo sale and tells the human how to go on.
+    /// Writes `run.json`. Then, on a thread of its own, makes sure of the demo sale and prints the guide.
     fn announce(self, served: Served, mut run: serde_json::Value) {
         let (url, admin_url) = (self.reached_at(served.shop), self.reached_at(served.admin));
         run["http"] = url.clone().into();
@@ -233,7 +236,7 @@ impl Instance {
         if let Err(error) = secrets::write_private(Path::new(RUN_FILE), &format!("{run}\n")) {
             tracing::error!("{error:#}");
         }
-        // HTTP answers only after we return, and these requests go to it.
+        // On a thread: HTTP answers only after this function returns, and the demo sale is made over HTTP.
         thread::spawn(move || {
             let sale = demo::ensure(Path::new("."), &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
                 tracing::warn!("there is no demo sale: {error:#}");
@@ -247,12 +250,12 @@ impl Instance {
             } else {
                 self.guide(&url, &admin_url, sale.as_ref())
             };
-            // Whoever does not read our output does not need these lines.
+            // Output without a reader is no error.
             let _unread = std::io::stdout().write_all(said.as_bytes());
         });
     }
 
-    /// The address to ask at: by a name that the certificate has, as far as this machine has it too.
+    /// The URL of the instance. It names `localhost` if the certificate is for that name and not for the address.
     fn reached_at(&self, address: SocketAddr) -> String {
         let url = own_url(address, self.tls.is_some());
         let by_name = format!("https://localhost:{}", address.port());
@@ -271,20 +274,20 @@ impl Instance {
         })
     }
 
-    /// Lines to paste into another shell.
+    /// The printed guide: the addresses, and lines to paste into another shell.
     fn guide(&self, url: &str, admin_url: &str, sale: Option<&DemoSale>) -> String {
         let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
         let program = quoted(&program.to_string_lossy());
         let file = secrets::path(&self.dir);
-        // What was given from outside is not in the file, or differs from what is.
+        // The secrets file does not have the given secrets, or has other values for them.
         let mut prepare = match self.given.as_slice() {
             [] => format!("set -a; . {}; set +a", quoted(&file.to_string_lossy())),
             names => format!("# export {} as this instance has them", names.join(", ")),
         };
         if !self.is_trusted_at(url) {
-            prepare += "\n# the certificate is for another host than this address says: write that one below";
+            prepare += "\n# the certificate is for another host than the one in this address: write that host below";
         }
-        // An authority of one's own is nowhere but in that file.
+        // No public list has a self-signed certificate or a private authority: clients must trust this file.
         let trust = self.tls.as_ref().map(|(_, file)| quoted(&file.to_string_lossy()));
         let (trusting, curl) = match &trust {
             Some(file) => (format!(" FLASHSALE_CACERT={file}"), format!("curl --cacert {file}")),
@@ -294,7 +297,7 @@ impl Instance {
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
             dir = self.dir.display(),
         );
-        // Not the key itself: what is printed is often kept.
+        // Not the key itself: printed output is often kept.
         let key = if self.given.contains(&config::ADMIN_KEY) {
             "sign in with the FLASHSALE_ADMIN_KEY that this instance was given".to_owned()
         } else {
@@ -308,7 +311,7 @@ impl Instance {
         let shop = match &self.development {
             Some(_) if output::goes_to_journal() => format!("{page} ({})", output::LINK_NOT_KEPT),
             Some(secret) => format!(
-                "{}\n         DEVELOPMENT MODE: whoever has this link signs in as anybody and pays with nothing",
+                "{}\n         DEVELOPMENT MODE: with this link, anyone can sign in as any shopper and pay with nothing",
                 development::link(&page, secret.expose())
             ),
             None => format!("{page} (sign in with a token: {program} token --user alice)"),
@@ -335,7 +338,7 @@ impl Instance {
     }
 }
 
-/// A word for a POSIX shell.
+/// A word as a POSIX shell reads it back, in quotes if needed.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
     if word.chars().all(is_plain) {
@@ -431,7 +434,7 @@ mod tests {
             "{guide}"
         );
         assert!(!guide.contains("another host"), "{guide}");
-        // An address of another machine is not called by this one's name.
+        // The URL of another machine's address never says `localhost`.
         assert_eq!(local.reached_at(([192, 0, 2, 1], 80).into()), "https://192.0.2.1:80");
         let url = "https://127.0.0.1:8443";
         let elsewhere = with_certificate_for("shop.example.org").guide(url, url, Some(&sale()));

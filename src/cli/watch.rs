@@ -1,6 +1,6 @@
-//! `flashsale sale watch`: a sale followed live, by what the server tells about once a second. On a terminal the view is redrawn
-//! in place, with the last minute as sparklines; elsewhere a line is printed whenever something has changed; `--json` prints
-//! every sample on a line of its own.
+//! `flashsale sale watch`: follows a sale live. The server sends a sample about once a second. On a terminal the view
+//! is redrawn in place, with the last minute as sparklines. Elsewhere a line is printed when something has changed.
+//! `--json` prints each sample on a line of its own.
 
 mod frame;
 mod history;
@@ -23,18 +23,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How long one answer may take: what the server takes at the most for one of an operator's.
+/// How long one answer may take: the server's own limit for a request of an operator.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// How often the stream is asked for before the first sample, if what keeps it may pass.
+/// How many attempts the first sample gets, if the failure may be temporary.
 const FIRST_TRIES: u32 = 3;
-/// Samples come about once a second, and at most half a minute apart where taking one takes long: one that is later is missed.
+/// Samples come about once a second, and at most half a minute apart if a sample takes long. A later sample is
+/// overdue.
 const LATE: Duration = Duration::from_secs(30);
-/// What a sale of many items and shards takes, with room to spare.
+/// Room for the sample of a sale with many items and shards.
 const EVENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Events that wait to be shown.
+/// How many events may wait to be shown.
 const EVENTS_MAX: usize = 16;
 
-/// How the view is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     Redraw,
@@ -42,8 +42,8 @@ enum Style {
     Json,
 }
 
-/// How long is waited: before the stream is asked for again, which doubles with each try that comes to nothing, and in
-/// between for the view to say how long that has been.
+/// The waits between two attempts to open the stream. The wait doubles after each attempt without a sample, from
+/// `shortest` to `longest`. During a wait the view is redrawn each `tick`.
 #[derive(Clone, Copy)]
 struct Pauses {
     shortest: Duration,
@@ -57,10 +57,10 @@ const PAUSES: Pauses = Pauses {
     tick: Duration::from_secs(1),
 };
 
-/// Follows a sale until it is closed and everything is in Postgres, nobody reads it any more, or Ctrl-C.
+/// Follows a sale until it is closed and drained, the reader of standard output is gone, or Ctrl-C.
 ///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer the first times that it is asked; later it is waited for.
+/// # Errors `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
+/// it is retried without end.
 pub fn run(connection: &Connection, id: &Uuid, json: bool) -> Result<(), Failure> {
     let style = match (json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,
@@ -99,13 +99,13 @@ fn follow(client: &Client, id: &Uuid, style: Style, pauses: Pauses) -> Result<()
     }
 }
 
-/// How long to wait when the stream has come to nothing so often in a row.
+/// The wait after this many attempts in a row without a sample.
 fn pause_after(failed: u32, pauses: Pauses) -> Duration {
     let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));
     pauses.shortest.saturating_mul(doubled).min(pauses.longest)
 }
 
-/// Begins to follow the sale, of which the name is asked for once.
+/// Opens the stream of the sale. Only the first call also reads the sale, for its name.
 fn connect(
     client: &Client,
     id: &Uuid,
@@ -120,7 +120,7 @@ fn connect(
     Ok(client.stream(&sale::path(id, "/live"), None).map(read_on))
 }
 
-/// Reads a stream on a thread of its own, so that who waits for it can say how long it has been silent.
+/// Reads a stream on a thread of its own, so that the view can show how long the stream has been silent.
 fn read_on(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<Event>> {
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     thread::spawn(move || {
@@ -135,7 +135,7 @@ fn read_on(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<Event
     events
 }
 
-/// Shows what comes; returns why it ended, if there is more to follow.
+/// Shows the events of the stream. Returns why the stream ended, or `None` when there is nothing more to follow.
 fn show_all(
     events: &Receiver<std::io::Result<Event>>,
     view: &mut View,
@@ -153,7 +153,7 @@ fn show_all(
             Err(RecvTimeoutError::Disconnected) => return Ok(Some("the stream has ended".to_owned())),
             Err(RecvTimeoutError::Timeout) => {
                 let is_late = heard.elapsed() >= LATE;
-                if is_late && view.silent(heard, "the stream is silent, and still read", watched)? == Reader::Gone {
+                if is_late && view.silent(heard, "the stream is open but silent", watched)? == Reader::Gone {
                     return Ok(None);
                 }
                 continue;
@@ -169,13 +169,12 @@ fn show_all(
                     return Ok(None);
                 }
             }
-            // It shows that the server is there, and says nothing of the sale.
+            // The server's keep-alive.
             _ => {}
         }
     }
 }
 
-/// What an event says.
 fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
     let value =
         serde_json::from_str(data).context("the server has sent something that is not JSON: is it flashsale?")?;
@@ -186,7 +185,7 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
 #[derive(Default)]
 struct Watched {
     sale: Option<Sale>,
-    /// The last numbers; while Postgres is away, with the units that Redis alone tells.
+    /// The last numbers. While Postgres is away, the units in them are those of Redis alone.
     numbers: LiveSale,
     point: Point,
     troubles: Vec<(String, String)>,
@@ -195,7 +194,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Takes in a sample; returns whether there is nothing more to come.
+    /// Adds a sample; returns whether the sale is over.
     fn take(&mut self, sample: Sample) -> bool {
         self.samples += 1;
         self.troubles = troubles(&sample);
@@ -229,7 +228,7 @@ impl Watched {
     }
 }
 
-/// What a sample cannot tell, and why.
+/// What a sample lacks, and why.
 fn troubles(sample: &Sample) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut add = |what: String, why: Option<&String>| {
@@ -248,7 +247,7 @@ fn troubles(sample: &Sample) -> Vec<(String, String)> {
         (None, None) => Some("units and orders are old"),
     };
     if let Some(what) = what {
-        let unknown = "nobody said why".to_owned();
+        let unknown = "no reason given".to_owned();
         add(what.to_owned(), Some(sample.fault.as_ref().unwrap_or(&unknown)));
     }
     add(
@@ -262,7 +261,7 @@ fn troubles(sample: &Sample) -> Vec<(String, String)> {
     all
 }
 
-/// What is on the screen, and for how long the server has been silent.
+/// The text on the screen, and since when the server has been silent.
 struct View {
     style: Style,
     shown: String,
@@ -287,11 +286,11 @@ impl View {
         }
     }
 
-    /// Waits before the stream is asked for again, and meanwhile says since when there is no news.
+    /// Waits before the next attempt. On a terminal it meanwhile shows how long there has been no news.
     fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration, tick: Duration) -> Result<Reader, Failure> {
         let began = Instant::now();
         let since = *self.lost_since.get_or_insert_with(|| {
-            // Once an outage: a log that repeats itself every second helps nobody.
+            // Once an outage: a log with a line a second would be of no use.
             if self.style != Style::Redraw {
                 stderr::line(format_args!("flashsale: {trouble}; trying again"));
             }
@@ -307,7 +306,7 @@ impl View {
         Ok(Reader::There)
     }
 
-    /// On a terminal, says beneath what was known since when there is no news.
+    /// On a terminal, shows below the last view how long there has been no news.
     fn silent(&mut self, since: Instant, trouble: &str, watched: &Watched) -> Result<Reader, Failure> {
         if self.style != Style::Redraw {
             return Ok(Reader::There);
@@ -327,7 +326,7 @@ impl View {
         }
     }
 
-    /// Writes over the old view line by line: clearing the whole screen first would flicker.
+    /// Overwrites the old view line by line: clearing the whole screen first would flicker.
     fn redraw(&mut self, screen: &str) -> Result<Reader, Failure> {
         let clear_once = if self.shown.is_empty() { "\x1b[2J" } else { "" };
         let lines: String = fitted(screen, size())
@@ -340,14 +339,14 @@ impl View {
     }
 }
 
-/// The rows and columns of the terminal, if it tells them.
+/// The rows and columns of the terminal, if they are known.
 fn size() -> Option<(usize, usize)> {
     let (rows, columns) = Term::stdout().size_checked()?;
     (rows > 1 && columns > 1).then(|| (rows.into(), columns.into()))
 }
 
-/// The lines of a screen, as far as they fit a terminal of so many rows and columns, if it tells them: longer ones would
-/// wrap, and with more of them the terminal would scroll, so that the next view would be drawn beside this one.
+/// Cuts a screen to the rows and columns of the terminal, if they are known. A longer line would wrap, and more lines
+/// would scroll the terminal, so that the next view would not cover this one.
 fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
     let Some((rows, columns)) = size else {
         return screen.lines().map(str::to_owned).collect();
@@ -357,7 +356,7 @@ fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
         if measure_text_width(line) <= columns {
             return line.to_owned();
         }
-        // By the columns of the terminal: a Chinese character takes two.
+        // Counted in columns of the terminal: a Chinese character takes two.
         let mut taken = 0;
         let fits = |it: &char| {
             taken += measure_text_width(it.encode_utf8(&mut [0; 4]));
@@ -375,7 +374,7 @@ fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
     lines
 }
 
-/// Time left until `then`, rounded up so that it says 00:00:00 only when it is over.
+/// Seconds until `then`, rounded up; `None` once it has passed.
 fn seconds_until(then: DateTime<Utc>, now: DateTime<Utc>) -> Option<u64> {
     let left = then - now;
     if left <= TimeDelta::zero() {
@@ -425,10 +424,10 @@ mod tests {
     fn it_ends_soon_when_it_never_worked_and_at_once_when_it_never_will() {
         assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), 3)));
         assert!(matches!(follow_mock(&[(401, "")]), (Err(Failure::No(_)), 1)));
-        // A stream that says nothing of the sale is none.
+        // A stream without a sample counts as a failed attempt.
         let (outcome, requests) = follow_mock(&[(200, "{}"), (200, ":\n\n")]);
         assert!(matches!(outcome, Err(Failure::Fault(_))) && requests == 4, "{requests}");
-        // What passes in time is not the end of it.
+        // Two failures are not the end if the third attempt works.
         let (outcome, requests) = follow_mock(&[(503, ""), (503, ""), (200, "{}"), (200, CLOSED)]);
         assert!(outcome.is_ok() && requests == 4, "{outcome:?} {requests}");
         assert!(matches!(
@@ -456,7 +455,7 @@ mod tests {
         let away = json!({"sale": null, "stock": {"items": item(4), "undrained_events": 0}, "fault": "no answer in time",
             "health": {"redis": {"fault": null}, "postgres": {"fault": "refused"}}, "others_fault": "the same",
             "instances": [{"name": "a:1", "silent_seconds": null}, {"name": "b:1", "silent_seconds": 4.2}]});
-        // Nobody knows what is in Postgres, so this is not the end.
+        // The state of Postgres is unknown, so the sale is not over.
         assert!(!watched.take(sample(away)));
         let line = watched.frame().line();
         for part in [
@@ -490,7 +489,7 @@ mod tests {
         assert_eq!(fitted(screen, Some((24, 14))), ["Launch", "", "SKU  TOTAL  █…", "last"]);
         assert_eq!(fitted(screen, Some((4, 80))), ["Launch", "", "… and 2 more lines"]);
         assert_eq!(fitted(screen, Some((2, 6))), ["… and…"]);
-        // Each takes two columns, and a half of one cannot be shown.
+        // Each character takes two columns, and half a character cannot be shown.
         let names = "冬季特卖  3f2c\n";
         assert_eq!(fitted(names, Some((5, 14))), ["冬季特卖  3f2c"]);
         assert_eq!(fitted(names, Some((5, 8))), ["冬季特…"]);

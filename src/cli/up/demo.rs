@@ -1,4 +1,4 @@
-//! The demo sale of a new instance, made over its own HTTP API as an operator would.
+//! The demo sale of a new instance, created over the instance's own HTTP API, as an operator would do it.
 
 use crate::cli::client::trusting_anybody;
 use crate::embedded::secrets;
@@ -14,18 +14,21 @@ const NAME: &str = "Demo sale";
 const SKU: &str = "DEMO-PHONE";
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The sale to try things on, as the folder remembers it.
+/// The demo sale, as the file in the folder remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemoSale {
-    /// The sale.
     pub id: String,
-    /// One of its items.
+    /// The SKU of one of its items.
     pub sku: String,
 }
 
-/// The demo sale of this folder. An instance without any sale gets one, and so does a folder whose demo sale is over: what is
-/// printed about it is to work. Each step can be repeated, so a crash in between is made good by the next start. An instance
-/// with sales of its own that never had one gets none.
+/// Returns the demo sale of this folder, and creates one if needed:
+///
+/// - An instance without any sale gets a demo sale.
+/// - A folder whose demo sale is over gets a new one, since the printed guide must work.
+/// - An instance with other sales that never had a demo sale gets none.
+///
+/// Each step can be repeated, so the next start completes what a crash interrupted.
 pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<DemoSale>> {
     let path = dir.join("demo-sale.json");
     let remembered: Option<DemoSale> = match fs::read_to_string(&path) {
@@ -35,7 +38,7 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
         Err(_) => None,
     };
     let api = Api::new(url, admin_key);
-    // Where that cannot be told, because Redis or Postgres is not there yet, it is as it was.
+    // If the stats cannot be read, because Redis or Postgres does not answer yet, the remembered sale stays.
     if let Some(sale) = &remembered
         && sells(&api, &sale.id, &sale.sku).unwrap_or(true)
     {
@@ -51,7 +54,7 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
         None => id_of(&api.post("/v1/admin/sales", Some(&sale()))?)?,
     };
     api.post(&format!("/v1/admin/sales/{id}/preload"), None)?;
-    // Preloading opens a sale whose time has come.
+    // The preload opens a sale whose start has passed.
     if api.get(&format!("/v1/admin/sales/{id}"))?["state"] != "open" {
         api.post(&format!("/v1/admin/sales/{id}/open"), None)?;
     }
@@ -63,7 +66,7 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
     Ok(Some(sale))
 }
 
-/// A demo sale that a start has made and that is not over, if there is one.
+/// A demo sale that an earlier start created and that is not over, if there is one.
 fn begun(api: &Api, sales: &[Value]) -> anyhow::Result<Option<String>> {
     for sale in sales.iter().filter(|sale| sale["name"] == NAME) {
         let id = id_of(sale)?;
@@ -74,13 +77,13 @@ fn begun(api: &Api, sales: &[Value]) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether there is something to be bought of a demo sale, now or once somebody goes on with it. One that is gone, has
-/// ended or is sold out sells nothing any more.
+/// Whether a demo sale has free units to sell, now or after an operator opens or resumes it. A sale that is gone, has
+/// ended or is sold out has none.
 fn sells(api: &Api, id: &str, sku: &str) -> anyhow::Result<bool> {
     let Some(stats) = api.find(&format!("/v1/admin/sales/{id}/stats"))? else {
         return Ok(false);
     };
-    // By the clock of Redis: what has ended is closed.
+    // The stats follow Redis's clock: a sale past its end is `closed` there.
     let items = stats["items"].as_array().into_iter().flatten();
     let is_free = |item: &Value| {
         ["available", "in_transit"]
@@ -106,7 +109,7 @@ fn sale() -> Value {
     })
 }
 
-/// The sales in an answer: a list, alone or as a member.
+/// The list in an answer, alone or as a member.
 fn list(answer: &Value) -> Vec<Value> {
     let members = answer.as_object().into_iter().flat_map(|object| object.values());
     std::iter::once(answer)
@@ -119,11 +122,11 @@ fn list(answer: &Value) -> Vec<Value> {
 fn id_of(sale: &Value) -> anyhow::Result<String> {
     Ok(sale["id"]
         .as_str()
-        .context("the sale that was answered has no id")?
+        .context("the sale in the server's answer has no id")?
         .to_owned())
 }
 
-/// The operators' API.
+/// A client of the operators' API.
 struct Api {
     agent: ureq::Agent,
     url: String,
@@ -135,9 +138,9 @@ impl Api {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(REQUEST_LIMIT))
             .http_status_as_error(false)
-            // The instance is on this machine, whatever proxy the environment names.
+            // The instance runs on this machine, so a proxy from the environment does not apply.
             .proxy(None)
-            // This very process has bound that address, so nobody else can answer there.
+            // This process has bound the address, so no other process can answer there.
             .tls_config(trusting_anybody())
             .build();
         Self {
@@ -151,7 +154,7 @@ impl Api {
         self.find(path)?.with_context(|| format!("{path} is not there"))
     }
 
-    /// The same of what may not be there.
+    /// Like `get`, but `None` on 404.
     fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         let request = self
             .agent
@@ -184,7 +187,7 @@ fn answer(path: &str, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Er
     let text = response
         .body_mut()
         .read_to_string()
-        .with_context(|| format!("{path} answers with half a body"))?;
+        .with_context(|| format!("{path} answers with a broken body"))?;
     if !status.is_success() {
         bail!("{path} answers {status}: {}", text.trim());
     }
@@ -198,7 +201,7 @@ mod tests {
     use std::io::ErrorKind;
     use std::net::TcpListener;
 
-    /// So the key may go there without a look at the certificate.
+    /// This is why the key may be sent there without a check of the certificate.
     #[test]
     fn nobody_else_can_answer_at_an_address_that_this_process_has_bound() {
         let own = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -230,7 +233,7 @@ mod tests {
     );
     const MADE: [(u16, &str); 3] = [(201, r#"{"id":"new"}"#), (200, "{}"), (200, r#"{"state":"open"}"#)];
 
-    /// What a start comes to in a folder that remembers the sale `old`, or none, and what it asked.
+    /// Starts in a folder that remembers the sale `old`, or none. Returns the demo sale's id and the requests.
     fn start(remembers: bool, answers: &[(u16, &str)]) -> (Option<String>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("demo-sale.json");
@@ -260,7 +263,7 @@ mod tests {
         let own = (200, r#"{"data":[{"id":"mine","name":"Launch","state":"open"}]}"#);
         let old = (200, r#"{"data":[{"id":"old","name":"Demo sale","state":"open"}]}"#);
         for over in [OVER, SOLD_OUT, (404, r#"{"code":"not_found"}"#)] {
-            // Also beside sales of one's own: the lines that are printed have to work.
+            // This holds beside other sales too, since the printed guide must work.
             for (list, looks) in [(own, &[][..]), (old, &[over][..])] {
                 let answers: Vec<_> = [over, list]
                     .into_iter()

@@ -1,4 +1,4 @@
-//! One view of a sale: as a screen for a terminal, or as a line.
+//! One view of a sale, as a screen for a terminal or as one line.
 
 use super::seconds_until;
 use crate::cli::answer::{ItemStats, LiveSale, LiveShard, Point};
@@ -7,28 +7,26 @@ use crate::cli::output::{Table, one_line};
 use chrono::{DateTime, Utc};
 use std::fmt::Write as _;
 
-/// Up to this many shards are shown as numbers, more as a row of blocks.
+/// Up to this many shards are shown as numbers, more of them as a row of blocks.
 const SHARDS_AS_NUMBERS: usize = 8;
 const SHARDS_A_LINE: usize = 64;
 const BAR_WIDTH: u64 = 30;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What is known of a sale at one moment.
+/// The state of a sale at one moment.
 #[derive(Debug, Default)]
 pub struct Frame {
-    /// The sale's id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// Its units and orders.
     pub sale: LiveSale,
-    /// Redis's clock.
+    /// The time by Redis's clock.
     pub now: DateTime<Utc>,
-    /// What was asked of it, and how that was answered.
+    /// Its purchases and how they were answered.
     pub point: Point,
-    /// What cannot be told now, and why.
+    /// What the view lacks, and why.
     pub troubles: Vec<(String, String)>,
-    /// The last minute.
+    /// The sparklines of the last minute; empty if there are none.
     pub history: String,
 }
 
@@ -124,25 +122,25 @@ impl Frame {
         for (kind, count) in sale.alerts.iter().filter(|(_, count)| **count > 0) {
             let _ = write!(line, " | ALERT {count} {}", kind.replace('_', " "));
         }
-        // Not why: that may be said in other words each second.
+        // Without the reason: its words may change each second, and each change would print a line.
         for (what, _) in &self.troubles {
             let _ = write!(line, " | TROUBLE {what}");
         }
         line
     }
 
-    /// Orders accepted a second, if that is known.
+    /// Orders accepted a second, if known.
     fn purchases(&self) -> Option<f64> {
         self.point.accepted.and_then(|count| self.point.per_second(count))
     }
 
-    /// Purchases refused a second, if that is known.
+    /// Purchases refused a second, if known.
     fn refused(&self) -> Option<f64> {
         let refused = self.point.refusals().map(|(_, count)| count).sum();
         self.point.per_second(refused)
     }
 
-    /// Each item's free units on each shard; of too many items, all of them together.
+    /// Each item's free units on each shard. If the server sent no units by item, the units of all items together.
     fn by_shard(&self) -> Vec<(String, Vec<i64>)> {
         let sale = &self.sale;
         if sale.shards.iter().any(|shard| shard.items.is_none()) {
@@ -157,7 +155,7 @@ impl Frame {
             .collect()
     }
 
-    /// What the sale is waiting for: its start, then its end.
+    /// The countdown to the start of the sale, then to its end.
     fn clock(&self) -> String {
         let left = |time: Option<DateTime<Utc>>| time.and_then(|time| seconds_until(time, self.now));
         match (
@@ -184,7 +182,7 @@ impl Frame {
         table.render()
     }
 
-    /// The states in the order in which an order passes them, then those that this version does not know.
+    /// Orders by state: known states in the order in which an order passes them, then unknown states.
     fn orders(&self) -> Vec<String> {
         let known = ["reserved", "paid", "cancelled", "expired", "revoked"];
         let orders = &self.sale.orders;
@@ -198,7 +196,7 @@ impl Frame {
     }
 }
 
-/// `█` sold, `▒` held, `·` free; something sold or held is never rounded away.
+/// `█` sold, `▒` held, `·` free. Rounding never hides sold or held units.
 fn bar(item: &ItemStats) -> String {
     let units = |count: i64| u64::try_from(count).unwrap_or(0);
     let total = units(item.total).max(1);
@@ -213,17 +211,17 @@ fn bar(item: &ItemStats) -> String {
     format!("{}{}{}", part("█", sold), part("▒", held), part("·", free))
 }
 
-/// With one digit behind the point, or a dash.
+/// The value with one digit behind the point, or a dash.
 fn tenths(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
-/// The free ones of a shard's units.
+/// The free units of a shard.
 fn free(units: &[i64]) -> i64 {
     units.first().copied().unwrap_or(0)
 }
 
-/// An item's free units on each shard; nothing where shards do not tell of items.
+/// An item's free units on each shard; empty if the server sent no units by item.
 fn on_shards(shards: &[LiveShard], sku: &str) -> Vec<i64> {
     let items = shards.iter().filter_map(|shard| shard.items.as_ref());
     items
@@ -231,7 +229,7 @@ fn on_shards(shards: &[LiveShard], sku: &str) -> Vec<i64> {
         .collect()
 }
 
-/// Free units on each shard; one that ran ahead of the others stands out.
+/// Free units on each shard, so that a shard that sells faster than the others stands out.
 fn shards(name: &str, units: &[i64]) -> String {
     let (Some(least), Some(most)) = (units.iter().min(), units.iter().max()) else {
         return String::new();
@@ -252,12 +250,12 @@ fn shards(name: &str, units: &[i64]) -> String {
     text
 }
 
-/// Units, for a block that is eight steps high.
+/// Units as a float. Rounding does not show: a block has eight steps.
 fn units_of(count: i64) -> f64 {
     f64::from(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
-/// A block as high as its share of the `most`. Nothing is a dot, so that it cannot be taken for little.
+/// A block as high as the value's share of the `most`. Zero is a dot, so that it differs from a small value.
 #[must_use]
 pub fn block(value: f64, most: f64) -> char {
     if value <= 0.0 || most <= 0.0 {
@@ -336,7 +334,7 @@ ALERT   2 dead letters
             "{}",
             blind.screen()
         );
-        // Its words change; a line is printed when something has.
+        // The line leaves out the reason: its words change, and each change would print a line.
         assert!(blind.line().ends_with(" | TROUBLE Postgres does not answer"));
     }
 
@@ -344,7 +342,7 @@ ALERT   2 dead letters
     fn the_clock_counts_to_what_comes_next() {
         assert_eq!(frame("open").clock(), "   ends in 1d 00:01:00");
         assert_eq!(frame("closed").clock(), "");
-        // A draft does not start by itself, whatever its times say.
+        // A draft does not start by itself, even after its start time.
         let mut draft = frame("draft");
         assert_eq!(draft.clock(), "   does not start before it is preloaded");
         draft.now = "2026-11-28T10:00:00Z".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The last minute of a sale, a sample about every second, as sparklines.
+//! The last minute of a sale as sparklines, with about one sample a second.
 
 use super::frame::block;
 use crate::cli::answer::{LiveSale, Point};
@@ -6,15 +6,16 @@ use crate::cli::output::one_line;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
-/// How many samples are kept, and so how wide a line is.
+/// How many samples are kept: the widest line.
 const SAMPLES_MAX: usize = 60;
-/// How many are drawn on the narrowest terminal, and how wide is what stands beside them.
+/// How many samples are drawn on the narrowest terminal.
 const SAMPLES_MIN: usize = 10;
+/// Columns of the text beside a sparkline.
 const BESIDE: usize = 48;
-/// So many reasons for refusals are shown by themselves.
+/// How many reasons for refusals have a count of their own; the rest share one.
 const REASONS_MAX: usize = 5;
 
-/// One stretch of time; what was not told of it is drawn as a gap.
+/// One sample. A value that the server did not send is drawn as a gap.
 #[derive(Debug, Default)]
 struct Moment {
     at: i64,
@@ -43,7 +44,7 @@ impl Moment {
     }
 }
 
-/// What is drawn: its name, how many digits it has behind the point, and what it was.
+/// One sparkline: its name, its digits behind the point, and its value in a sample.
 type Kind = (&'static str, usize, fn(&Moment) -> Option<f64>);
 
 /// The last minute.
@@ -53,7 +54,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes in what the server has seen before, as far as it is not known.
+    /// Adds the server's past samples, except those that the history already has.
     pub fn course(&mut self, points: &[Point]) {
         for point in points {
             if self.moments.back().is_none_or(|newest| newest.at < point.at) {
@@ -62,7 +63,7 @@ impl History {
         }
     }
 
-    /// Takes in a sample, with the units if they were told.
+    /// Adds a sample, with the units if the server sent them.
     pub fn note(&mut self, point: &Point, sale: Option<&LiveSale>) {
         let units = sale.map(|sale| {
             let undrained = i64::try_from(sale.undrained_events).unwrap_or(i64::MAX);
@@ -71,7 +72,7 @@ impl History {
                 real(sale.items.iter().map(|item| item.available).sum()),
             )
         });
-        // The course ends with the sample that follows it.
+        // The last point of the course is the same sample, without its units.
         if self.moments.back().is_some_and(|newest| newest.at == point.at) {
             self.moments.pop_back();
         }
@@ -89,8 +90,8 @@ impl History {
         }
     }
 
-    /// The sparklines, each with what it is now and what it was at most, and why purchases were refused meanwhile; nothing
-    /// before there are two samples. On a terminal of less `columns` than they take, only the newest are drawn.
+    /// The sparklines, each with its newest and its highest value, and the reasons for refusals. Empty before the
+    /// second sample. If the terminal has too few `columns`, only the newest samples are drawn.
     #[must_use]
     pub fn lines(&self, columns: Option<usize>) -> String {
         let mut text = String::new();
@@ -125,7 +126,7 @@ impl History {
         text
     }
 
-    /// Why purchases were refused, the most frequent reason first, each with how often.
+    /// The reasons for refusals with their counts, the most frequent first.
     fn reasons(&self) -> Vec<String> {
         let mut all: BTreeMap<&str, u64> = BTreeMap::new();
         for (reason, count) in self.moments.iter().flat_map(|it| &it.refusals) {
@@ -145,7 +146,7 @@ impl History {
     }
 }
 
-/// A count, for a line that is eight steps high.
+/// A count as a float. Rounding does not show: a sparkline has eight steps.
 fn real(count: i64) -> f64 {
     f64::from(i32::try_from(count).unwrap_or(i32::MAX))
 }
@@ -193,7 +194,7 @@ mod tests {
             "{lines}"
         );
         assert!(of(&lines, "undrained").ends_with("now 3, most 3"), "{lines}");
-        // With seven figures beside them.
+        // The text beside the sparkline has room for numbers of seven digits.
         let narrow = history.lines(Some(80));
         assert!(narrow.lines().all(|line| line.chars().count() <= 76), "{narrow}");
         assert!(narrow.contains("█  now 120, most 120"), "{narrow}");
@@ -217,11 +218,11 @@ mod tests {
         let mut history = History::default();
         let before: Vec<Point> = (1..=3).map(|at| point(at, 1, json!({}))).collect();
         history.course(&before);
-        // The server sends the last one again, now with the units; of those before, nobody knows them.
+        // The server sends the last point again, now with the units. Older points have no units.
         history.note(&before[2], Some(&sale(4)));
         assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 3);
         assert_eq!(drawn(of(&history.lines(None), "free")), 1);
-        // After a loss of the stream.
+        // The stream was lost and came back.
         let after: Vec<Point> = (2..=5).map(|at| point(at, 1, json!({}))).collect();
         history.course(&after);
         assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 5);
