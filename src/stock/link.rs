@@ -16,7 +16,7 @@ use redis::{
     Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisError, RedisFuture, RedisResult, TlsCertificates, TlsMode, Value,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -47,7 +47,11 @@ pub(super) enum Link {
 /// the network has cut off, gives neither, so the client would ask it for ever. So a call that got no answer in time has
 /// the cluster asked anew who has what.
 pub(super) struct ClusterLink {
-    client: ClusterClient,
+    /// The nodes of the URL. After some failovers none of them may be left.
+    named: Vec<ConnectionInfo>,
+    /// The primaries, as the cluster named them last.
+    known: RwLock<HashSet<Place>>,
+    certificates: TlsCertificates,
     now: RwLock<ClusterConnection>,
     renewing: AtomicBool,
 }
@@ -69,6 +73,18 @@ impl ClusterLink {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn known_nodes(&self) -> Vec<ConnectionInfo> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let like = self.named.first();
+        like.map_or_else(Vec::new, |like| known.iter().map(|place| place.info(like)).collect())
+    }
+
+    fn note(&self, primaries: HashSet<Place>) {
+        if !primaries.is_empty() {
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = primaries;
+        }
+    }
+
     /// Does a call, and notes if nothing came of it in time.
     async fn watched<T>(self: Arc<Self>, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut call = Call(Some(self));
@@ -85,8 +101,13 @@ impl ClusterLink {
             return;
         }
         tokio::spawn(async move {
-            if let Ok(Ok(fresh)) = tokio::time::timeout(RENEW_MAX, self.client.get_async_connection()).await {
-                *self.now.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+            // Nodes that are gone must not take the time of those that are there.
+            for nodes in [self.known_nodes(), self.named.clone()] {
+                let connected = async { cluster_client(nodes, &self.certificates)?.get_async_connection().await };
+                if let Ok(Ok(fresh)) = tokio::time::timeout(RENEW_MAX, connected).await {
+                    *self.now.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                    break;
+                }
             }
             tokio::time::sleep(RENEW_AGAIN).await;
             self.renewing.store(false, Ordering::SeqCst);
@@ -110,6 +131,10 @@ pub(super) struct Place {
 impl Place {
     /// A client of this node. It has TLS and certificates where that of the other node has.
     pub(super) fn client(&self, other: &ConnectionInfo) -> RedisResult<Client> {
+        Client::open(self.info(other))
+    }
+
+    fn info(&self, other: &ConnectionInfo) -> ConnectionInfo {
         let (host, port) = (self.host.clone(), self.port);
         let address = match other.addr() {
             ConnectionAddr::TcpTls { tls_params, .. } => ConnectionAddr::TcpTls {
@@ -120,7 +145,7 @@ impl Place {
             },
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Client::open(other.clone().set_addr(address))
+        other.clone().set_addr(address)
     }
 }
 
@@ -171,23 +196,12 @@ impl Link {
         };
         let is_tls = is_tls(&any);
         let unreachable = |error| unreachable(hosts, is_tls, &error);
-        let mut builder = ClusterClientBuilder::new(infos);
-        if is_tls {
-            // Also for nodes that others tell it of.
-            builder = builder.tls(TlsMode::Secure).certs(certificates);
-        }
-        let client = builder
-            .connection_timeout(CONNECT_MAX)
-            .response_timeout(CALL_MAX)
-            .retries(RETRIES_MAX)
-            .min_retry_wait(RETRY_WAIT.0)
-            .max_retry_wait(RETRY_WAIT.1)
-            .tcp_settings(TcpSettings::default().set_nodelay(true))
-            .build()
-            .map_err(unreachable)?;
+        let client = cluster_client(infos.clone(), &certificates).map_err(unreachable)?;
         let connected = client.get_async_connection().await.map_err(unreachable)?;
         let link = ClusterLink {
-            client,
+            named: infos,
+            known: RwLock::default(),
+            certificates,
             now: RwLock::new(connected),
             renewing: AtomicBool::new(false),
         };
@@ -247,6 +261,7 @@ impl Link {
         let rows = bounded(async { Ok(redis::from_redis_value(answer.await?)?) }).await?;
         let first = |(slots, place): (RangeInclusive<i64>, Place)| Some((place, u16::try_from(*slots.start()).ok()?));
         let slots: HashMap<Place, u16> = ranges_by(rows)?.into_iter().filter_map(first).collect();
+        link.note(slots.keys().cloned().collect());
         Ok(slots.into_values().filter_map(Slot::new).collect())
     }
 
@@ -324,6 +339,24 @@ impl Link {
             }
         }
     }
+}
+
+/// A client that finds the cluster through any of these nodes.
+fn cluster_client(nodes: Vec<ConnectionInfo>, certificates: &TlsCertificates) -> RedisResult<ClusterClient> {
+    let is_tls = nodes.first().is_some_and(is_tls);
+    let mut builder = ClusterClientBuilder::new(nodes);
+    if is_tls {
+        // Also for nodes that others name.
+        builder = builder.tls(TlsMode::Secure).certs(certificates.clone());
+    }
+    builder
+        .connection_timeout(CONNECT_MAX)
+        .response_timeout(CALL_MAX)
+        .retries(RETRIES_MAX)
+        .min_retry_wait(RETRY_WAIT.0)
+        .max_retry_wait(RETRY_WAIT.1)
+        .tcp_settings(TcpSettings::default().set_nodelay(true))
+        .build()
 }
 
 /// What is answered in this time.

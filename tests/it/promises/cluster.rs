@@ -451,6 +451,28 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     world.sells_out(&sale).await;
 }
 
+/// An instance runs for weeks, and nodes are replaced by others meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_outlives_all_nodes_of_its_url() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(96, 12)).await;
+    let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
+    // The three primaries, one after the other.
+    for slot in [0, 8_000, 16_000] {
+        cluster.kill_primary_of(slot);
+        cluster.give_heir_a_replica(slot);
+        for user in &users {
+            bought(&world.app, &sale, user, &format!("after-{slot}"), 1).await;
+        }
+    }
+    // A node that hangs breaks no connection: only those that are asked anew know who took over.
+    cluster.hang_primary_of(0);
+    for user in &users {
+        bought(&world.app, &sale, user, "at-last", 1).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_left_with_the_smaller_part_of_a_cluster_is_answered_503_until_the_cut_is_over() {
     let mut cluster = Cluster::start();
