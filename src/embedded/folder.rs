@@ -131,8 +131,8 @@ pub fn instance_id(dir: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// The folder for a server's socket: `preferred`, or a folder under `/tmp` if the path is too long to bind or no URL
-/// can hold it. In a Postgres URL, a comma separates hosts.
+/// The folder for a server's socket: `preferred`, or a folder under `/tmp` if that path is too long or unfit for a
+/// URL. In a Postgres URL, a comma separates hosts.
 pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -> anyhow::Result<PathBuf> {
     let can_be_told = preferred.to_str().is_some_and(|path| !path.contains(','));
     if can_be_told && preferred.as_os_str().len() + 1 + socket.len() <= SOCKET_PATH_MAX {

@@ -11,8 +11,8 @@ use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The users that run the servers if root starts them, the best first: a user of their own, the user of Debian's
-/// Postgres package, and the user without files.
+/// The users that run the servers if root starts them, the best first. They are a user of their own, the user of
+/// Debian's Postgres package, and the user without files.
 const USERS: [&str; 3] = ["flashsale", "postgres", "nobody"];
 /// The place of a server's files if its user may not enter the instance's folder. It outlasts a reboot.
 const AWAY: &str = "/var/lib";
