@@ -487,8 +487,8 @@ impl Metrics {
         );
         to.register(
             "unverified_shards",
-            "Shards that this process has marked unverified, by finding: Postgres lost commits, or a foreign entry is in \
-             the stream",
+            "Shards that this process has marked unverified, by finding: Postgres lost commits, or a foreign entry is \
+             in the stream",
             self.unverified_shards.clone(),
         );
         to.register(

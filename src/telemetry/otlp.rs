@@ -84,8 +84,8 @@ impl Traces {
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        // A dynamic filter, which is asked for each line. The library sqlx asks whether a line would be logged, and then
-        // logs none. A cached filter would keep that answer for the next line, and the log would lack that line.
+        // A dynamic filter, which is asked for each line. The library sqlx asks whether a line would be logged, and
+        // then logs none. A cached filter would keep that answer for the next line, and the log would lack that line.
         let ours = dynamic_filter_fn(|line, _| {
             *line.level() <= Level::DEBUG && line.target().split(':').next() == Some("flashsale")
         });
