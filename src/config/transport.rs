@@ -1,5 +1,5 @@
-//! The transport to Redis and Postgres: the certificates for Redis, read once at the start. Also warnings about connections
-//! that others on the network can read or change.
+//! The transport to Redis and Postgres: the certificates for Redis, read once at the start. Also warnings about
+//! connections that others on the network can read or change.
 
 use super::{ConfigError, DATABASE_URL, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Settings, parsed, tls};
 use crate::domain::host::is_this_machine;

@@ -31,7 +31,7 @@ impl Program {
         environment: &[(String, String)],
         ready: &str,
     ) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find this program's path")?;
         let log = dir.join(format!("{name}.log"));
         let mut command = child::command(&program, "KILL", None);
         command
