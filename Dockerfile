@@ -1,7 +1,7 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# Queries are checked against what is in the repository: the build needs no database.
+# Queries are checked against .sqlx in the repository, so the build needs no database.
 ENV SQLX_OFFLINE=true
 RUN cargo build --release --locked --bin flashsale
 

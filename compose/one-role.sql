@@ -1,9 +1,9 @@
--- Moves a Postgres of the first compose file to the roles of roles.sql. Its one role, `flashsale`, was the superuser and owned
--- the tables. docs/operations.md says how to run this. If it breaks off, nothing has changed: run it again.
+-- Moves a Postgres of the first compose file to the roles of roles.sql. Its only role, `flashsale`, was the superuser
+-- and owned the tables. docs/operations.md says how to run this. If it breaks off, nothing has changed: run it again.
 \set ON_ERROR_STOP on
 set client_min_messages = warning;
 \set superuser_password `cat /secrets/superuser`
--- No role can be renamed over a connection of its own.
+-- A role cannot be renamed over its own connection.
 drop role if exists flashsale_mover;
 create role flashsale_mover login superuser;
 \connect - flashsale_mover
@@ -19,7 +19,7 @@ begin
     loop
         execute format('alter table %s owner to flashsale_owner', item.name);
     end loop;
-    -- The sequence of a column has followed its table, and may not be given away by itself.
+    -- The sequence of a column has followed its table; Postgres refuses to change its owner alone.
     for item in
         select oid::regclass as name from pg_class
         where relnamespace = 'public'::regnamespace and relkind = 'S' and relowner <> 'flashsale_owner'::regrole

@@ -1,4 +1,5 @@
-//! Configuration from the environment and an optional `flashsale.toml`; the environment wins.
+//! Configuration from the environment and an optional `flashsale.toml`. The environment wins. Every value is checked
+//! before anything starts; a fault is one line that names the variable, or the file and line. No secret is shown.
 
 mod exposed;
 mod strength;
@@ -27,29 +28,21 @@ use ureq::http::Uri;
 pub use variables::markdown;
 use variables::{Kind, VARIABLES, Variable, unknown};
 
-/// Where the optional file is looked for: the current directory.
+/// The optional file, in the current directory.
 const FILE: &str = "flashsale.toml";
 
 const PREFIX: &str = "FLASHSALE_";
 const LISTEN: &str = "FLASHSALE_LISTEN";
-/// Where metrics and health are served by themselves.
 const METRICS_LISTEN: &str = "FLASHSALE_METRICS_LISTEN";
-/// Where the console and the operators' API are, if not where everything is.
 const ADMIN_LISTEN: &str = "FLASHSALE_ADMIN_LISTEN";
-/// Where Redis is.
 pub const REDIS_URL: &str = "FLASHSALE_REDIS_URL";
-/// The authorities that are trusted for Redis.
 pub const REDIS_CACERT: &str = "FLASHSALE_REDIS_CACERT";
-/// The client certificate for Redis.
 pub const REDIS_CERT: &str = "FLASHSALE_REDIS_CERT";
-/// The private key of the client certificate.
 pub const REDIS_KEY: &str = "FLASHSALE_REDIS_KEY";
-/// Where Postgres is.
 pub const DATABASE_URL: &str = "FLASHSALE_DATABASE_URL";
 const GATEWAY_RATE: &str = "FLASHSALE_GATEWAY_RATE";
 const ADDRESS_RATE: &str = "FLASHSALE_ADDRESS_RATE";
 const ACCOUNT_RATE: &str = "FLASHSALE_ACCOUNT_RATE";
-/// How many connections of clients may be open, of all and of one.
 const CONNECTIONS: &str = "FLASHSALE_CONNECTIONS";
 const ADDRESS_CONNECTIONS: &str = "FLASHSALE_ADDRESS_CONNECTIONS";
 const SHARED_RATE: &str = "FLASHSALE_SHARED_RATE";
@@ -60,43 +53,33 @@ const ADAPTIVE_IN_FLIGHT: &str = "FLASHSALE_ADAPTIVE_IN_FLIGHT";
 const BROWSING_ALERT_ABOVE: &str = "FLASHSALE_BROWSING_ALERT_ABOVE";
 const BROWSING_BAN_ABOVE: &str = "FLASHSALE_BROWSING_BAN_ABOVE";
 const BROWSING_BAN_SECONDS: &str = "FLASHSALE_BROWSING_BAN_SECONDS";
-/// The keys of purchase tokens.
 const TOKEN_KEYS: &str = "FLASHSALE_TOKEN_KEYS";
 const SALE_GUARDS: &str = "FLASHSALE_SALE_GUARDS";
 const ALERT_WEBHOOK_URL: &str = "FLASHSALE_ALERT_WEBHOOK_URL";
 const ALERT_WEBHOOK_SECRET: &str = "FLASHSALE_ALERT_WEBHOOK_SECRET";
 const TRUSTED_PROXIES: &str = "FLASHSALE_TRUSTED_PROXIES";
-/// The certificate that HTTPS is served with, and those that lead from it to its authority.
 pub const TLS_CERT: &str = "FLASHSALE_TLS_CERT";
-/// Its private key.
 const TLS_KEY: &str = "FLASHSALE_TLS_KEY";
-/// The shop's own pages.
 const SIGN_IN_URL: &str = "FLASHSALE_SIGN_IN_URL";
 const PAY_URL: &str = "FLASHSALE_PAY_URL";
-/// Whether people may sign in as anybody and pay with nothing.
 pub const DEVELOPMENT: &str = "FLASHSALE_DEVELOPMENT";
 const LOG: &str = "FLASHSALE_LOG";
-/// The collector of traces, and the share of requests that it is told of.
 const OTLP_URL: &str = "FLASHSALE_OTLP_URL";
 const OTLP_RATIO: &str = "FLASHSALE_OTLP_RATIO";
-/// The operators' bearer key.
 pub const ADMIN_KEY: &str = "FLASHSALE_ADMIN_KEY";
-/// The secret that signs shoppers' tokens.
 pub const JWT_SECRET: &str = "FLASHSALE_JWT_SECRET";
-/// The secret that signs the payment provider's webhooks.
 pub const WEBHOOK_SECRET: &str = "FLASHSALE_WEBHOOK_SECRET";
 
-/// A value that must not be seen: `Debug` hides it and there is no `Display`.
+/// A secret value. `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
 impl<T> Secret<T> {
-    /// Hides a value.
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The value itself, for the one place that needs it.
+    /// The value in the clear, for the place that needs it.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -108,18 +91,18 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// What a process needs to know to serve.
+/// The checked settings of a process that serves.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where HTTP is served.
+    /// The address of HTTP.
     pub listen: SocketAddr,
-    /// Where metrics and health are served besides, without TLS and also by a process that serves nothing else.
+    /// A second address for metrics and health, without TLS. A worker serves it too.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where what is for operators is served, and nowhere else then; the same address if there is none.
+    /// The only address of the console, the operators' API and the metrics. `None`: they are served at `listen`.
     pub admin_listen: Option<SocketAddr>,
     /// The stock. Hidden because a URL may carry a password.
     pub redis_url: Secret<String>,
-    /// The certificates of connections to it.
+    /// The certificates of connections to Redis.
     pub redis_certificates: Secret<RedisCertificates>,
     /// The ledger. Hidden because a URL may carry a password.
     pub database_url: Secret<String>,
@@ -129,53 +112,55 @@ pub struct Config {
     pub jwt_secret: Secret<String>,
     /// The decoded key of the payment provider's signatures, 24 to 64 bytes.
     pub webhook_secret: Secret<Vec<u8>>,
-    /// Whom to tell of alerts, if anybody. Hidden because an address may carry a token.
+    /// The receiver of guard warnings, if any. Hidden because an address may carry a token.
     pub alert_webhook: Option<Secret<AlertWebhook>>,
-    /// The guards in front of what shoppers ask, as operators may change them while instances run.
+    /// The guards on shoppers' requests. Operators may change them while instances run.
     pub guards: GuardSettings,
-    /// What sales ask of their shoppers if their operator says nothing of it.
+    /// The guards of sales that do not set their own.
     pub sale_guards: SaleGuards,
-    /// The keys of purchase tokens; one that follows from the secret of shoppers' tokens, if none is named.
+    /// The keys of purchase tokens. If none is set, one is derived from the secret of shoppers' tokens.
     pub token_keys: Secret<TokenKeys>,
-    /// Proxies that are believed when they say for whom they ask.
+    /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// How many connections of clients may be open.
     pub connections: ConnectionLimits,
-    /// What HTTPS is served with; plain HTTP without it.
+    /// The certificate and key of HTTPS; `None` serves plain HTTP.
     pub tls: Option<Tls>,
-    /// Where shoppers are sent to sign in and to pay.
+    /// The shop's pages for signing in and paying.
     pub shop: ShopLinks,
-    /// Whether whoever has the key signs in as anybody and pays with nothing, to try the pages; on this machine alone.
+    /// Development mode: with the printed key, anyone signs in as any shopper and pays with nothing. Only on a
+    /// loopback address.
     pub development: bool,
     /// The tracing filter.
     pub log: String,
-    /// Where traces go, if anywhere. Hidden because an address may carry a token.
+    /// The collector of traces, if any. Hidden because an address may carry a token.
     pub traces: Option<Secret<Traces>>,
     /// Files with secrets that every user of this machine can read.
     pub exposed_files: Vec<String>,
-    /// What an operator should know of these settings, although they work.
+    /// Warnings about settings that work but need an operator's attention.
     pub warnings: Vec<String>,
 }
 
 /// How many connections may be open at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Of all clients.
+    /// Of all clients together.
     pub total: usize,
-    /// Of one client; any number if 0.
+    /// Of one client; 0 is no limit.
     pub per_client: usize,
 }
 
 /// A collector of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traces {
-    /// Where it is, without the path.
+    /// The address without the path.
     pub url: String,
-    /// The share of requests that it is told of, 0 to 1.
+    /// The share of requests that is traced, 0 to 1.
     pub ratio: f64,
 }
 
-/// What is missing or wrong, in one line that names the variable (or the file and line) and says what to do.
+/// A missing or wrong setting. The text is one line that names the variable, or the file and line, and says what to
+/// do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Required variables that nothing sets.
@@ -183,50 +168,48 @@ pub enum ConfigError {
         .names.join(", "), if .names.len() == 1 { "it" } else { "them" },
         .unknown.iter().map(|unknown| format!("; {unknown}")).collect::<String>())]
     Missing {
-        /// Those that are missing.
         names: Vec<&'static str>,
         /// Names that may be misspelt.
         unknown: Vec<Unknown>,
     },
-    /// A value that cannot be used. The value itself is not shown: it may be a secret.
+    /// A value that cannot be used. The error does not show the value: it may be a secret.
     #[error("{origin} {problem}")]
     Invalid {
         /// The variable, or the file and line with the key.
         origin: String,
-        /// What is wrong and what to write instead.
+        /// The fault, and what to write instead.
         problem: String,
     },
     /// The file cannot be read.
     #[error("{FILE}: {0}; make it readable or remove it")]
     Unreadable(std::io::Error),
-    /// The file is not TOML, or holds something that is no setting.
+    /// The file is not TOML, or has a key that is no setting.
     #[error("{FILE}:{line}: {problem}")]
     File {
         /// The line, from 1.
         line: usize,
-        /// What is wrong and what to write instead.
+        /// The fault, and what to write instead.
         problem: String,
     },
 }
 
-/// A value and where it was found.
+/// A value and its origin: the variable, or the file, line and key.
 #[derive(Clone)]
 struct Found {
     value: String,
     origin: String,
 }
 
-/// The settings as found, before they are checked. `up` fills in what it makes itself.
+/// The settings as found, before they are checked. `up` adds the secrets and URLs that it makes.
 #[derive(Clone, Default)]
 pub struct Settings {
     found: BTreeMap<&'static str, Found>,
     unknown: Vec<Unknown>,
 }
 
-/// A name of the environment that begins like those of variables and is none.
+/// A name in the environment that begins like our variables and is none of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unknown {
-    /// The name.
     pub name: String,
     /// The variable that was probably meant.
     pub meant: Option<&'static str>,
@@ -237,7 +220,7 @@ impl fmt::Display for Unknown {
         write!(f, "{} is no variable of Flashsale; ", self.name)?;
         match self.meant {
             Some(meant) => write!(f, "did you mean {meant}?"),
-            None => f.write_str("remove it, or see `flashsale config show` for those that there are"),
+            None => f.write_str("remove it, or list all variables with `flashsale config show`"),
         }
     }
 }
@@ -245,11 +228,10 @@ impl fmt::Display for Unknown {
 /// A variable as an instance has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shown {
-    /// Its name.
     pub name: &'static str,
-    /// Its value without secrets, if there is one.
+    /// The value without secrets, if there is one.
     pub value: Option<String>,
-    /// `environment`, the file and line, `default`, or nothing when it is not set.
+    /// `environment`, the file and line, or `default`; `None` if the variable is not set.
     pub from: Option<String>,
 }
 
@@ -257,7 +239,7 @@ impl Settings {
     /// Reads the environment and, in the current directory, `flashsale.toml`.
     ///
     /// # Errors
-    /// When the file is there and cannot be read or holds anything but settings.
+    /// When the file exists and cannot be read, or holds anything but settings.
     pub fn load() -> Result<Self, ConfigError> {
         let text = match std::fs::read_to_string(FILE) {
             Ok(text) => Some(text),
@@ -270,14 +252,14 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The same, from any environment and any text.
+    /// Like [`Settings::load`], from any environment and any text of the file.
     pub fn from_sources(
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let mut settings = file.map_or_else(|| Ok(Self::default()), read_file)?;
         for Variable { name, .. } in &VARIABLES {
-            // An empty variable is how compose files and shells say "not set".
+            // Compose files and shells set an empty variable for "not set".
             let Some(value) = environment(name).filter(|value| !value.is_empty()) else {
                 continue;
             };
@@ -290,24 +272,24 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The value of a variable, wherever it came from.
+    /// The value of a variable from any source; `None` if nothing sets it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.found.get(name).map(|found| found.value.as_str())
     }
 
-    /// Sets a variable, over whatever was found; `origin` says where it came from if it turns out to be wrong.
+    /// Sets a variable, in place of any value that was found. An error about the value names `origin`.
     pub fn set(&mut self, name: &'static str, value: String, origin: String) {
         self.found.insert(name, Found { value, origin });
     }
 
-    /// Names of the environment that nothing reads although they begin like ours.
+    /// Names in the environment that begin like our variables and that nothing reads.
     #[must_use]
     pub fn unknown(&self) -> &[Unknown] {
         &self.unknown
     }
 
-    /// A variable's default here. Where only this machine can ask, nobody has to be kept from asking too often.
+    /// A variable's default with these settings. If only this machine can connect, the limits on one client are off.
     fn default_of(&self, variable: &Variable) -> &'static str {
         let is_of_client = [ADDRESS_RATE, ADDRESS_CONNECTIONS, ACCOUNT_RATE].contains(&variable.name);
         if is_of_client && self.is_here_alone() {
@@ -316,14 +298,14 @@ impl Settings {
         variable.default
     }
 
-    /// Whether nobody but this machine can ask.
+    /// Whether only this machine can connect: a loopback address without trusted proxies.
     fn is_here_alone(&self) -> bool {
         let listen = self.get(LISTEN).map(str::parse::<SocketAddr>);
         listen.is_none_or(|listen| listen.is_ok_and(|listen| listen.ip().is_loopback()))
             && self.get(TRUSTED_PROXIES).is_none()
     }
 
-    /// Every variable, its value without secrets, and where it comes from.
+    /// Every variable with its value, without secrets, and with its origin.
     #[must_use]
     pub fn shown(&self) -> Vec<Shown> {
         let shown = |variable: &Variable| {
@@ -344,7 +326,7 @@ impl Settings {
         VARIABLES.iter().map(shown).collect()
     }
 
-    /// Sets where HTTP is served, as `--listen` does.
+    /// Sets the address of HTTP, for `--listen`.
     pub fn set_listen(&mut self, address: String) {
         self.set(LISTEN, address, "--listen".to_owned());
     }
@@ -352,12 +334,12 @@ impl Settings {
     /// The certificates of connections to Redis.
     ///
     /// # Errors
-    /// With the variable whose file cannot be used, or which wants another that is not set.
+    /// When a file cannot be used, or a variable is set without another that it needs.
     pub fn redis_certificates(&self) -> Result<RedisCertificates, ConfigError> {
         transport::redis_certificates(self)
     }
 
-    /// Sets the two servers' URLs. The certificates of another Redis are left out.
+    /// Sets the URLs of Redis and Postgres, and removes the certificates, which are for another Redis.
     pub fn set_servers(&mut self, redis_url: String, database_url: String) {
         for name in [REDIS_CACERT, REDIS_CERT, REDIS_KEY] {
             self.found.remove(name);
@@ -371,7 +353,7 @@ impl Config {
     /// Reads the environment and `flashsale.toml`.
     ///
     /// # Errors
-    /// With one line that names everything that is missing, or the first thing that is wrong.
+    /// One line that names all missing variables, or the first wrong one.
     pub fn load() -> Result<Self, ConfigError> {
         Self::from_settings(&Settings::load()?)
     }
@@ -438,7 +420,6 @@ impl Config {
     }
 }
 
-/// Where traces go.
 fn traces(settings: &Settings) -> Result<Option<Traces>, ConfigError> {
     if settings.get(OTLP_URL).is_none() {
         return Ok(None);
@@ -458,22 +439,21 @@ fn address(value: &str) -> Result<SocketAddr, String> {
     address.map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
 }
 
-/// An address of the operators' own, if there is to be one.
+/// The operators' own address, if there is one.
 fn admin_listen(value: &str, listen: SocketAddr) -> Result<Option<SocketAddr>, String> {
     if value.is_empty() {
         return Ok(None);
     }
     let own = address(value)?;
-    // Port 0 is a free one each time.
+    // Port 0 stands for a free port each time.
     if own == listen && own.port() != 0 {
         return Err(format!(
-            "is {own}, where shoppers are served; choose another address, or leave it out to serve all at one"
+            "is {own}, which serves shoppers; choose another address, or leave it out to serve both at one"
         ));
     }
     Ok(Some(own))
 }
 
-/// Whom to tell of alerts.
 fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigError> {
     if settings.get(ALERT_WEBHOOK_URL).is_none() {
         return Ok(None);
@@ -482,7 +462,7 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
     let key = parsed(settings, ALERT_WEBHOOK_SECRET, |secret| {
         if secret.is_empty() {
             return Err(format!(
-                "is not set, and {ALERT_WEBHOOK_URL} is: alerts are signed with it; \
+                "is not set although {ALERT_WEBHOOK_URL} is: it signs guard warnings; \
                  make one with `echo whsec_$(openssl rand -base64 32)`"
             ));
         }
@@ -491,7 +471,7 @@ fn alert_webhook(settings: &Settings) -> Result<Option<AlertWebhook>, ConfigErro
     Ok(Some(AlertWebhook { url, key }))
 }
 
-/// A page of the shop, if it is named.
+/// The link to a page of the shop, if it is set.
 fn shop_link(
     settings: &Settings,
     name: &str,
@@ -501,7 +481,7 @@ fn shop_link(
     link.transpose()
 }
 
-/// Whether this is development mode, in which nobody from elsewhere may ask.
+/// Whether development mode is on. It is refused where other machines can connect.
 fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<bool, String> {
     let is_here_alone = listen.ip().is_loopback() && !has_proxies;
     match value {
@@ -509,18 +489,18 @@ fn development(value: &str, listen: SocketAddr, has_proxies: bool) -> Result<boo
         "auto" => Ok(is_here_alone),
         "true" if is_here_alone => Ok(true),
         "true" if has_proxies => Err(format!(
-            "is true, which lets people sign in as anybody, and {TRUSTED_PROXIES} says that others ask through a \
-             proxy; set it to false"
+            "is true, which lets anyone sign in as any shopper, and {TRUSTED_PROXIES} says that a proxy forwards \
+             requests of others; set it to false"
         )),
         "true" => Err(format!(
-            "is true, which lets people sign in as anybody, and {listen} can be reached from elsewhere; \
+            "is true, which lets anyone sign in as any shopper, and other machines can reach {listen}; \
              listen on 127.0.0.1, or set it to false"
         )),
         _ => Err("must be true, false or auto".to_owned()),
     }
 }
 
-/// Certificate and key, read from their files.
+/// The certificate and key of HTTPS, read from their files.
 fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
     let alone = |name: &'static str, other: &str| {
         parsed(settings, name, |_path| {
@@ -536,13 +516,13 @@ fn tls(settings: &Settings) -> Result<Option<Tls>, ConfigError> {
         (Some(_), Some(_)) => {
             let certificates = parsed(settings, TLS_CERT, tls::certificates)?;
             let key = parsed(settings, TLS_KEY, tls::key)?;
-            // That they do not fit is told of the key: it is the one that nobody can look at.
+            // If the two do not match, the error names the key: an operator can read the certificate, but not the
+            // key.
             parsed(settings, TLS_KEY, |_path| Tls::new(certificates, key)).map(Some)
         }
     }
 }
 
-/// The gateway's settings.
 fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
     let rate = |name| {
         parsed(settings, name, |value| {
@@ -579,7 +559,6 @@ fn guards(settings: &Settings) -> Result<GuardSettings, ConfigError> {
     Ok(guards)
 }
 
-/// How many connections there may be.
 fn connections(settings: &Settings) -> Result<ConnectionLimits, ConfigError> {
     let number = |name, least| {
         parsed(settings, name, |value| {
@@ -593,7 +572,7 @@ fn connections(settings: &Settings) -> Result<ConnectionLimits, ConfigError> {
     })
 }
 
-/// The guards of sales that do not say.
+/// The guards of sales that do not set their own.
 fn sale_guards(value: &str) -> Result<SaleGuards, String> {
     let said = serde_json::from_str(value).map_err(|error| {
         format!("is no JSON object ({error}); write it as in a sale, for example {{\"purchase_token\": true}}")
@@ -606,7 +585,7 @@ fn sale_guards(value: &str) -> Result<SaleGuards, String> {
 /// The widest network of proxies that is believed: `fc00::/7`, the private addresses of IPv6.
 const PROXIES_BITS: u8 = 7;
 
-/// A list of networks or addresses, with commas in between.
+/// A list of networks or addresses, separated by commas.
 fn networks(value: &str) -> Result<Vec<IpNet>, String> {
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     let network = |part: &str| {
@@ -614,10 +593,10 @@ fn networks(value: &str) -> Result<Vec<IpNet>, String> {
         let network = address.or_else(|_| part.parse::<IpNet>()).map_err(|_error| {
             "is not a list of networks; write them as 10.0.0.0/8,fd00::/8 with commas in between".to_owned()
         })?;
-        // Half of all addresses are nobody's proxies.
+        // A network as wide as half of all addresses is a mistake.
         if network.prefix_len() < PROXIES_BITS {
             return Err(format!(
-                "trusts everybody in {network}; name the networks of your proxies alone"
+                "trusts every address in {network}; name only the networks of your proxies"
             ));
         }
         Ok(network)
@@ -625,7 +604,7 @@ fn networks(value: &str) -> Result<Vec<IpNet>, String> {
     parts.map(network).collect()
 }
 
-/// The value of one setting, turned into what it stands for.
+/// The parsed value of one setting, or of its default.
 fn parsed<T>(settings: &Settings, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, ConfigError> {
     let found = settings.found.get(name);
     let variable = || VARIABLES.iter().find(|variable| variable.name == name);
@@ -639,17 +618,17 @@ fn parsed<T>(settings: &Settings, name: &str, parse: impl FnOnce(&str) -> Result
     })
 }
 
-/// The value of one setting that stays text.
+/// The checked value of one setting that stays text.
 fn check_one(settings: &Settings, name: &str, check: fn(&str) -> Result<(), String>) -> Result<String, ConfigError> {
     parsed(settings, name, |value| check(value).map(|()| value.to_owned()))
 }
 
-/// A secret that people make up.
+/// Checks a secret that operators may choose themselves.
 fn hard_to_guess(value: &str, bytes: usize) -> Result<(), String> {
     long_enough(value, bytes, strength::check)
 }
 
-/// A secret that another program shares: it may be one that [`weak_secrets`] warns of.
+/// Checks a secret that is shared with another program. A weaker one is accepted, and [`weak_secrets`] warns of it.
 fn no_repetition(value: &str, bytes: usize) -> Result<(), String> {
     long_enough(value, bytes, strength::check_repetition)
 }
@@ -662,12 +641,12 @@ fn long_enough(value: &str, bytes: usize, check: fn(&str) -> Result<(), String>)
     checked.map_err(|problem| format!("{problem}; make one with `openssl rand -hex 32`"))
 }
 
-/// The text of a webhook key, one character a byte.
+/// A webhook key as text, with one character a byte.
 fn text_of(key: &[u8]) -> String {
     key.iter().copied().map(char::from).collect()
 }
 
-/// Secrets that are accepted and easy to guess.
+/// Warnings about secrets that are accepted although they are easy to guess.
 fn weak_secrets(settings: &Settings) -> Vec<String> {
     let texts = [JWT_SECRET, WEBHOOK_SECRET, ALERT_WEBHOOK_SECRET].map(|name| {
         let value = settings.get(name).unwrap_or_default();
@@ -682,11 +661,11 @@ fn weak_secrets(settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// A filter of whose parts each is a level, or a module with its level. Whatever is no level, tracing takes for the name of a
-/// module that is to be heard, and then hears nobody else.
+/// Checks that each part of a filter is a level, or a module with a level. Tracing would take any other word for the
+/// name of a module, and then log only that module.
 fn check_filter(value: &str) -> Result<(), String> {
     EnvFilter::try_new(value).map_err(|error| error.to_string())?;
-    // What is said of spans has commas and words of its own.
+    // A filter on spans is not checked: it has commas and words of its own.
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     for part in parts.filter(|_| !value.contains('[')) {
         let (module, level) = part
@@ -699,7 +678,7 @@ fn check_filter(value: &str) -> Result<(), String> {
         };
         if level.is_none() && part.parse::<LevelFilter>().is_err() {
             return Err(format!(
-                "{part:?} is none of off, error, warn, info, debug and trace; for a module write {part}=info"
+                "{part:?} is not off, error, warn, info, debug or trace; to set a module write {part}=info"
             ));
         }
         if level.is_some() && !module.split("::").all(is_name) {
@@ -742,22 +721,21 @@ fn check_webhook_url(url: &str) -> Result<(), String> {
     if is_right {
         return Ok(());
     }
-    Err("is not an address that can be posted to; write http://HOST/PATH or https://HOST/PATH".to_owned())
+    Err("is not an HTTP address; write http://HOST/PATH or https://HOST/PATH".to_owned())
 }
 
-/// The key in a Standard Webhooks secret.
+/// The decoded key of a secret in the form of Standard Webhooks.
 fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
     let key = webhook::decode_secret(secret).map_err(|wrong| format!("is wrong: {wrong}"));
     let checked = key.and_then(|key| strength::check_repetition(&text_of(&key)).map(|()| key));
     checked.map_err(|problem| format!("{problem}; make one with `echo whsec_$(openssl rand -base64 32)`"))
 }
 
-/// The settings of a file.
 fn read_file(text: &str) -> Result<Settings, ConfigError> {
     let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
     let table = DeTable::parse(text).map_err(|error| ConfigError::File {
         line: line_of(error.span().map_or(0, |span| span.start)),
-        // Only the message: the rest of the error quotes the line, which may hold a secret.
+        // Only the message: the error's other text quotes the line, which may hold a secret.
         problem: format!(
             "{}; write each setting as key = \"value\"",
             error.message().replace('\n', "; ")
@@ -806,7 +784,7 @@ mod tests {
     use super::*;
 
     const KEY: &str = "3f9a1c77be204d58";
-    /// The bytes of a text, which can be seen where it gets out.
+    /// A secret whose text and bytes the tests search for in the output.
     const WEBHOOK: &str = "whsec_OWI3NGM5ODk3YmFjNzcwZmZjMDI5MTAyYTIwMGM1ZGU=";
     const COMPLETE: [(&str, &str); 5] = [
         (REDIS_URL, "redis://127.0.0.1:6379"),
@@ -842,7 +820,7 @@ mod tests {
         assert_eq!((config.guards.instance_rate, config.log.as_str()), (0, "info"));
         assert_eq!((config.guards.address_rate, config.guards.account_rate), (0, 0));
         assert_eq!((config.connections.total, config.connections.per_client), (30_000, 0));
-        // Others can ask.
+        // Other machines can connect.
         for open in [(LISTEN, "0.0.0.0:1"), (TRUSTED_PROXIES, "127.0.0.1")] {
             let config = load(&[open], None).unwrap();
             assert_eq!((config.guards.address_rate, config.guards.account_rate), (50, 20));
@@ -972,7 +950,7 @@ mod tests {
     #[test]
     fn alerts_are_sent_where_an_address_and_a_secret_say_so() {
         assert!(load(&[], None).unwrap().alert_webhook.is_none());
-        // A secret alone sends nothing.
+        // Without an address, a secret has no effect.
         assert!(
             load(&[(ALERT_WEBHOOK_SECRET, WEBHOOK)], None)
                 .unwrap()

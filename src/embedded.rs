@@ -1,9 +1,9 @@
-//! Private Redis and Postgres servers as child processes, on Unix sockets in a folder of their own. `up` runs on
-//! them, and so do the integration tests; `bench` also runs this very program beside them.
+//! Private Redis and Postgres servers as child processes, on Unix sockets in a folder of their own. `up` and the
+//! integration tests use them; `bench` also runs this program beside them.
 //!
-//! A folder holds `redis/`, `postgres/` (or links to them), `redis.log` and `postgres.log`. Each server locks its
-//! part, so two never share one. A start expects what a kill -9 leaves behind: servers that still run, a torn
-//! append-only file, a half-made database cluster.
+//! A folder holds `redis/`, `postgres/` (or links to them), `redis.log` and `postgres.log`. Each server has a lock on
+//! its folder, so two servers never share one. A start copes with what a kill -9 leaves: servers that still run, a
+//! torn append-only file, an unfinished database cluster.
 
 mod child;
 mod folder;

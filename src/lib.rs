@@ -1,5 +1,5 @@
-//! A flash-sale backend: scarce stock is sold from Redis by one atomic script a purchase, and every unit is
-//! accounted for in Postgres. `ARCHITECTURE.md` is the map. Imports point one way, down this list.
+//! A flash-sale backend. Redis sells scarce stock, with one atomic script a purchase, and Postgres accounts for every
+//! unit. `ARCHITECTURE.md` is the map. Imports point one way, down this list.
 
 pub mod cli;
 

@@ -1,7 +1,7 @@
 //! The `flashsale` binary: parses the command line and hands over to `cli`.
 
-/// A purchase allocates some hundred times in small pieces and on several threads. The system's allocator took a quarter of
-/// the application's time for that.
+/// A purchase makes some hundred small allocations on several threads. The system's allocator took a quarter of the
+/// application's time for them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,8 @@
-//! What is counted, for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts, pools, never users or orders;
-//! two gauges have a series for each live sale, up to a bound. What a purchase touches is counted without a lock and without memory.
+//! The metrics for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts and pools, never users or
+//! orders. Two gauges have a series for each live sale, up to a bound. The metrics of a purchase need no lock and no
+//! allocation.
 //!
-//! `docs/alerts.md` says what operators make of it; `observe/` has the rules and the dashboard.
+//! `docs/alerts.md` explains the metrics to operators; `observe/` has the rules and the dashboard.
 
 mod by;
 mod by_sale;
@@ -23,7 +24,7 @@ use timing::{ANSWERS, CALLS, WORK};
 /// A gauge of seconds or of shares.
 pub type Float = Gauge<f64, AtomicU64>;
 
-/// What may come of a purchase: accepted, answered again, or the code of the refusal.
+/// The outcomes of a purchase: accepted, replayed, or the code of the refusal.
 const PURCHASE_OUTCOMES: &[&str] = &[
     "reserved",
     "sold_out",
@@ -45,7 +46,8 @@ const PURCHASE_OUTCOMES: &[&str] = &[
     "idempotency_key_missing",
     "payload_too_large",
 ];
-/// What came of a payment that was recorded; of a delivery that was not believed; and of one that was not recorded.
+/// The outcomes of a recorded payment. Then `refused`, a delivery with a wrong signature or body, and `failed`, a
+/// delivery that could not be recorded.
 const PAYMENT_OUTCOMES: &[&str] = &[
     "applied",
     "duplicate",
@@ -55,7 +57,7 @@ const PAYMENT_OUTCOMES: &[&str] = &[
     "refused",
     "failed",
 ];
-/// Who asks, by path; a page is asked for by a browser, for anybody.
+/// The kinds of clients, by path. `page` is a browser that loads a page, without a sign-in.
 const CLIENTS: &[&str] = &["shopper", "operator", "provider", "page", "machine"];
 const STATUSES: &[&str] = &["2xx", "4xx", "5xx", "3xx"];
 const SCRIPTS: &[&str] = &[
@@ -117,53 +119,44 @@ const LAYERS: &[&str] = &[
 const SERVERS: &[&str] = &["redis", "postgres"];
 const POOLS: &[&str] = &["api", "operators", "payments", "jobs", "reports", "news"];
 
-/// Everything that this process counts.
+/// All metrics of this process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     /// Purchases by `outcome`.
     pub purchases: By<Counter>,
-    /// How long purchases took.
     pub purchase_duration: Timing,
-    /// Purchases that are being answered.
     pub purchases_in_flight: Gauge,
-    /// Connections of clients that are open.
+    /// Open connections of clients.
     pub http_connections: Gauge,
-    /// Connections that the listener has ended, by `reason`.
+    /// Connections that the listener has refused or closed, by `reason`.
     pub http_connections_ended: By<Counter>,
     /// Requests by `client` and `status`.
     pub requests: By<Counter, 2>,
-    /// How long requests took, by `client`.
+    /// Durations of requests by `client`.
     pub request_duration: By<Timing>,
-    /// What callers of the stock count.
     pub stock: StockMetrics,
-    /// Payments by `outcome`.
+    /// Deliveries of the payment provider by `outcome`.
     pub payments: By<Counter>,
-    /// How long payments took.
     pub payment_duration: Timing,
-    /// How long batches of the drain took.
     pub drain_batch_duration: Timing,
-    /// How long the oldest event of each batch had waited when the ledger had it.
+    /// The age of the oldest event of each batch when the ledger has committed it.
     pub drain_delay: Timing,
-    /// Events taken in.
     pub events_drained: Counter,
-    /// Orders taken in.
     pub orders_drained: Counter,
     /// Rounds of the drain by `result`.
     pub drain_rounds: By<Counter>,
-    /// When a round of the drain last succeeded.
+    /// When a round of the drain last succeeded, in seconds since the epoch.
     pub drain_last_round: Float,
     /// Events that wait for the drain.
     pub backlog_events: Gauge,
-    /// For how long the oldest of them has waited.
+    /// The age of the oldest event that waits for the drain.
     pub backlog_age: Float,
     /// Shortages by `outcome`.
     pub shortages: By<Counter>,
-    /// How long shortages took.
     pub shortage_duration: Timing,
     /// Transfers that left a shard.
     pub transfers: Counter,
-    /// Units in them.
     pub transferred_units: Counter,
     /// Shards by `state`.
     pub shards: By<Gauge>,
@@ -171,68 +164,66 @@ pub struct Metrics {
     pub epoch_max: Gauge,
     /// Renewals of permits by `result`.
     pub permit_renewals: By<Counter>,
-    /// How long rounds of renewals took.
+    /// Durations of rounds that renew all permits.
     pub permit_round_duration: Timing,
     /// Reconciled shards by `result`.
     pub reconciled_shards: By<Counter>,
     /// Shards that became unverified by what their streams show, by `finding`.
     pub unverified_shards: By<Counter>,
-    /// Orders that came back into the ledger from the shoppers' rows.
+    /// Orders that the ledger had lost and got back from the shoppers' rows.
     pub recovered_orders: Counter,
-    /// How long rebuildings took.
     pub rebuild_duration: Timing,
     /// Messages to the stock by `result`.
     pub releases: By<Counter>,
-    /// Units of each sale that no place accounts for, or that two do.
+    /// Units of each sale that are in no place, or in two.
     pub conservation_difference: BySale,
     /// Held and sold units of each sale in which Redis and Postgres differ.
     pub ledger_drift: BySale,
-    /// Messages that wait in the outbox.
     pub outbox_messages: Gauge,
-    /// For how long the oldest of them has waited.
+    /// The age of the oldest message in the outbox.
     pub outbox_age: Float,
-    /// How far behind their deadlines orders expire.
+    /// How far the most overdue unpaid order is past its deadline.
     pub expiry_lag: Float,
-    /// Runs of each `task` (a job; Prometheus gives that label another meaning) by `result`.
+    /// Runs of each `task` by `result`. A task is a job; the label `job` is Prometheus's own.
     pub job_runs: By<Counter, 2>,
-    /// What each `job` has done.
+    /// Items that each `task` has processed.
     pub job_items: By<Counter>,
-    /// How long runs of each `job` took.
+    /// Durations of runs by `task`.
     pub job_duration: By<Timing>,
-    /// When each `job` last succeeded.
+    /// When each `task` last succeeded, in seconds since the epoch.
     pub job_last_success: By<Float>,
-    /// What needs an operator's eye, by `kind`.
+    /// Findings that need an operator's attention, by `kind`.
     pub attention: By<Gauge>,
-    /// Tries to deliver alerts by `outcome`.
+    /// Attempts to deliver guard warnings, by `outcome`.
     pub alert_deliveries: By<Counter>,
-    /// Requests that the guards have stopped, by `layer`.
+    /// Requests that the guards have refused, by `layer`.
     pub guard_refusals: By<Counter>,
-    /// Requests a second that this instance takes; 0 is without a limit.
+    /// Requests a second that this instance takes; 0 is no limit.
     pub gateway_rate: Gauge,
-    /// Whether each `server` answers.
+    /// Whether each `server` answers: 1 or 0.
     pub up: By<Gauge>,
-    /// How long each `server` took to answer the last time.
+    /// The duration of each `server`'s last answer.
     pub ping_duration: By<Float>,
-    /// Connections by `pool` and `state`.
+    /// Connections to Postgres by `pool` and `state`.
     pub connections: By<Gauge, 2>,
-    /// How many connections each `pool` may have.
+    /// The most connections of each `pool`.
     pub connections_max: By<Gauge>,
-    /// Memory that the servers with stock use, in bytes.
+    /// Memory that the Redis servers with stock use, in bytes.
     pub redis_memory: Gauge,
-    /// The share of its bound that the fullest of them uses.
+    /// The share of its `maxmemory` that the fullest Redis server uses.
     pub redis_memory_ratio: Float,
-    /// How many servers that is.
+    /// How many Redis servers have stock.
     pub redis_servers: Gauge,
-    /// Memory of this process, in bytes; looked up whenever it is told.
+    /// The resident memory of this process, in bytes, read at each scrape.
     resident_memory: Gauge,
 }
 
-/// What is counted of the calls to the stock.
+/// The metrics of calls to the stock.
 #[derive(Debug, Clone)]
 pub struct StockMetrics {
-    /// How long answers of each `script` took.
+    /// Durations of calls by `script`.
     pub scripts: By<Timing>,
-    /// Calls without an orderly answer, by `fault`.
+    /// Calls without a proper reply, by `fault`.
     pub faults: By<Counter>,
 }
 
@@ -324,7 +315,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Everything under its name; the names of units and `_total` are added by the registry.
+    /// Registers all metrics by name. The registry adds the units and `_total` to the names.
     fn registered(mut self) -> Self {
         self.registry.register_collector(Box::new(process::Process::default()));
         let mut registry = std::mem::take(&mut self.registry);
@@ -335,16 +326,16 @@ impl Metrics {
         self
     }
 
-    /// What shoppers, operators and the provider ask.
+    /// The metrics of requests by shoppers, operators and the provider.
     fn register_sales(&self, to: &mut Registry) {
         to.register(
             "purchases",
-            "Purchases by outcome; those that the gateway refuses are in guard_refusals alone",
+            "Purchases by outcome; purchases that the gateway refuses are in guard_refusals only",
             self.purchases.clone(),
         );
         to.register_with_unit(
             "purchase_duration",
-            "Time from a purchase's arrival to its answer, of every purchase that is counted by outcome",
+            "Time from a purchase's arrival to its answer, for every purchase that is counted by outcome",
             Unit::Seconds,
             self.purchase_duration.clone(),
         );
@@ -355,29 +346,29 @@ impl Metrics {
         );
         to.register(
             "http_connections",
-            "Connections of clients that are open, at all addresses but that of the metrics",
+            "Open connections of clients, at all addresses except that of the metrics",
             self.http_connections.clone(),
         );
         to.register(
             "http_connections_ended",
-            "Connections that the listener has refused or closed: too many of a client or in all, a slow handshake, \
-             an idle client, or one that was slow to send or to read",
+            "Connections that the listener has refused or closed: too many of one client or in all, a slow handshake, \
+             an idle client, or a client that was slow to send or to read",
             self.http_connections_ended.clone(),
         );
         to.register(
             "http_requests",
-            "Requests by who asked and the class of the answer's status",
+            "Requests by kind of client and class of the answer's status",
             self.requests.clone(),
         );
         to.register_with_unit(
             "http_request_duration",
-            "Time from a request's head to that of its answer, by who asked",
+            "Time from a request's head to the head of its answer, by kind of client",
             Unit::Seconds,
             self.request_duration.clone(),
         );
         to.register(
             "payments",
-            "Deliveries of the payment provider by outcome; what is refused or failed is not recorded",
+            "Deliveries of the payment provider by outcome; refused and failed deliveries are not recorded",
             self.payments.clone(),
         );
         to.register_with_unit(
@@ -388,22 +379,23 @@ impl Metrics {
         );
         to.register(
             "guard_refusals",
-            "Requests that the guards have stopped, by layer",
+            "Requests that the guards have refused, by layer",
             self.guard_refusals.clone(),
         );
         to.register(
             "gateway_rate",
-            "Requests a second that this instance takes; 0 is without a limit",
+            "Requests a second that this instance takes; 0 is no limit",
             self.gateway_rate.clone(),
         );
         to.register(
             "shortages",
-            "Times that a home shard was short, by what came of it: units were brought, or none were left anywhere",
+            "Times that a home shard was short of units, by outcome: another shard brought units, no shard had any, or \
+             the search failed",
             self.shortages.clone(),
         );
         to.register_with_unit(
             "shortage_duration",
-            "Time that it took to bring units or to prove that there are none",
+            "Time to bring units from another shard, or to prove that there are none",
             Unit::Seconds,
             self.shortage_duration.clone(),
         );
@@ -419,11 +411,11 @@ impl Metrics {
         );
     }
 
-    /// What goes on behind the answers.
+    /// The metrics of the jobs and of the shards.
     fn register_work(&self, to: &mut Registry) {
         to.register_with_unit(
             "drain_batch_duration",
-            "Time to take a batch of events into the ledger",
+            "Time to store a batch of events in the ledger",
             Unit::Seconds,
             self.drain_batch_duration.clone(),
         );
@@ -435,12 +427,12 @@ impl Metrics {
         );
         to.register(
             "events_drained",
-            "Events that this process took into the ledger",
+            "Events that this process has stored in the ledger",
             self.events_drained.clone(),
         );
         to.register(
             "orders_drained",
-            "Orders that this process took into the ledger",
+            "Orders that this process has stored in the ledger",
             self.orders_drained.clone(),
         );
         to.register(
@@ -450,26 +442,26 @@ impl Metrics {
         );
         to.register_with_unit(
             "drain_last_round_timestamp",
-            "When a round of the drain job last succeeded, or its process began to run it, since the epoch; 0 in a process without \
-             jobs",
+            "When a round of the drain job last succeeded, or this process began to run the job, since the epoch; 0 in \
+             a process without jobs",
             Unit::Seconds,
             self.drain_last_round.clone(),
         );
         to.register(
             "backlog_events",
-            "Events of all sales that wait for the ledger; told by processes that run the jobs",
+            "Events of all sales that wait for the ledger; reported by processes that run the jobs",
             self.backlog_events.clone(),
         );
         to.register_with_unit(
             "backlog_oldest_age",
-            "For how long the oldest of those events has waited; told by processes that run the jobs",
+            "Age of the oldest event that waits for the ledger; reported by processes that run the jobs",
             Unit::Seconds,
             self.backlog_age.clone(),
         );
         to.register(
             "shards",
-            "Shards of all live sales as this process knows them: selling, braked by too large a backlog, stopped until they \
-             are reconciled, or superseded because a promoted replica has them",
+            "Shards of all live sales as this process knows them: selling, braked by too large a backlog, stopped \
+             (halted until they are reconciled), or superseded by a promoted replica",
             self.shards.clone(),
         );
         to.register(
@@ -495,7 +487,8 @@ impl Metrics {
         );
         to.register(
             "unverified_shards",
-            "Shards that this process has found unverified, by finding: Postgres lost commits, or a foreign entry is in the stream",
+            "Shards that this process has marked unverified, by finding: Postgres lost commits, or a foreign entry is \
+             in the stream",
             self.unverified_shards.clone(),
         );
         to.register(
@@ -505,46 +498,47 @@ impl Metrics {
         );
         to.register_with_unit(
             "rebuild_duration",
-            "Time to write shards of a sale anew",
+            "Time to rebuild shards of a sale",
             Unit::Seconds,
             self.rebuild_duration.clone(),
         );
         to.register(
             "releases",
-            "Messages of the ledger that the stock was told, by result",
+            "Messages of the ledger that were delivered to the stock, by result",
             self.releases.clone(),
         );
         to.register(
             "conservation_difference_units",
-            "Units of a live sale that no place accounts for, or that two do; told by processes that run the jobs",
+            "Units of a live sale that are in no place, or in two; reported by processes that run the jobs",
             self.conservation_difference.clone(),
         );
         to.register(
             "ledger_drift_units",
-            "Held and sold units of a live sale in which Redis and Postgres differ; told by processes that run the jobs",
+            "Held and sold units of a live sale in which Redis and Postgres differ; reported by processes that run the \
+             jobs",
             self.ledger_drift.clone(),
         );
         to.register(
             "outbox_messages",
-            "Messages to the stock that wait in the ledger; told by processes that run the jobs",
+            "Messages to the stock that wait in the ledger; reported by processes that run the jobs",
             self.outbox_messages.clone(),
         );
         to.register_with_unit(
             "outbox_oldest_age",
-            "For how long the oldest of those messages has waited; told by processes that run the jobs",
+            "Age of the oldest message that waits in the ledger; reported by processes that run the jobs",
             Unit::Seconds,
             self.outbox_age.clone(),
         );
         to.register_with_unit(
             "expiry_lag",
-            "For how long the most overdue unpaid order should have expired; told by processes that run the jobs",
+            "Time since the deadline of the most overdue unpaid order; reported by processes that run the jobs",
             Unit::Seconds,
             self.expiry_lag.clone(),
         );
         to.register("job_runs", "Runs of each job by result", self.job_runs.clone());
         to.register(
             "job_items",
-            "Things that each job has done: orders expired, messages delivered, and so on",
+            "Items that each job has processed: orders expired, messages delivered, and so on",
             self.job_items.clone(),
         );
         to.register_with_unit(
@@ -555,23 +549,24 @@ impl Metrics {
         );
         to.register_with_unit(
             "job_last_success_timestamp",
-            "When each job last succeeded, or its process began to run it, since the epoch; 0 in a process without jobs",
+            "When each job last succeeded, or this process began to run it, since the epoch; 0 in a process without \
+             jobs",
             Unit::Seconds,
             self.job_last_success.clone(),
         );
         to.register(
             "needs_attention",
-            "What needs an operator's eye, by kind; told by processes that run the jobs",
+            "Findings that need an operator's attention, by kind; reported by processes that run the jobs",
             self.attention.clone(),
         );
         to.register(
             "alert_deliveries",
-            "Tries to deliver alerts to their webhook, by outcome",
+            "Attempts to deliver guard warnings to their webhook, by outcome",
             self.alert_deliveries.clone(),
         );
     }
 
-    /// This process and those that it stands on.
+    /// The metrics of this process, Redis and Postgres.
     fn register_servers(&self, to: &mut Registry) {
         to.register_with_unit(
             "script_duration",
@@ -581,7 +576,7 @@ impl Metrics {
         );
         to.register(
             "redis_faults",
-            "Calls to Redis without an orderly answer, by what that means",
+            "Calls to Redis without a proper reply, by kind of fault",
             self.stock.faults.clone(),
         );
         to.register(
@@ -591,7 +586,7 @@ impl Metrics {
         );
         to.register_with_unit(
             "server_ping_duration",
-            "Time that Redis and Postgres took to answer this process the last time",
+            "Time that Redis and Postgres took for their last answer to this process",
             Unit::Seconds,
             self.ping_duration.clone(),
         );
@@ -607,7 +602,7 @@ impl Metrics {
         );
         to.register_with_unit(
             "redis_memory",
-            "Memory that the Redis servers with stock use; told by processes that run the jobs",
+            "Memory that the Redis servers with stock use; reported by processes that run the jobs",
             Unit::Bytes,
             self.redis_memory.clone(),
         );
@@ -618,7 +613,7 @@ impl Metrics {
         );
         to.register(
             "redis_servers",
-            "Redis servers with stock: on a cluster its primaries; told by processes that run the jobs",
+            "Redis servers with stock: on a cluster its primaries; reported by processes that run the jobs",
             self.redis_servers.clone(),
         );
         to.register_with_unit(
@@ -636,7 +631,7 @@ impl Metrics {
         to.register("build_info", "Which build this is; always 1", build);
     }
 
-    /// Everything, as OpenMetrics or as the older text.
+    /// All metrics, as OpenMetrics or in the older text format.
     #[must_use]
     pub fn encode(&self, as_open_metrics: bool) -> String {
         if let Some(bytes) = process::resident_memory() {

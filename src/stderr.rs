@@ -1,10 +1,10 @@
-//! Lines on standard error for whoever watches a command.
+//! Lines on standard error for the user of a command.
 
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Writes a line. It may be that nobody can read it: the reader of a pipe has gone, a disk is full. Then it is not needed, and
-/// what is being done goes on.
+/// Writes a line. A write that fails, because a pipe is closed or a disk is full, is ignored, so that the command
+/// goes on.
 pub fn line(text: impl Display) {
     let _unread = writeln!(std::io::stderr(), "{text}");
 }

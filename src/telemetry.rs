@@ -1,5 +1,5 @@
-//! Logs: to standard error, for a human on a terminal and as JSON lines anywhere else. Traces: to an OpenTelemetry collector,
-//! where the configuration names one.
+//! Logs go to standard error: as text on a terminal, as JSON lines elsewhere. Traces go to an OpenTelemetry
+//! collector, if the configuration names one.
 
 mod otlp;
 
@@ -13,34 +13,34 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-/// Whether a line that could not be written is told of, on standard error again: that ends the thread where it is this that
-/// nobody can read any more, and with it the request that it was answering.
+/// Whether the logger reports its own failed writes. The report would go to standard error again. If standard error
+/// is closed, the report panics and ends the thread, with the request that it answers.
 const TELLS_OF_ITSELF: bool = false;
 
 /// Where traces go.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
-    /// The collector, without the path.
+    /// The collector's address, without the path.
     pub url: &'a str,
-    /// The share of requests that is traced, unless whoever asks has decided it.
+    /// The share of requests that is traced. A request that brings its own trace follows the decision of that trace.
     pub ratio: f64,
 }
 
-/// Logging and tracing for as long as this is held; what waits for the collector is sent when it is dropped.
+/// Keeps tracing on until it is dropped. The drop sends the spans that wait for the collector.
 #[derive(Default)]
 #[must_use]
 pub struct Telemetry {
     _traces: Option<otlp::Traces>,
 }
 
-/// Starts logging for the whole process, once: as JSON lines where `json` says so or nobody sees a terminal.
+/// Starts logging for the whole process, once. It logs JSON lines if `json` is set or standard error is no terminal.
 ///
 /// # Errors
-/// When the filter is not one, the collector has no address that can be used, or logging was started before.
+/// When the filter is invalid, the collector's address cannot be used, or logging was started before.
 pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Result<Telemetry> {
-    // What these libraries call information is about themselves; naming them in the filter still wins.
-    // A request that is none is its sender's fault, and would else let anybody fill the log with errors.
-    // The address of a webhook may be a secret.
+    // At `info`, these libraries log about themselves. A filter that names them still wins.
+    // A malformed request is its client's fault: it must not let any client fill the log with errors.
+    // The client of webhooks would log their addresses, which may be secrets.
     let filter = format!(
         "tokio_cron_scheduler=warn,sqlx=warn,actix_server=warn,actix_http::h1::dispatcher=off,redis=error,ureq=warn,\
          {filter}"
@@ -50,7 +50,7 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     if let Some(export) = export {
         return exporting(filter, json, export);
     }
-    // Without a layer of its own for each, so that what the filter leaves out costs a purchase nothing.
+    // One filter for the whole subscriber, and none on a layer: a line that it drops then costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -82,45 +82,46 @@ fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Resul
     Ok(Telemetry { _traces: Some(traces) })
 }
 
-/// Makes a span part of the trace that whoever asks has begun, as W3C Trace Context says it.
+/// Makes a span part of the caller's trace, which `traceparent` names in the form of W3C Trace Context.
 pub fn follow(span: &Span, traceparent: &str) {
     otlp::follow(span, traceparent);
 }
 
-/// The request that is being answered, if it is traced.
+/// The current request as the origin of later work, if the request is traced.
 #[must_use]
 pub fn origin() -> Option<Origin> {
     otlp::origin()
 }
 
-/// The same as the parent of a span: whatever comes of a request that is not traced begins a trace of its own.
+/// The current request as the parent of a span, if the request is traced. Otherwise the span begins a trace of its
+/// own.
 #[must_use]
 pub fn parent() -> Option<Id> {
     origin().and_then(|_| Span::current().id())
 }
 
-/// What a job takes up in one go, as a span that begins before it is known what that will be: until it is entered, it may
-/// still be linked to what it is about, which decides whether it is traced, or be forgotten.
+/// The span of a batch of a job. It begins before the content of the batch is known. Until it is entered, it can be
+/// linked to requests, which decides whether it is traced, or be forgotten.
 #[must_use]
 pub struct Batch(Span);
 
 impl Batch {
-    /// One whose span has just been made.
+    /// A batch with a new span.
     pub const fn of(span: Span) -> Self {
         Self(span)
     }
 
-    /// Notes a moment on the way.
+    /// Adds a named moment to the span.
     pub fn mark(&self, what: &'static str) {
         otlp::mark(&self.0, what);
     }
 
-    /// It is about this request, so it is traced, too.
+    /// Links the batch to this traced request, so that the batch is traced too.
     pub fn link(&self, origin: Origin) {
         otlp::link(&self.0, origin);
     }
 
-    /// Makes a span of the batch a part of that request's trace instead, with a link to the batch.
+    /// Moves a span of the batch into the trace of this request, with a link to the batch.
     pub fn report(&self, span: Span, origin: Origin) -> Span {
         otlp::adopt(&span, origin);
         if let Some(batch) = otlp::origin_of(&self.0) {
@@ -129,25 +130,25 @@ impl Batch {
         span
     }
 
-    /// There was nothing to take up: nobody is told of it.
+    /// Drops the span of an empty batch: it is not exported.
     pub fn forget(self) {
         otlp::forget(&self.0);
     }
 
-    /// It came to nothing, and why.
+    /// Marks the batch as failed, with the reason.
     pub fn fail(self, fault: &Fault) {
         failed(&self.0);
         self.0.record("fault", tracing::field::display(fault));
     }
 
-    /// Its span, which has what is noted about it and what runs within it.
+    /// The span, for fields and for the work within the batch.
     #[must_use]
     pub const fn span(&self) -> &Span {
         &self.0
     }
 }
 
-/// Marks a span, which has a field for it, as of something that failed: so collectors know it.
+/// Marks a span as failed, in the form that collectors know. The span must have the field `otel.status_code`.
 pub fn failed(span: &Span) {
     span.record("otel.status_code", "ERROR");
 }

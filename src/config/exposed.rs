@@ -4,7 +4,7 @@ use super::variables::{Kind, VARIABLES};
 use super::{FILE, REDIS_KEY, Settings, TLS_KEY};
 use std::os::unix::fs::PermissionsExt as _;
 
-/// The names of those among the files that were read.
+/// The names of such files among those that the settings name: `flashsale.toml` and private keys.
 pub fn files(settings: &Settings) -> Vec<String> {
     let secrets = VARIABLES
         .iter()

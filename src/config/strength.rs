@@ -1,12 +1,12 @@
-//! Secrets that are easy to guess.
+//! Refuses secrets that are easy to guess.
 
-/// Characters that follow from nothing before them. A random key of 16 characters has about 13.
+/// How many characters a secret needs that nothing before them predicts. A random key of 16 characters has about 13.
 const SURPRISES_MIN: usize = 4;
-/// The longest word of which a secret may not consist alone.
+/// A secret may not be the repetition of a word of up to this many characters.
 const REPEATED_MAX: usize = 15;
-/// The same for secrets that only have to be no repetition.
+/// The same limit for secrets that are only checked for repetition.
 const SHORT_REPEATED_MAX: usize = 8;
-/// Rows and diagonals of keyboards, and what one counts along.
+/// Rows and diagonals of keyboards, the digits and the alphabet.
 const RUNS: [&str; 9] = [
     "01234567890",
     "abcdefghijklmnopqrstuvwxyz",
@@ -18,7 +18,7 @@ const RUNS: [&str; 9] = [
     "1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p",
     "1q2w3e4r5t6y7u8i9o0p",
 ];
-/// Words that stand for a secret in documents, and common passwords; a word stands before its own parts.
+/// Placeholders for secrets in documents, and common passwords. A word comes before the words that it contains.
 const WORDS: [&str; 53] = [
     "administrator",
     "changethis",
@@ -94,7 +94,7 @@ fn is_repetition(letters: &[char], longest: usize) -> bool {
     (1..=longest.min(letters.len() / 2)).any(repeats)
 }
 
-/// Refuses a secret of one character, of a repeated word, of keys beside each other, or of the words of documents alone.
+/// Refuses a secret that consists only of one character, a repeated word, neighbouring keys or common words.
 pub fn check(secret: &str) -> Result<(), String> {
     let letters = uncommon(secret);
     if surprises(&letters) < SURPRISES_MIN || is_repetition(&letters, REPEATED_MAX) {
@@ -103,17 +103,17 @@ pub fn check(secret: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The characters that are left without common words and punctuation.
+/// The characters of a secret without common words and punctuation.
 fn uncommon(secret: &str) -> Vec<char> {
     let mut rest = secret.to_lowercase();
     for word in WORDS {
-        // Something stays in its place, so that no new word comes of its neighbours.
+        // A dash takes its place, so that the characters around it form no new word.
         rest = rest.replace(word, "-");
     }
     rest.chars().filter(|c| !"-_ .!".contains(*c)).collect()
 }
 
-/// How many characters follow from nothing before them.
+/// How many characters nothing before them predicts: pairs that are no run and did not occur before.
 fn surprises(letters: &[char]) -> usize {
     let mut seen = Vec::new();
     let mut count = usize::from(!letters.is_empty());
@@ -126,7 +126,7 @@ fn surprises(letters: &[char]) -> usize {
     count
 }
 
-/// Whether the second is the first, or its neighbour.
+/// Whether the second character equals the first, or is its neighbour.
 fn is_run(pair: &[char]) -> bool {
     let forwards: String = pair.iter().collect();
     let backwards: String = pair.iter().rev().collect();

@@ -1,4 +1,4 @@
-//! HTTPS: the certificate and the key that it is served with, read once at the start.
+//! The certificate and the key of HTTPS, read once at the start.
 
 use rustls::client::verify_server_name;
 use rustls::crypto::ring;
@@ -8,10 +8,10 @@ use rustls::server::{ParsedCertificate, ServerConfig};
 use std::sync::Arc;
 use std::{fmt, fs};
 
-/// What is spoken over TLS. Not HTTP/2: its implementation bounds neither the streams nor the heads of a connection.
+/// The protocol over TLS. HTTP/2 is off: its implementation limits neither the streams nor the heads of a connection.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// What HTTPS is served with: TLS 1.2 and 1.3.
+/// The certificate and key of HTTPS, with TLS 1.2 and 1.3.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -24,23 +24,23 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// A file's certificates: first the server's, then those that lead from it to its authority.
+/// A file's certificates: first the server's, then its chain up to the authority.
 ///
 /// # Errors
-/// What is wrong with the file and what to do.
+/// Says what is wrong with the file, and what to do.
 pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     certificates_in(path, &read(path)?)
 }
 
-/// What is in a file, certificates or a key.
+/// The content of a file with certificates or a key.
 ///
 /// # Errors
-/// That it cannot be read and what to do.
+/// Says why the file cannot be read, and what to do.
 pub fn read(path: &str) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| wrong(path, "", &PemError::Io(error)))
 }
 
-/// The certificates in what has been read of a file.
+/// The certificates in the content of a file.
 pub fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
@@ -53,21 +53,21 @@ pub fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'sta
 /// A file's private key: PKCS #8, PKCS #1 or SEC 1, without a password.
 ///
 /// # Errors
-/// What is wrong with the file and what to do.
+/// Says what is wrong with the file, and what to do.
 pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
     key_in(path, &read(path)?)
 }
 
-/// The private key in what has been read of a file.
+/// The private key in the content of a file.
 pub fn key_in(path: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong(path, "a private key without a password", &error))
 }
 
 impl Tls {
-    /// HTTPS with these certificates and the key of the first of them.
+    /// HTTPS with these certificates and the key of the first one.
     ///
     /// # Errors
-    /// What is wrong with them and what to do.
+    /// Says what is wrong with the key, and what to do.
     pub fn new(certificates: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, String> {
         let own = certificates.first().cloned().unwrap_or_else(|| Vec::new().into());
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -88,7 +88,6 @@ impl Tls {
         }
     }
 
-    /// What the server is given.
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
@@ -104,7 +103,7 @@ impl Tls {
     }
 }
 
-/// Never with what is in the file: it may be a key.
+/// The message about a file. It never shows the content of the file, which may be a key.
 fn wrong(path: &str, what: &str, error: &PemError) -> String {
     match error {
         PemError::Io(error) => {

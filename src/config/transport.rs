@@ -1,4 +1,5 @@
-//! The way to Redis and Postgres: the certificates of TLS to Redis, read once at the start, and what is warned of.
+//! The transport to Redis and Postgres: the certificates for Redis, read once at the start. Also warnings about
+//! connections that others on the network can read or change.
 
 use super::{ConfigError, DATABASE_URL, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Settings, parsed, tls};
 use crate::domain::host::is_this_machine;
@@ -9,9 +10,9 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 
-/// What a URL of Redis with TLS begins with.
+/// The start of a Redis URL with TLS.
 const REDIS_TLS: [&str; 2] = ["rediss://", "rediss+cluster://"];
-/// The same without TLS. A Unix socket is on this machine.
+/// The start of a Redis URL without TLS. A Unix socket needs none: it is on this machine.
 const REDIS_PLAIN: [&str; 2] = ["redis://", "redis+cluster://"];
 
 /// See `Settings::redis_certificates`.
@@ -51,7 +52,7 @@ fn refuse<T>(settings: &Settings, name: &str, problem: String) -> Result<T, Conf
     parsed(settings, name, |_value| Err(problem))
 }
 
-/// The authorities in a file, each of which can be trusted.
+/// The content of a file of authorities, after a check that each certificate in it is valid.
 fn authorities(path: &str) -> Result<Vec<u8>, String> {
     let pem = tls::read(path)?;
     let mut roots = RootCertStore::empty();
@@ -78,7 +79,7 @@ fn client_certificate(settings: &Settings) -> Result<ClientCertificate, ConfigEr
     Ok(ClientCertificate { certificates, key })
 }
 
-/// Whether a key is that of the first of these certificates.
+/// Checks that a key belongs to the first of these certificates.
 fn fits(path: &str, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), String> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -94,7 +95,7 @@ fn fits(path: &str, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'sta
     })
 }
 
-/// Which of the two stores others on the network can listen to or stand in for.
+/// Warnings about a Redis or Postgres whose traffic others on the network can read, or whose place they can take.
 pub fn warnings(settings: &Settings) -> Vec<String> {
     let redis = settings.get(REDIS_URL).filter(|url| is_plain_redis_elsewhere(url));
     let postgres = settings
@@ -130,13 +131,13 @@ fn is_unverified_postgres_elsewhere(url: &str) -> bool {
         let query = query.split('#').next().unwrap_or_default();
         query.split('&').filter_map(|parameter| parameter.split_once('='))
     };
-    // Of a parameter that is there twice, Postgres' client takes the last.
+    // If a parameter occurs twice, Postgres' client takes the last one.
     let last = |names: [&str; 2]| {
         let (_, value) = parameters().rfind(|(name, _)| names.contains(name))?;
         Some(value)
     };
     let host = last(["host", "hostaddr"]).unwrap_or_else(|| host(authority(url)));
-    // No host is a socket, and so is a path.
+    // Without a host, or with a path as the host, the connection uses a Unix socket.
     let is_socket = host.is_empty() || host.starts_with('/') || is_encoded_path(host);
     let is_verified = last(["sslmode", "ssl-mode"]).is_some_and(|mode| mode.eq_ignore_ascii_case("verify-full"));
     !is_socket && !is_this_machine(host) && !is_verified
@@ -146,7 +147,7 @@ fn is_encoded_path(host: &str) -> bool {
     host.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"))
 }
 
-/// What stands between a URL's login and its path.
+/// The part of a URL between its login and its path.
 fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -156,7 +157,7 @@ fn authority(url: &str) -> &str {
 /// A host without its port.
 fn host(place: &str) -> &str {
     match place.rsplit_once(':') {
-        // The colon may be one of an IPv6 address.
+        // The colon may belong to an IPv6 address.
         Some((host, port)) if !port.contains(']') => host,
         _ => place,
     }

@@ -1,4 +1,4 @@
-//! The table of all variables: their defaults, and how their values are shown.
+//! The table of all variables, with their defaults, and how their values are shown without secrets.
 
 use super::{
     ACCOUNT_RATE, ADAPTIVE_IN_FLIGHT, ADAPTIVE_LATENCY_MS, ADAPTIVE_MAX_RATE, ADAPTIVE_MIN_RATE, ADDRESS_CONNECTIONS,
@@ -9,8 +9,8 @@ use super::{
 };
 use strsim::damerau_levenshtein;
 
-/// Every variable there is, with its default; one that is empty has none. In the file a key is the variable's name, or its lower
-/// case without the prefix.
+/// Every variable with its default; an empty default is none. A key of the file is the variable's name, or the name
+/// in lower case without the prefix.
 #[rustfmt::skip] // One variable a line.
 pub const VARIABLES: [Variable; 37] = [
     Variable::new(LISTEN, Kind::Text, "127.0.0.1:8080", "address of the API and the pages"),
@@ -52,7 +52,7 @@ pub const VARIABLES: [Variable; 37] = [
     Variable::new(OTLP_RATIO, Kind::Text, "0.01", "share of requests that are traced, 0 to 1"),
 ];
 
-/// Variables of the commands, of the compose file and of test programs, which no server reads.
+/// Variables of the commands, the compose file and test programs. No server reads them.
 const OTHERS: [&str; 9] = [
     "FLASHSALE_ADMISSION",
     "FLASHSALE_BUG",
@@ -64,37 +64,35 @@ const OTHERS: [&str; 9] = [
     "FLASHSALE_TOKEN",
     "FLASHSALE_URL",
 ];
-/// What Kubernetes sets for a service that is called flashsale, what the compose file reads, and what seeded bugs read.
+/// The prefixes of variables that Kubernetes sets for a service named flashsale, of the compose file, and of seeded
+/// bugs.
 const OTHER_PREFIXES: [&str; 3] = ["FLASHSALE_SERVICE_", "FLASHSALE_PORT", "FLASHSALE_BUG_"];
-/// How many letters a name may differ in from the one that was meant.
+/// How many typing errors a name may have to be matched with a variable.
 const TYPOS_MAX: usize = 4;
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text that may be shown.
     Text,
-    /// A number, which a file may also write without quotes.
+    /// A number. The file may have it without quotes.
     Number,
-    /// Yes or no, which a file may also write without quotes.
+    /// A boolean. The file may have it without quotes.
     Switch,
-    /// A secret.
     Secret,
-    /// The URL of a server, with a login perhaps.
+    /// The URL of a server, which may hold a login.
     Server,
-    /// The URL of somebody who is notified. Its path may be a secret.
+    /// The URL of a receiver of notifications or traces. Its path may be a secret.
     Address,
 }
 
-/// One variable.
 pub struct Variable {
-    /// Its name in the environment.
+    /// The name in the environment.
     pub name: &'static str,
-    /// What its value is.
     pub kind: Kind,
-    /// Its default, or nothing.
+    /// The default; empty if there is none.
     pub default: &'static str,
-    /// What it sets, in Markdown.
+    /// What the variable sets, in Markdown.
     pub meaning: &'static str,
 }
 
@@ -108,12 +106,12 @@ impl Variable {
         }
     }
 
-    /// Its name in the file.
+    /// The name in the file.
     pub fn key(&self) -> String {
         self.name.trim_start_matches(PREFIX).to_ascii_lowercase()
     }
 
-    /// A value as it may be shown to anybody.
+    /// A value without its secrets.
     pub fn shown(&self, value: &str) -> String {
         match self.kind {
             Kind::Text | Kind::Number | Kind::Switch => value.to_owned(),
@@ -151,14 +149,14 @@ const PLAIN_PARAMETERS: [&str; 8] = [
     "application_name",
 ];
 
-/// A URL without what stands before its host, without parameters that may be secrets, and without its path unless
-/// `with_path`. What is no URL is hidden: it may be a secret that got into the wrong variable.
+/// A URL without its login and without parameters that may be secrets, and without its path unless `with_path`. A
+/// value that is no URL is hidden: it may be a secret in the wrong variable.
 fn without_login(url: &str, with_path: bool) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return HIDDEN.to_owned();
     };
-    // A password may hold any character, also `/`, `?` and `@`. Where an `@` stands behind one of them, nobody can say what is
-    // the host.
+    // A password may hold any character, even `/`, `?` and `@`. If an `@` comes after one of these, the host is
+    // ambiguous.
     let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (login, rest) = match rest.rfind('@') {
         Some(at) if at > authority => return format!("{scheme}://{HIDDEN}"),
@@ -185,7 +183,8 @@ fn without_login(url: &str, with_path: bool) -> String {
     shown
 }
 
-/// Names of the environment that begin like ours and that nothing reads, each with the variable that was probably meant.
+/// Names in the environment that begin like our variables and that nothing reads, each with the variable that was
+/// probably meant.
 pub fn unknown(names: impl Iterator<Item = String>) -> Vec<Unknown> {
     let mut unknown: Vec<_> = names
         .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))

@@ -1,4 +1,4 @@
-//! A server as a child process: it starts with us, is watched, and ends with us.
+//! A server as a child process. Its end is noticed, and it ends with this process, however this process ends.
 
 use super::folder;
 use super::home::Identity;
@@ -15,17 +15,19 @@ use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often something is looked at while we wait for it.
+/// How often a condition is checked while this process waits for it.
 const POLL: Duration = Duration::from_millis(20);
-/// What is read of a log's end, and how many of its lines are shown.
+/// How much of a log's end is read.
 const TAIL_BYTES: u64 = 16 * 1024;
+/// How many of its lines an error message shows.
 const TAIL_LINES: usize = 20;
 
-/// What a child gets of our environment: where programs are, and in which language they speak. The rest may be secrets.
+/// The variables that a child inherits: the search path and the language. The other variables may hold secrets.
 const HANDED_ON: [&str; 2] = ["PATH", "LANG"];
 
-/// A command under `setpriv`: it gets `death_signal` when we die, however we die, and runs as `identity` if there
-/// is one. It is in a process group of its own, so that Ctrl-C reaches only us and we stop it in our own order.
+/// A command under `setpriv`. The kernel sends it `death_signal` when this process ends, however it ends. It runs as
+/// `identity`, if there is one. It has a process group of its own, so that Ctrl-C reaches only this process, which
+/// then stops its children in its own order.
 pub fn command(program: &Path, death_signal: &str, identity: Option<Identity>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", death_signal]);
@@ -45,8 +47,8 @@ pub fn command(program: &Path, death_signal: &str, identity: Option<Identity>) -
     command
 }
 
-/// Spawns from one thread that lives as long as the process. The kernel sends the death signal when the spawning
-/// *thread* ends, so a child that a test's or a pool's thread spawned would die too soon.
+/// Spawns from one thread that runs as long as the process. The kernel sends the death signal when the spawning
+/// *thread* ends, so a child of a test's or a pool's thread would end too soon.
 pub fn spawn(command: Command) -> anyhow::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
@@ -54,7 +56,7 @@ pub fn spawn(command: Command) -> anyhow::Result<Child> {
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, answer) in inbox {
-                // The one who asked waits for the answer; if it is gone, so is the need for the child.
+                // If the caller no longer waits for the answer, the child is not needed.
                 if let Err(mpsc::SendError(Ok(mut child))) = answer.send(command.spawn()) {
                     let _ended = child.kill().and_then(|()| child.wait());
                 }
@@ -71,7 +73,7 @@ pub fn spawn(command: Command) -> anyhow::Result<Child> {
     spawned.with_context(|| format!("cannot run {}; install the package util-linux", program.display()))
 }
 
-/// Runs a command to its end, with its output in `log`.
+/// Runs a command until it ends, with its output in `log`.
 pub fn run_logged(mut command: Command, log: &Log) -> anyhow::Result<()> {
     log.take_output_of(&mut command)?;
     let status = spawn(command)?.wait().context("cannot wait for a child")?;
@@ -81,8 +83,8 @@ pub fn run_logged(mut command: Command, log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a server and the programs that prepare its start say. It stays open, so that its end can still be read by a process
-/// that has become another user.
+/// The output of a server and of the programs that prepare its start. The file stays open, so that this process can
+/// read its end even as another user.
 #[derive(Debug)]
 pub struct Log {
     pub path: PathBuf,
@@ -90,7 +92,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Puts the last start's log aside, so that logs stay small and a tail is of this start.
+    /// Renames the log of the last start, so that logs stay small and a tail belongs to this start.
     pub fn new(path: PathBuf) -> anyhow::Result<Self> {
         if path.exists() {
             fs::rename(&path, path.with_extension("log.1"))
@@ -123,7 +125,7 @@ impl Log {
     }
 }
 
-/// One step of ending a server: a signal and how long it may take.
+/// One step of ending a server: a signal, and the wait for its effect.
 pub type EndStep = (Signal, Duration);
 
 #[derive(Debug)]
@@ -136,7 +138,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with its output in `log`. It is ended by the steps in `end`, then killed.
+    /// Starts a server with its output in `log`. [`Server::stop`] takes the steps in `end`, then kills it.
     pub fn start(name: &'static str, mut command: Command, log: Log, end: &'static [EndStep]) -> anyhow::Result<Self> {
         log.take_output_of(&mut command)?;
         let child = spawn(command)?;
@@ -153,7 +155,7 @@ impl Server {
         self.pid
     }
 
-    /// Why the server no longer runs, with the end of its log; nothing while it runs.
+    /// Why the server no longer runs, with the end of its log; `None` while it runs.
     pub fn ended(&self) -> Option<String> {
         let outcome = self.try_wait();
         let how = match outcome {
@@ -162,13 +164,13 @@ impl Server {
             Err(error) => error.to_string(),
         };
         let message = format!(
-            "{} ended by itself ({how}); start again, it goes on where it was",
+            "{} ended by itself ({how}); start again, and it recovers its data",
             self.name
         );
         Some(self.log.with_tail(&message))
     }
 
-    /// Waits until `ready` says yes; it says why not otherwise.
+    /// Waits until `ready` returns `Ok`. Its error is the reason in the message after `limit`.
     pub fn wait_ready(&self, limit: Duration, mut ready: impl FnMut() -> Result<(), String>) -> anyhow::Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -184,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Ends the server and waits for its end, which is bounded. Does nothing when it has ended.
+    /// Ends the server and waits for its end, with a limit. Does nothing if the server has ended.
     pub fn stop(&self) {
         for (signal, limit) in self.end {
             if !matches!(self.try_wait(), Ok(None)) {
@@ -202,7 +204,7 @@ impl Server {
     /// Ends the server as `kill -9` does, and waits for its end.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing more can be done about an error here: the process is ours, killed, and waited for.
+        // No error is expected: the process is a child of this one, and an ended child is no error.
         let _ended = child.kill().and_then(|()| child.wait());
     }
 
@@ -218,13 +220,13 @@ impl Drop for Server {
 }
 
 fn send(signal: Signal, pid: u32) {
-    // The process may be gone by now, which is what is wanted.
+    // An error means that the process has ended, which is the goal.
     let _gone = i32::try_from(pid).map(|pid| signal::kill(Pid::from_raw(pid), signal));
 }
 
-/// Ends the servers of an earlier run that still work in `folder`, gently at first. The caller holds the folder's
-/// lock, so they are nobody's. A server is known by its program's name and by its working folder, which no stale
-/// pid file can get wrong.
+/// Ends the servers of an earlier run that still work in `folder`, by the steps in `end` and then by a kill. The
+/// caller holds the folder's lock, so no other process uses these servers. A server is known by its program's name
+/// and its working folder: unlike a pid file, neither can be stale.
 pub fn end_leftovers(folder: &Path, program: &str, end: &[EndStep]) -> anyhow::Result<()> {
     for (signal, limit) in end.iter().chain(&[(Signal::SIGKILL, Duration::from_secs(5))]) {
         for pid in working_in(folder, program)? {
@@ -257,7 +259,7 @@ pub fn end_leftovers(folder: &Path, program: &str, end: &[EndStep]) -> anyhow::R
 fn working_in(folder: &Path, program: &str) -> anyhow::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot read /proc")? {
-        // A process may end between any two of these looks; those of other users cannot be looked at.
+        // A process may end between two of these reads, and those of other users cannot be read.
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;

@@ -1,4 +1,5 @@
-//! Folders of private servers: who uses them, and where their sockets and names come from.
+//! The folders of private servers: their locks, their owners, their names and the places of their sockets. A lock
+//! ends with the process that holds it, so a crash leaves no folder in use.
 
 use super::home::Identity;
 use anyhow::{Context as _, bail};
@@ -14,16 +15,16 @@ use std::time::{Duration, Instant};
 
 /// The longest path that a Unix socket can be bound to.
 const SOCKET_PATH_MAX: usize = 107;
-/// How long a process that was killed may still hold its locks.
+/// How long a process may still hold its locks after a kill.
 const DYING: Duration = Duration::from_secs(1);
-/// Where sockets go when their folder's path is too long for them; short and there on every machine.
+/// The place of sockets whose own folder has too long a path. It is short, and exists on every machine.
 const SHORT: &str = "/tmp";
 
-/// Locks a file for as long as the result lives, and writes our pid into it. The lock goes with the process,
-/// however it ends.
+/// Locks a file until the result is dropped, and writes the pid of this process into it. The lock also ends with the
+/// process, however that ends.
 ///
 /// # Errors
-/// When another process holds the lock, naming it.
+/// When another process holds the lock; the error names the process.
 pub fn lock(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let options = OpenOptions::new().read(true).write(true).create(true).clone();
@@ -39,7 +40,7 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
-            // Only to name it: the owner may not have written its pid yet.
+            // Only for the message: the owner may not have written its pid yet.
             let _unnamed = file.read_to_string(&mut owner);
             let folder = path.parent().unwrap_or(path).display();
             bail!(
@@ -56,17 +57,17 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that only its owner can read, and nothing that somebody put in its place: root also opens files in folders
-/// of the user that its servers run as. A link there could lead to any file of the machine.
+/// Opens a file that only its owner can read, and refuses links and files of other users. Root also opens files in
+/// folders of the user that runs its servers: a link there could lead to any file of the machine.
 ///
 /// # Errors
-/// When it cannot be opened, or is no file of the folder's.
+/// When the file cannot be opened, is no plain file, or belongs to another user.
 pub fn open_file(path: &Path, mut options: OpenOptions) -> io::Result<File> {
     let file = options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
     let (metadata, folder) = (file.metadata()?, fs::metadata(path.parent().unwrap_or(path))?);
     let us = geteuid().as_raw();
     let is_own = [us, folder.uid()].contains(&metadata.uid());
-    // A user may link to another's file in its own folder only.
+    // In a folder of another user, a second hard link may be one to any file of the machine.
     let is_linked = folder.uid() != us && metadata.nlink() != 1;
     if !metadata.is_file() || !is_own || is_linked {
         return Err(io::Error::new(
@@ -77,7 +78,7 @@ pub fn open_file(path: &Path, mut options: OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a folder that only its owner can enter, if it is not there.
+/// Creates a folder that only its owner can enter, if it is missing.
 pub fn private(path: &Path) -> anyhow::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -86,15 +87,15 @@ pub fn private(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// The absolute path of an instance's folder, which is created if need be.
+/// The absolute path of an instance's folder. The folder is created if it is missing.
 ///
 /// # Errors
-/// When it can be neither opened nor created.
+/// When the folder can be neither opened nor created.
 pub fn open(dir: &Path) -> anyhow::Result<PathBuf> {
     if !dir.exists() {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        // Others may pass, not write: the Postgres user must reach its own folder inside. What is secret has
-        // narrower rights of its own.
+        // Other users may enter, but not write: the Postgres user must reach its folder inside. Files with secrets
+        // have stricter permissions.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
             .with_context(|| format!("cannot set the rights of {}", dir.display()))?;
     }
@@ -102,7 +103,7 @@ pub fn open(dir: &Path) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("cannot open {}", dir.display()))
 }
 
-/// A random name that the folder keeps, for what must lie outside of it.
+/// A random name that the folder keeps. Files that must be outside of the folder are named by it.
 pub fn instance_id(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("instance-id");
     let valid = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -130,8 +131,8 @@ pub fn instance_id(dir: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// The folder for a server's socket: `preferred`, or one under `/tmp` when that path is too long to bind or a
-/// client could not be told: in a Postgres URL a comma separates hosts.
+/// The folder for a server's socket: `preferred`, or a folder under `/tmp` if that path is too long or unfit for a
+/// URL. In a Postgres URL, a comma separates hosts.
 pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -> anyhow::Result<PathBuf> {
     let can_be_told = preferred.to_str().is_some_and(|path| !path.contains(','));
     if can_be_told && preferred.as_os_str().len() + 1 + socket.len() <= SOCKET_PATH_MAX {
@@ -140,8 +141,9 @@ pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -
     Ok(Path::new(SHORT).join(format!("flashsale-{}-{server}", instance_id(dir)?)))
 }
 
-/// Makes a folder that only `owner` can enter and refuses one that somebody else made: `/tmp` is everybody's. It is looked at
-/// and handed over as one open folder, which nobody can replace by a link in between.
+/// Creates a folder that only `owner` can enter. A folder of another user is refused, since all users can write in
+/// `/tmp`. The check and the change of owner use one open folder, which no other user can replace by a link in
+/// between.
 pub fn private_for(path: &Path, owner: Option<Identity>) -> anyhow::Result<()> {
     private(path)?;
     let shown = path.display();
@@ -164,7 +166,7 @@ pub fn private_for(path: &Path, owner: Option<Identity>) -> anyhow::Result<()> {
         .with_context(|| format!("cannot set the rights of {shown}"))
 }
 
-/// A path as it stands in a URL.
+/// A path, percent-encoded for a URL.
 pub fn in_url(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt as _;
     let mut encoded = String::new();

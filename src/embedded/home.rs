@@ -1,4 +1,4 @@
-//! Where a server's files are, and whom it runs as: root runs none of them.
+//! The place of a server's files, and the user that runs the server. No server runs as root.
 
 use super::{child, folder};
 use crate::stderr;
@@ -11,19 +11,20 @@ use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whom servers run as that root starts, the best first: a user of their own, the one that Debian's package makes, and the
-/// one that owns nothing.
+/// The users that run the servers if root starts them, the best first. They are a user of their own, the user of
+/// Debian's Postgres package, and the user without files.
 const USERS: [&str; 3] = ["flashsale", "postgres", "nobody"];
-/// Where files go when that user may not enter the instance's folder; kept over a restart of the machine.
+/// The place of a server's files if its user may not enter the instance's folder. It outlasts a reboot.
 const AWAY: &str = "/var/lib";
-/// In a folder there: whose it is, when it may go together with that one.
+/// A file in a folder there that may be deleted. It names the instance's folder: once that is gone, this folder may
+/// go too.
 const DISPOSABLE: &str = "disposable";
-/// What an instance's folder holds after its first start, also after one that failed.
+/// Files in an instance's folder after its first start, even a failed one. At least one of them exists.
 const OURS: [&str; 2] = ["secrets.env", "postgres/lock"];
 /// How deep folders of earlier versions may lie in each other.
 const DEPTH_MAX: u32 = 16;
 
-/// A user and its group.
+/// A user and the user's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub(super) uid: Uid,
@@ -31,7 +32,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whom the servers in `dir` run as when root starts them; nothing for other users, who run them as themselves.
+    /// The user that runs the servers in `dir` if root starts them. `None` if another user starts them: that user
+    /// runs them.
     ///
     /// # Errors
     /// When the machine has none of the users.
@@ -39,7 +41,8 @@ impl Identity {
         if !geteuid().is_root() {
             return Ok(None);
         }
-        // Postgres starts for the owner of its data only. No link counts: that user could lead it anywhere.
+        // Postgres starts only for the owner of its data. Links are not followed: the servers' user could point one
+        // anywhere.
         if let Ok(data) = fs::symlink_metadata(place(dir, "postgres")?.join("data"))
             && data.uid() != 0
         {
@@ -59,7 +62,7 @@ impl Identity {
         )
     }
 
-    /// The name of this user, if it is one that other programs may run as.
+    /// The name of this user, if other programs may use the same user.
     #[must_use]
     pub fn shared(self) -> Option<&'static str> {
         let [_own, shared @ ..] = USERS;
@@ -67,12 +70,12 @@ impl Identity {
         shared.into_iter().find(is_it)
     }
 
-    /// Gives the instance's folder to this user, with what root's Redis of an earlier version has left in it. That is done
-    /// while the folder is root's alone, and nobody else can have put a link there. The folder goes last, so that what a crash
-    /// interrupts is done again.
+    /// Gives the instance's folder to this user, with the files of an earlier version whose Redis ran as root. As
+    /// long as root owns the folder, no other user can have put a link there. The folder itself is given last, so
+    /// that the next start repeats what a crash interrupted.
     ///
     /// # Errors
-    /// When other things are in it, or it cannot be given.
+    /// When the folder holds other files, or cannot be given.
     pub fn own(self, dir: &Path) -> anyhow::Result<()> {
         let shown = dir.display();
         let metadata = fs::metadata(dir).with_context(|| format!("cannot read {shown}"))?;
@@ -92,7 +95,7 @@ impl Identity {
             .with_context(|| format!("cannot hand over {shown}"))
     }
 
-    /// Gives this user a folder of root's and what is in it; nothing if it is no folder of root's.
+    /// Gives this user a folder of root and its content. Does nothing if root does not own it or it is no folder.
     fn own_files_of_root(self, path: &Path, depth: u32) -> io::Result<()> {
         if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == 0) {
             return Ok(());
@@ -107,12 +110,12 @@ impl Identity {
         lchown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
     }
 
-    /// Makes this process this user's, for good. Files and ports that only root may open are open by then.
+    /// Makes this process run as this user, for good. Files and ports that only root may open must be open by then.
     ///
     /// # Errors
     /// When the system refuses it.
     pub fn assume(self) -> anyhow::Result<()> {
-        // A change of user has the kernel forget the signal for the death of our parent.
+        // On a change of user, the kernel clears the signal for the death of the parent process.
         let signal = prctl::get_pdeathsig().context("cannot read our own signals")?;
         setgroups(&[])
             .and_then(|()| setgid(self.gid))
@@ -122,15 +125,15 @@ impl Identity {
     }
 }
 
-/// The folder that holds a server's files, and whom it must run as.
+/// The folder of a server's files, and the user that must run the server.
 pub struct Home {
     pub path: PathBuf,
     pub identity: Option<Identity>,
 }
 
 impl Home {
-    /// Opens `dir/SERVER`. Where the server's user may not enter that, it becomes a link to a folder under `/var/lib`; one
-    /// that is not `durable` goes as soon as `dir` is gone.
+    /// Opens `dir/SERVER`. If the server's user may not enter it, it becomes a link to a folder under `/var/lib`. If
+    /// that is not `durable`, a later start removes it once `dir` is gone.
     pub fn open(dir: &Path, server: &str, durable: bool) -> anyhow::Result<Self> {
         let Some(identity) = Identity::of(dir)? else {
             let place = dir.join(server);
@@ -142,7 +145,7 @@ impl Home {
             return Ok(Self { path, identity: None });
         };
         let path = place(dir, server)?;
-        // As long as the instance's folder is root's, nobody else can have put a link there.
+        // As long as root owns the instance's folder, no other user can have put a link there.
         if fs::symlink_metadata(dir).is_ok_and(|found| found.uid() == 0) {
             identity
                 .own_files_of_root(&path, DEPTH_MAX)
@@ -169,7 +172,7 @@ impl Home {
         folder::private_for(&away, Some(identity))?;
         if durable {
             stderr::line(format_args!(
-                "user {} may not enter {}, so what {server} keeps is in {}",
+                "user {} may not enter {}, so the files of {server} are in {}",
                 identity.uid,
                 dir.display(),
                 away.display()
@@ -186,28 +189,28 @@ impl Home {
     }
 }
 
-/// Where root finds a server's files: in the instance's folder, or where an earlier start as root has put them. The folder is
-/// the servers' user's, so no other link in it is followed.
+/// The place of a server's files for root: in the instance's folder, or where an earlier start as root has put them.
+/// The servers' user owns the instance's folder, so root follows no other link in it.
 fn place(dir: &Path, server: &str) -> anyhow::Result<PathBuf> {
     let place = dir.join(server);
     exists(&place, server)?;
     match fs::read_link(&place) {
         Err(_) => Ok(place),
-        // Nobody but root makes folders there.
+        // Only root can create folders there.
         Ok(target) if target.parent() == Some(Path::new(AWAY)) && is_ours(&target) => Ok(target),
         Ok(target) => bail!(
-            "{} leads to {}, where no start as root puts what {server} keeps; move that folder to {0}",
+            "{} is a link to {}, where no start as root puts the files of {server}; move that folder to {0}",
             place.display(),
             target.display()
         ),
     }
 }
 
-/// Refuses a link that leads nowhere.
+/// Refuses a broken link.
 fn exists(place: &Path, server: &str) -> anyhow::Result<()> {
     match fs::read_link(place) {
         Ok(target) if !target.exists() => bail!(
-            "{} points to {}, which is gone and with it what {server} kept; restore it, or begin anew in another folder",
+            "{} is a link to {}, which is gone with the files of {server}; restore it, or start in another folder",
             place.display(),
             target.display()
         ),
@@ -220,7 +223,7 @@ fn is_ours(path: &Path) -> bool {
     name.to_string_lossy().starts_with("flashsale-")
 }
 
-/// Removes what tests left behind whose own folder is gone.
+/// Removes the folders under [`AWAY`] that tests left behind and whose instance's folder is gone.
 fn sweep() {
     for entry in fs::read_dir(AWAY).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -231,26 +234,26 @@ fn sweep() {
             && !Path::new(&origin).exists()
             && let Ok(_lock) = folder::lock(&path.join("lock"))
         {
-            // Another sweep may be faster; what stays is for the next one.
+            // Another process may remove it at the same time. A later start removes the rest.
             let _rest = fs::remove_dir_all(&path);
         }
     }
 }
 
-/// Removes the folder that we made a moment ago and found to be of no use.
+/// Removes a folder that this start created and does not need.
 fn remove_empty(place: &Path) -> anyhow::Result<()> {
     let _none = fs::remove_file(place.join("lock"));
     fs::remove_dir(place).with_context(|| format!("cannot replace {}", place.display()))
 }
 
-/// Whether a user may enter and write a folder, as the system itself sees it.
+/// Whether a user may enter and write a folder. The system decides: a process of that user tests it.
 fn may_write(folder: &Path, identity: Identity) -> anyhow::Result<bool> {
     let mut command = child::command(Path::new("test"), "KILL", Some(identity));
     command.arg("-w").arg(folder);
     has_succeeded(command)
 }
 
-/// Removes files of a server's user as that user, where there is one: a link of theirs must not lead root to others' files.
+/// Removes files as the server's user, if there is one. Root could follow that user's links to files of others.
 pub(super) fn remove_files(files: &[PathBuf], identity: Option<Identity>) -> anyhow::Result<()> {
     let mut command = child::command(Path::new("rm"), "KILL", identity);
     command.arg("-f").args(files);
@@ -301,7 +304,7 @@ mod tests {
         );
         assert_eq!(fs::metadata(&file).unwrap().uid(), identity.uid.as_raw());
         assert_eq!(fs::metadata("/etc/passwd").unwrap().uid(), 0);
-        // One that they may not enter goes where they may, with what is in it.
+        // A folder that the servers' user may not enter is moved to a place that the user may enter, with its files.
         fs::set_permissions(above.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let home = Home::open(&dir, "redis", false).unwrap();
         assert!(home.path.starts_with(AWAY), "{}", home.path.display());
@@ -324,7 +327,7 @@ mod tests {
             assert!(folder::private_for(&link, Some(identity)).is_err());
             fs::remove_file(&link).unwrap();
         }
-        // Nor does a link to somebody's data choose whom everything runs as.
+        // A link in place of the data folder does not choose the user either.
         fs::create_dir(dir.path().join("postgres")).unwrap();
         symlink("/nowhere", dir.path().join("postgres/data")).unwrap();
         std::os::unix::fs::lchown(dir.path().join("postgres/data"), Some(identity.uid.as_raw()), None).unwrap();

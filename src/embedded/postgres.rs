@@ -1,4 +1,5 @@
-//! A private Postgres.
+//! A private Postgres. Each commit is on disk (unless tests say otherwise), so a kill -9 loses none. The next start
+//! ends a server that was left behind and removes an unfinished database cluster.
 
 use super::child::{self, EndStep, Log, Server};
 use super::folder;
@@ -18,20 +19,21 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 const SOCKET: &str = ".s.PGSQL.5432";
 /// The superuser, who only makes the database and the other role.
 const USER: &str = "flashsale";
-/// Who owns the database and what is in it, and is no superuser: it can start no program and read no file.
+/// The role that owns the database and its content. It is no superuser, so it can start no program and read no file.
 const OWNER: &str = "flashsale_app";
 const DATABASE: &str = "flashsale";
-/// INT is "fast": end the sessions, write a checkpoint. QUIT ends at once, with a recovery at the next start.
+/// INT is Postgres's fast shutdown: end the sessions, write a checkpoint. QUIT ends at once; the next start then
+/// recovers.
 const END: &[EndStep] = &[
     (Signal::SIGINT, Duration::from_secs(20)),
     (Signal::SIGQUIT, Duration::from_secs(5)),
 ];
-/// A recovery after a crash takes its time; a server that dies is noticed at once.
+/// A recovery after a crash may take minutes. A server that ends is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the role and gives it the database, with the tables that the superuser made before there was that role. What belongs
-/// to a table follows it.
+/// Creates the role and gives it the database, with the tables that the superuser created before that role existed.
+/// Indexes and the like follow their table.
 const GIVE_DATABASE: &str = "do $$
 declare
     item record;
@@ -65,9 +67,9 @@ $$";
 /// How a private Postgres runs.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// Every commit is on disk. Without it a crash of the machine may lose the whole database: for tests.
+    /// Every commit is on disk. Without it, a crash of the machine may lose the whole database: for tests only.
     pub durable: bool,
-    /// Further settings by name, which win over ours.
+    /// Further settings by name. They win over the settings of this module.
     pub settings: Vec<(String, String)>,
     /// Further variables of the server's environment.
     pub environment: Vec<(String, String)>,
@@ -83,7 +85,7 @@ impl Default for PostgresOptions {
     }
 }
 
-/// A private Postgres on a Unix socket; it stops when this is dropped and when our process ends, however it ends.
+/// A private Postgres on a Unix socket. It stops when this is dropped, and when this process ends, however that ends.
 #[derive(Debug)]
 pub struct PostgresServer {
     server: Server,
@@ -92,10 +94,10 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts a Postgres whose files are in `dir/postgres` and waits until its database answers.
+    /// Starts a Postgres whose files are in `dir/postgres`, and waits until its database answers.
     ///
-    /// # Errors
-    /// When Postgres is not installed, the folder is in use, or the server does not start; says what its log says.
+    /// # Errors When Postgres is not installed, the folder is in use, or the server does not start. The error shows
+    /// the end of its log.
     pub fn start(dir: &Path, options: &PostgresOptions) -> anyhow::Result<Self> {
         let dir = folder::open(dir)?;
         let Home { path: home, identity } = Home::open(&dir, "postgres", options.durable)?;
@@ -110,8 +112,8 @@ impl PostgresServer {
         }
         let sockets = folder::socket_folder(&dir, "postgres", &home, SOCKET)?;
         folder::private_for(&sockets, identity)?;
-        // Nobody else uses these folders, as the lock and the search just showed. A pid in a stale file may be
-        // another process by now, and Postgres would take that one for itself.
+        // The lock and the search for leftovers have shown that no other server uses these folders. A pid in a stale
+        // file may belong to another process by now, and Postgres would take that process for a running Postgres.
         let stale = [data.join("postmaster.pid"), sockets.join(format!("{SOCKET}.lock"))];
         home::remove_files(&stale, identity)?;
         let mut command = child::command(&programs.join(PROGRAM), "INT", identity);
@@ -143,10 +145,11 @@ impl PostgresServer {
         )
     }
 
-    /// The URL for clients that need no more than the database, which is given to a role without other rights.
+    /// The URL for clients that need only the database. It names a role that owns the database and has no other
+    /// rights.
     ///
     /// # Errors
-    /// When Postgres refuses to give it.
+    /// When Postgres refuses to give the database to the role.
     pub fn owner_url(&self) -> anyhow::Result<String> {
         let give = GIVE_DATABASE.replace("OWNER", OWNER);
         run_sql(&self.sockets.join(SOCKET), DATABASE, Some(&give)).context("cannot give the database to its role")?;
@@ -161,7 +164,7 @@ impl PostgresServer {
         self.server.pid()
     }
 
-    /// Why the server no longer runs, with the end of its log; nothing while it runs.
+    /// Why the server no longer runs, with the end of its log; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         self.server.ended()
@@ -172,7 +175,7 @@ impl PostgresServer {
         self.server.stop();
     }
 
-    /// Connects to the database, and makes it if it is missing.
+    /// Connects to the database, and creates it if it is missing.
     fn open_database(&self) -> Result<(), Refusal> {
         let socket = self.sockets.join(SOCKET);
         match run_sql(&socket, DATABASE, None) {
@@ -187,13 +190,13 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.server.stop();
-        // A folder for sockets only is empty now and goes; the one with the data is not, and stays.
+        // Removes a folder that held only the socket. The data folder is not empty, so it stays.
         let _kept = fs::remove_dir(&self.sockets);
     }
 }
 
 fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> {
-    // The setting is a list with commas in which quotation marks hold a name together.
+    // The setting is a list separated by commas. Quotes keep a path with commas together.
     let sockets = format!("\"{}\"", sockets.display().to_string().replace('"', "\"\""));
     let safe = if options.durable { "on" } else { "off" };
     let ours = [
@@ -204,10 +207,11 @@ fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> 
         ("max_connections", "100"),
         ("shared_buffers", if options.durable { "256MB" } else { "64MB" }),
         ("fsync", safe),
-        // Even tests kill Postgres and expect what it had committed.
+        // Tests also kill Postgres, and expect every commit to be there.
         ("synchronous_commit", "on"),
         ("full_page_writes", safe),
-        // With the usual gigabyte, a rush makes a checkpoint every few seconds, and each has every page written whole again.
+        // With the default of 1 GB, a rush causes a checkpoint every few seconds. After each, Postgres writes whole
+        // pages again.
         ("max_wal_size", if options.durable { "4GB" } else { "1GB" }),
         ("timezone", "UTC"),
     ];
@@ -217,7 +221,7 @@ fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> 
     ours.chain(options.settings.iter().cloned()).collect()
 }
 
-/// The folder of `postgres` and `initdb`: of the version that made the data, else the newest.
+/// The folder of `postgres` and `initdb`: of the version that created the data, else of the newest version.
 fn find_programs(data: &Path) -> anyhow::Result<PathBuf> {
     let made_by = fs::read_to_string(data.join("PG_VERSION"))
         .ok()
@@ -251,7 +255,8 @@ fn find_programs(data: &Path) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("Postgres is neither in PATH nor in {DEBIAN}; {INSTALL}"))
 }
 
-/// Makes the database cluster. It gets its name when it is complete, so a crash in between leaves nothing half-made.
+/// Creates the database cluster. The folder gets its final name when the cluster is complete, so a crash before
+/// leaves no incomplete cluster under that name.
 fn make_cluster(
     programs: &Path,
     home: &Path,
@@ -260,7 +265,7 @@ fn make_cluster(
     durable: bool,
 ) -> anyhow::Result<()> {
     let fresh = home.join("data.new");
-    // What a killed run left at work there is worth nothing: no gentle signal first.
+    // The unfinished cluster of a killed run has no data: its processes are killed at once.
     for (folder, program) in [(home, "initdb"), (home, PROGRAM), (&fresh, PROGRAM)] {
         child::end_leftovers(folder, program, &[])?;
     }
@@ -271,7 +276,7 @@ fn make_cluster(
         _ => {}
     }
     let mut command = child::command(&programs.join("initdb"), "KILL", identity);
-    // Trust is enough: only our own user can reach the socket.
+    // `trust` is enough: only the servers' own user can reach the socket.
     command.args([
         "-U",
         USER,
@@ -291,7 +296,7 @@ fn make_cluster(
     fs::rename(&fresh, home.join("data")).with_context(|| format!("cannot rename {}", fresh.display()))
 }
 
-/// Why a statement was not run.
+/// Why a connection or a statement failed.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("{0}")]
@@ -300,8 +305,8 @@ enum Refusal {
     Server { code: String, message: String },
 }
 
-/// Connects, runs at most one statement, and says how it went. A start needs no more of the protocol than this, and
-/// the driver belongs to the ledger.
+/// Connects and runs at most one statement. A start needs no more of the protocol than this, and only the ledger may
+/// use the driver.
 fn run_sql(socket: &Path, database: &str, statement: Option<&str>) -> Result<(), Refusal> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
@@ -318,7 +323,7 @@ fn run_sql(socket: &Path, database: &str, statement: Option<&str>) -> Result<(),
     Ok(())
 }
 
-/// Sends a message: its type, its length with the length itself, its body.
+/// Sends a message: its type, its length (which counts itself), its body.
 fn send(stream: &mut UnixStream, kind: &[u8], body: &[u8]) -> io::Result<()> {
     let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
     stream.write_all(&[kind, &length.to_be_bytes(), body].concat())

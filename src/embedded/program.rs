@@ -1,4 +1,4 @@
-//! This very program as a child process, for those who measure it from outside.
+//! This program as a child process, for the benchmarks that measure it from outside.
 
 use super::child::{self, EndStep, Log, Server};
 use anyhow::Context as _;
@@ -7,23 +7,23 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Requests in flight and jobs have their time; then it is killed.
+/// Requests in flight and jobs get this time to finish; then the process is killed.
 const END: &[EndStep] = &[(Signal::SIGTERM, Duration::from_secs(15))];
-/// Reconciling a large stock takes its time; a process that dies is noticed at once.
+/// Reconciling a large stock may take long. A process that ends is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// One process of this program; it ends when this is dropped and when our process ends, however it ends.
+/// One process of this program. It ends when this is dropped, and when the parent process ends, however that ends.
 #[derive(Debug)]
 pub struct Program {
     server: Server,
 }
 
 impl Program {
-    /// Starts this program with these arguments and these variables and no others, its log in `dir/NAME.log`, and waits
-    /// until the log has a line with `ready` in it. `dir` holds no `flashsale.toml`, so that nothing else decides.
+    /// Starts this program with these arguments and variables only, with its log in `dir/NAME.log`. Waits until a
+    /// line of the log contains `ready`. `dir` must not hold a `flashsale.toml`, which would add settings.
     ///
     /// # Errors
-    /// When it cannot be started or ends at once; says what its log says.
+    /// When the program cannot be started, or ends before it is ready. The error shows the end of its log.
     pub fn start(
         name: &'static str,
         dir: &Path,
@@ -31,7 +31,7 @@ impl Program {
         environment: &[(String, String)],
         ready: &str,
     ) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find this program's path")?;
         let log = dir.join(format!("{name}.log"));
         let mut command = child::command(&program, "KILL", None);
         command
@@ -53,18 +53,18 @@ impl Program {
         self.server.pid()
     }
 
-    /// Why it no longer runs, with the end of its log; nothing while it runs.
+    /// Why the program no longer runs, with the end of its log; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         self.server.ended()
     }
 
-    /// Ends it as an operator does, and waits for its end.
+    /// Ends the program by SIGTERM, as an operator does, and waits for its end.
     pub fn stop(&self) {
         self.server.stop();
     }
 
-    /// Ends it as `kill -9` does, and waits for its end.
+    /// Ends the program as `kill -9` does, and waits for its end.
     pub fn kill(&self) {
         self.server.kill();
     }

@@ -1,4 +1,5 @@
-//! A private Redis.
+//! A private Redis. Each acknowledged write is on disk (unless tests say otherwise), so a kill -9 loses none. The
+//! next start ends a server that was left behind and cuts a torn end off the append-only file.
 
 use super::child::{self, EndStep, Log, Server};
 use super::folder;
@@ -15,18 +16,18 @@ const PROGRAM: &str = "redis-server";
 const CHECKER: &str = "redis-check-aof";
 const INSTALL: &str = "install it with `apt-get install redis-server`";
 const SOCKET: &str = "redis.sock";
-/// An asked Redis with an append-only file has everything on disk already, so this takes milliseconds.
+/// A Redis with an append-only file has everything on disk already, so its end takes milliseconds.
 const END: &[EndStep] = &[(Signal::SIGTERM, Duration::from_secs(10))];
-/// Reading back a large append-only file takes its time; a server that dies is noticed at once.
+/// Loading a large append-only file may take minutes. A server that ends is noticed at once.
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a private Redis runs.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
-    /// Every acknowledged write is on disk. Without it nothing is: for tests that restart nothing.
+    /// Every acknowledged write is on disk. Without it, nothing is on disk: for tests that never restart Redis.
     pub durable: bool,
-    /// Further settings by name, which win over ours.
+    /// Further settings by name. They win over the settings of this module.
     pub settings: Vec<(String, String)>,
     /// Further variables of the server's environment.
     pub environment: Vec<(String, String)>,
@@ -42,7 +43,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// A private Redis on a Unix socket; it stops when this is dropped and when our process ends, however it ends.
+/// A private Redis on a Unix socket. It stops when this is dropped, and when this process ends, however that ends.
 #[derive(Debug)]
 pub struct RedisServer {
     server: Server,
@@ -54,7 +55,8 @@ impl RedisServer {
     /// Starts a Redis whose files are in `dir/redis`, and waits until it answers.
     ///
     /// # Errors
-    /// When Redis is not installed, the folder is in use, or the server does not start; says what its log says.
+    /// When Redis is not installed, the folder is in use, or the server does not start. The error shows the end of
+    /// its log.
     pub fn start(dir: &Path, options: &RedisOptions) -> anyhow::Result<Self> {
         let Some(program) = child::find_in_path(PROGRAM) else {
             bail!("{PROGRAM} is not in PATH; {INSTALL}")
@@ -92,7 +94,7 @@ impl RedisServer {
             Err(error) => Err(error.to_string()),
         })?;
         if is_restart && options.durable {
-            // Belt and braces for a torn file (see `repair`): new writes go to a file that never was torn.
+            // A second safeguard against a torn file (see `repair`): new writes go to a file that was never torn.
             let answer = redis
                 .ask("BGREWRITEAOF")
                 .context("redis-server does not answer BGREWRITEAOF")?;
@@ -113,7 +115,7 @@ impl RedisServer {
         self.server.pid()
     }
 
-    /// Why the server no longer runs, with the end of its log; nothing while it runs.
+    /// Why the server no longer runs, with the end of its log; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         self.server.ended()
@@ -134,7 +136,8 @@ impl RedisServer {
         self.server.kill();
     }
 
-    /// One inline command and the first line of its answer: all that a start needs, without a client.
+    /// Sends one inline command and returns the first line of the reply. A start needs no more, so it needs no
+    /// client.
     fn ask(&self, command: &str) -> std::io::Result<String> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
@@ -149,14 +152,14 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.server.stop();
-        // A folder for sockets only is empty now and goes; the one with the data is not, and stays.
+        // Removes a folder that held only the socket. The data folder is not empty, so it stays.
         if let Some(sockets) = self.socket.parent() {
             let _kept = fs::remove_dir(sockets);
         }
     }
 }
 
-/// The server's settings, ours first.
+/// The server's settings. Those of the options come last, so that they win.
 fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
     let maxmemory = (machine_memory()? / 2).to_string();
     let mut settings = vec![
@@ -165,10 +168,11 @@ fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
         ("save", ""),
         ("maxmemory", &maxmemory),
         ("maxmemory-policy", "noeviction"),
-        // A script that runs for 200 ms is a fault; others shall hear BUSY then, not in 5 s.
+        // A script that runs for 200 ms is a fault. Other clients get BUSY then, and not only after 5 s.
         ("busy-reply-threshold", "200"),
-        // A minute after a rush was refused, windows end by the ten thousand. Redis removes them for a quarter of the time
-        // between two of its rounds, or more, in which nobody is answered: 25 ms with the 10 rounds a second that it begins with.
+        // A minute after a refused rush, rate windows expire by the ten thousand. Redis removes them in rounds, and
+        // each round blocks all clients for a quarter of its period or more. At the default of 10 rounds a second,
+        // that is 25 ms.
         ("hz", "100"),
         ("enable-debug-command", "no"),
         ("enable-module-command", "no"),
@@ -180,8 +184,8 @@ fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
             ("no-appendfsync-on-rewrite", "no"),
             ("aof-load-truncated", "no"),
             ("aof-use-rdb-preamble", "yes"),
-            // While the file is written anew, a child takes a processor and the disk, and purchases wait. At 64 MB, which is
-            // what Redis begins with, that was a second in every six of a rush.
+            // While Redis rewrites the file, a child uses a processor and the disk, and purchases wait. At the
+            // default of 64 MB, that was one second in every six of a rush.
             ("auto-aof-rewrite-min-size", "256mb"),
         ]);
     } else {
@@ -193,7 +197,7 @@ fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
     Ok(ours.chain(options.settings.iter().cloned()).collect())
 }
 
-/// The memory that we may use, in bytes: the machine's, or less if our control group has less.
+/// The memory that this process may use, in bytes: the machine's, or its control group's limit if that is lower.
 fn machine_memory() -> anyhow::Result<u64> {
     let info = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let total = info
@@ -213,10 +217,10 @@ fn machine_memory() -> anyhow::Result<u64> {
     Ok(limit.unwrap_or(u64::MAX).min(total * 1024))
 }
 
-/// Cuts off what a crash tore, and says whether there is an append-only file at all.
+/// Cuts a torn end off the append-only file. Returns whether there is such a file.
 ///
-/// A script's writes stand between `MULTI` and `EXEC`. Redis 7.0 itself would cut inside such a block and leave its
-/// `MULTI` behind, which swallows the writes that come after it at the next start. The checker cuts before it.
+/// A script's writes are between `MULTI` and `EXEC` in the file. Redis 7.0 itself would cut inside such a block and
+/// leave its `MULTI`, which swallows all later writes at the next start. The checker cuts before the `MULTI`.
 fn repair(home: &Path, identity: Option<Identity>, log: &Log) -> anyhow::Result<bool> {
     let folder = home.join("appendonlydir");
     let manifest = folder.join("appendonly.aof.manifest");
@@ -237,7 +241,7 @@ fn repair(home: &Path, identity: Option<Identity>, log: &Log) -> anyhow::Result<
         return Ok(true);
     }
 
-    // Only the end of the newest file can be torn. It is kept: the tail may tell what happened.
+    // Only the end of the newest file can be torn. A copy is kept: its end may show what happened.
     let newest = listed
         .lines()
         .rev()
@@ -251,7 +255,7 @@ fn repair(home: &Path, identity: Option<Identity>, log: &Log) -> anyhow::Result<
     };
     let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
     let copy = home.join(format!("{newest}.torn-{stamp}"));
-    // Redis's own user copies it: root writes nothing into another user's folder.
+    // Redis's own user makes the copy: root writes nothing into another user's folder.
     let mut keep = command(Path::new("cp"));
     keep.arg("--").arg(folder.join(newest)).arg(&copy);
     child::run_logged(keep, log).with_context(|| format!("cannot write {}", copy.display()))?;
@@ -278,7 +282,7 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// Sends commands in one go and returns what came back within the time that a last PING takes.
+    /// Sends commands at once, with a QUIT at the end, and returns all replies.
     fn send(redis: &RedisServer, commands: &str) -> String {
         let mut stream = UnixStream::connect(&redis.socket).unwrap();
         stream.write_all(format!("{commands}QUIT\r\n").as_bytes()).unwrap();
@@ -287,7 +291,7 @@ mod tests {
         answer
     }
 
-    /// A folder that another user may pass: root runs Redis as one.
+    /// A folder that other users may enter: root runs Redis as another user.
     fn own_folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,5 @@
-//! The secrets of a private instance: made once, kept in its folder.
+//! The secrets of a private instance. Each is made once and kept in the instance's folder. The file is replaced in
+//! one step, so a crash leaves the old file or the new one.
 
 use super::folder::open_file;
 use anyhow::{Context as _, bail};
@@ -14,16 +15,16 @@ use std::path::{Path, PathBuf};
 /// Makes a new value for a secret.
 pub type Make = fn() -> String;
 
-/// Where an instance keeps its secrets: a file that a shell can read in.
+/// The file of an instance's secrets, in a form that a shell can read.
 #[must_use]
 pub fn path(dir: &Path) -> PathBuf {
     dir.join("secrets.env")
 }
 
-/// The values of the `wanted` secrets, from the folder's file. Those that are not in it yet are made and added.
+/// The values of the `wanted` secrets from the folder's file. Missing secrets are made and added to it.
 ///
 /// # Errors
-/// When the file cannot be read or written, or holds something else.
+/// When the file cannot be read or written, or is not in this form.
 pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let path = path(dir);
     let shown = path.display();
@@ -52,14 +53,14 @@ pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Resu
         }
         write_private(&path, &text)?;
     } else if let Some(file) = file {
-        // A copy of the folder may have lost the file's rights.
+        // A copy of the folder may have lost the file's permissions.
         file.set_permissions(fs::Permissions::from_mode(0o600))
             .with_context(|| format!("cannot set the rights of {shown}"))?;
     }
     Ok(values)
 }
 
-/// A random key in hexadecimal, 32 bytes' worth.
+/// A random key of 32 bytes, in hexadecimal.
 #[must_use]
 pub fn random_key() -> String {
     rand::random::<[u8; 32]>().iter().fold(String::new(), |mut hex, byte| {
@@ -75,14 +76,14 @@ pub fn random_webhook_secret() -> String {
     format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()))
 }
 
-/// Replaces a file that only its owner can read, in one step that a crash cannot halve.
+/// Replaces a file that only its owner can read, in one step: after a crash, the old file or the new one is there.
 ///
 /// # Errors
 /// When the folder cannot be written.
 pub fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let write = || {
-        // What a crash left must not lend its rights to the new file.
+        // A file that a crash left may have other permissions.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,12 +1,12 @@
-//! One metric for each set of values of some labels. All values are known beforehand and told from the start, so
-//! counting needs no lock and no memory, no set of labels can grow, and a rate does not miss the first time that
-//! something happens.
+//! One metric for each combination of values of some labels. All values are known in advance and reported from the
+//! start. So counting needs no lock and no allocation, no label set can grow, and a rate includes the first
+//! occurrence of a value.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::Arc;
 
-/// See the module; `N` is how many labels.
+/// See the module. `N` is the number of labels.
 #[derive(Debug)]
 pub struct By<M, const N: usize = 1>(Arc<Inner<M, N>>);
 
@@ -14,7 +14,7 @@ pub struct By<M, const N: usize = 1>(Arc<Inner<M, N>>);
 struct Inner<M, const N: usize> {
     labels: [&'static str; N],
     metrics: Vec<([&'static str; N], M)>,
-    /// What values that are not known go to; it is not told.
+    /// Counts unknown values. It is not reported.
     unknown: M,
 }
 
@@ -25,7 +25,8 @@ impl<M, const N: usize> Clone for By<M, N> {
 }
 
 impl<M, const N: usize> By<M, N> {
-    /// Metrics made by `make`, for each combination of each label's values; those that are counted most often come first.
+    /// Metrics made by `make`, one for each combination of the labels' values. Frequent values should come first,
+    /// since a value is searched from the start.
     #[must_use]
     pub fn new(labels: [(&'static str, &[&'static str]); N], make: impl Fn() -> M) -> Self {
         let mut sets = vec![[""; N]];
@@ -57,7 +58,7 @@ impl<M, const N: usize> By<M, N> {
         found.map_or(&self.0.unknown, |(_, metric)| metric)
     }
 
-    /// Whether these values are among those that are told.
+    /// Whether these values are among the known ones.
     #[must_use]
     pub fn knows(&self, values: [&str; N]) -> bool {
         self.0.metrics.iter().any(|(known, _)| *known == values)

@@ -1,4 +1,4 @@
-//! A gauge for each live sale. All values are replaced at once, so the series of a sale that is over are gone.
+//! A gauge for each live sale. All values are replaced at once, so the series of a sale that is over disappears.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct BySale(Arc<Mutex<BTreeMap<String, i64>>>);
 
 impl BySale {
-    /// Replaces the values of all sales.
     pub fn replace(&self, values: BTreeMap<String, i64>) {
         *self.values() = values;
     }

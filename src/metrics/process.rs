@@ -1,5 +1,5 @@
-//! What the system knows of this process, under the names that Prometheus's own libraries give it; looked up whenever it is
-//! told, and left out where the system does not tell.
+//! Metrics of this process by the operating system, under the names that Prometheus's own libraries use. They are
+//! read at each scrape. A metric that the system does not provide is left out.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Parts of a second in which Linux counts a process's time, on every machine that we run on.
+/// The ticks a second in which Linux counts a process's time, on all machines that the program supports.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// See the module.
@@ -19,7 +19,7 @@ pub struct Process {
 
 impl Default for Process {
     fn default() -> Self {
-        // Close enough: everything is counted from here on.
+        // Not the exact start of the process, but all counters start here.
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             started: started.map_or(0.0, |since| since.as_secs_f64()),
@@ -33,7 +33,7 @@ impl Collector for Process {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
         };
-        let help = "When this process began to count, since the epoch.";
+        let help = "When this process started to count, since the epoch.";
         gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
         if let Some(open) = open_files() {
             gauge(
@@ -44,7 +44,7 @@ impl Collector for Process {
             )?;
         }
         if let Some(max) = open_files_max() {
-            gauge("process_max_fds", "How many it may have open.", None, max)?;
+            gauge("process_max_fds", "The limit on open files.", None, max)?;
         }
         if let Some(seconds) = processor_seconds() {
             let counter = ConstCounter::new(seconds);
@@ -56,7 +56,7 @@ impl Collector for Process {
     }
 }
 
-/// What of this process is in memory, in bytes.
+/// The resident memory of this process, in bytes.
 pub fn resident_memory() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -77,7 +77,7 @@ fn open_files_max() -> Option<f64> {
 
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in brackets, may hold anything.
+    // The program's name, in brackets, may hold any characters.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);

@@ -1,14 +1,14 @@
-//! The two texts that Prometheus reads. The library writes OpenMetrics; the older text differs in how it names the types of
-//! counters, and knows no units and no end.
+//! The two text formats that Prometheus reads. The library writes OpenMetrics. The older format names the types of
+//! counters differently, and has no units and no end mark.
 
 use std::fmt::Write as _;
 
-/// What OpenMetrics is called.
+/// The content type of OpenMetrics.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What the older text is called.
+/// The content type of the older format.
 pub const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The same as the older text, in which a counter's description has the name of its samples.
+/// Converts OpenMetrics to the older format, in which a counter's description has the name of its samples.
 #[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
@@ -21,7 +21,7 @@ pub fn classic(open_metrics: &str) -> String {
         if line == "# EOF" || line.starts_with("# UNIT ") {
             continue;
         }
-        // The line with the help comes right before the one with the type.
+        // The line with the help comes right before the line with the type.
         let described = kind(line).or_else(|| lines.peek().and_then(|next| kind(next)));
         let counter = described.filter(|(_, kind)| kind == "counter").map(|(name, _)| name);
         let renamed = counter.and_then(|name| {

@@ -1,4 +1,4 @@
-//! A histogram of durations without a lock: a purchase that is timed must not wait for another that is.
+//! A histogram of durations without a lock, so that one timed purchase never waits for another.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Answers that people wait for: 1 ms to 10 s.
+/// Bounds for answers that people wait for: 1 ms to 10 s.
 pub const ANSWERS: &[Duration] = &[
     Duration::from_millis(1),
     Duration::from_micros(2_500),
@@ -23,7 +23,7 @@ pub const ANSWERS: &[Duration] = &[
     Duration::from_secs(10),
 ];
 
-/// Calls of a script, which mostly take less than a millisecond and never longer than their limit of 1.5 s.
+/// Bounds for calls of a script. Most take less than a millisecond, and none takes longer than its limit of 1.5 s.
 pub const CALLS: &[Duration] = &[
     Duration::from_micros(250),
     Duration::from_micros(500),
@@ -39,7 +39,7 @@ pub const CALLS: &[Duration] = &[
     Duration::from_secs(1),
 ];
 
-/// Work in the background: 5 ms to ten minutes.
+/// Bounds for work in the background: 5 ms to ten minutes.
 pub const WORK: &[Duration] = &[
     Duration::from_millis(5),
     Duration::from_millis(10),
@@ -64,14 +64,14 @@ pub struct Timing(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     bounds: &'static [Duration],
-    /// How many were no longer than each bound and longer than the one before; the last is for the rest.
+    /// How many durations were at most each bound and above the bound before. The last count is for the rest.
     counts: Vec<AtomicU64>,
-    /// Their sum: 584 years fit.
+    /// The sum of the durations. It has room for 584 years.
     nanoseconds: AtomicU64,
 }
 
 impl Timing {
-    /// A histogram with these bounds, which rise.
+    /// A histogram with these bounds, in ascending order.
     #[must_use]
     pub fn new(bounds: &'static [Duration]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
@@ -82,7 +82,7 @@ impl Timing {
         }))
     }
 
-    /// Counts something that took so long.
+    /// Counts a duration.
     pub fn observe(&self, took: Duration) {
         let at = self.0.bounds.partition_point(|bound| *bound < took);
         if let Some(count) = self.0.counts.get(at) {
@@ -103,7 +103,7 @@ impl EncodeMetric for Timing {
         let bounds = self.0.bounds.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         let counts = self.0.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
-        // Of the very counts that are told, so that they agree while others are counting.
+        // The sum of the counts in this report, so that both agree while other threads count.
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }

@@ -1,5 +1,5 @@
-//! Traces by OTLP over HTTP: requests, the batches that jobs take up, the scripts and statements of either, and what is
-//! logged within them at `debug` or above.
+//! Exports traces by OTLP over HTTP. They hold requests, batches of jobs, the scripts and statements of both, and
+//! their log lines at `debug` or above. Nothing waits for a collector that is away; its spans are lost.
 
 use super::Export;
 use crate::domain::event::Origin;
@@ -29,21 +29,21 @@ use tracing_subscriber::registry::LookupSpan;
 use ureq::http::Uri;
 use uuid::Uuid;
 
-/// How long the collector may take to accept a batch, and how long the end waits for it.
+/// How long the collector may take to accept a batch of spans, and how long the end of the process waits for it.
 const SEND_MAX: Duration = Duration::from_secs(5);
-/// What a collector knows this program by, unless it is told otherwise.
+/// The default name of this service at the collector.
 const SERVICE: &str = "flashsale";
-/// What a collector answers is not read further.
+/// How much of a collector's answer is read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Spans on their way to the collector; what it does not take in time is dropped, never waited for.
+/// The exporter of spans. It drops spans that the collector does not take in time.
 pub struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Begins to export from a thread of its own.
+    /// Starts to export, on a thread of its own.
     ///
     /// # Errors
-    /// When the address is none.
+    /// When the address cannot be used.
     pub fn start(export: Export<'_>) -> anyhow::Result<Self> {
         let uri = export
             .url
@@ -52,7 +52,7 @@ impl Traces {
         let host = uri.host().unwrap_or_default();
         let mut agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            // A redirect would carry the headers, which may be a key, elsewhere.
+            // A redirect would send the headers, which may hold a key, to another server.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_global(Some(SEND_MAX));
@@ -79,13 +79,13 @@ impl Traces {
         Ok(Self(provider))
     }
 
-    /// What turns spans into those of OpenTelemetry.
+    /// The layer that turns spans into those of OpenTelemetry.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        // Asked anew for each line: sqlx asks whether one would be logged, and logs none. An answer that is kept beside a
-        // filter that is not asked again would then be taken for that about the next line, which would be missing in the log.
+        // A dynamic filter, which is asked for each line. The library sqlx asks whether a line would be logged, and
+        // then logs none. A cached filter would keep that answer for the next line, and the log would lack that line.
         let ours = dynamic_filter_fn(|line, _| {
             *line.level() <= Level::DEBUG && line.target().split(':').next() == Some("flashsale")
         });
@@ -98,8 +98,8 @@ impl Traces {
     }
 }
 
-/// Which traces are told of, of those that begin here: a share of the requests, and whatever is linked to one of them, as a
-/// batch is to the purchases in it. That is known on every instance, whatever its own share.
+/// Samples traces that begin here: a share of the requests, and all work that is linked to a traced request. A batch is
+/// linked to its purchases. The link carries the decision, so every instance follows it, even with another share.
 #[derive(Clone, Debug)]
 struct Share(Sampler);
 
@@ -121,7 +121,7 @@ impl ShouldSample for Share {
     }
 }
 
-/// What is said of this process with every batch. What OpenTelemetry's own variables say wins.
+/// The attributes of this process. Those in OpenTelemetry's own variables win.
 fn resource() -> Resource {
     let own = [
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
@@ -131,7 +131,7 @@ fn resource() -> Resource {
         .with_service_name(SERVICE)
         .with_attributes(own)
         .with_detector(Box::new(EnvResourceDetector::new()));
-    // The detector that reads this one would call a service without a name unknown.
+    // Not by the SDK's detector of this variable: without the variable, it names the service unknown.
     match std::env::var("OTEL_SERVICE_NAME") {
         Ok(name) if !name.is_empty() => resource.with_service_name(name),
         _ => resource,
@@ -141,7 +141,7 @@ fn resource() -> Resource {
 
 impl Drop for Traces {
     fn drop(&mut self) {
-        // A collector that is away must not keep the process.
+        // A collector that is away must not hold up the end of the process.
         let _lost = self.0.shutdown_with_timeout(SEND_MAX);
     }
 }
@@ -149,7 +149,7 @@ impl Drop for Traces {
 /// See [`super::follow`].
 pub fn follow(span: &Span, traceparent: &str) {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
-    // A span that is not exported has no parent.
+    // An error means that the span is not exported, and so needs no parent.
     let _not_ours = span.set_parent(TraceContextPropagator::new().extract(&carrier));
 }
 
@@ -158,7 +158,7 @@ pub fn origin() -> Option<Origin> {
     Context::map_current(traced)
 }
 
-/// The same for a span, which can have no other parent or links from then on that decide whether it is traced.
+/// Like [`origin`], for a span. This fixes whether the span is traced: a later parent or link no longer changes that.
 pub fn origin_of(span: &Span) -> Option<Origin> {
     traced(&span.context())
 }
@@ -177,31 +177,31 @@ fn context_of(origin: Origin) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::NONE)
 }
 
-/// Says of a span what it is about as well.
+/// Links a span to a request.
 pub fn link(span: &Span, origin: Origin) {
     span.add_link(context_of(origin));
 }
 
-/// Makes a span a part of this request's trace.
+/// Makes a span part of this request's trace.
 pub fn adopt(span: &Span, origin: Origin) {
     let _not_ours = span.set_parent(Context::new().with_remote_span_context(context_of(origin)));
 }
 
-/// Has a span that was not entered yet told to nobody: it belongs to what nobody is told of.
+/// Drops a span that was not entered yet: it becomes part of a trace that is not sampled.
 pub fn forget(span: &Span) {
     let _not_ours = span.set_parent(Context::new().with_remote_span_context(SpanContext::NONE));
 }
 
-/// Notes a moment in a span, and in no log.
+/// Adds a named moment to a span, and no line to the log.
 pub fn mark(span: &Span, what: &'static str) {
     span.add_event(what, Vec::new());
 }
 
-/// Sends by the client that the rest of the program uses; on the exporter's own thread, which may wait.
+/// Sends with the HTTP client of the rest of the program. It blocks the exporter's own thread, which may wait.
 #[derive(Debug)]
 struct Http {
     agent: ureq::Agent,
-    /// Whether the last batch was not taken, which is said once.
+    /// Whether the collector did not take the last batch. The log says so once.
     is_failing: AtomicBool,
 }
 
@@ -214,7 +214,7 @@ impl Http {
         Ok(Response::from_parts(head, bytes.into()))
     }
 
-    /// Says once that the collector takes nothing, and once that it does again.
+    /// Logs once that the collector takes no traces, and once that it takes them again.
     fn note(&self, sent: &Result<Response<Bytes>, ureq::Error>) {
         let reason = match sent {
             Ok(response) if response.status().is_success() => None,
@@ -239,7 +239,7 @@ impl Http {
     }
 }
 
-// What `#[async_trait]` would write.
+// The code that `#[async_trait]` would generate.
 impl HttpClient for Http {
     fn send_bytes<'life0, 'async_trait>(
         &'life0 self,
