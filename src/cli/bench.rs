@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(ended(&[]), "interrupted");
         assert_eq!(
             ended(&["ceiling", "scale"]),
-            "compare: interrupted; the reports of what was measured before, ceiling and scale, are in /results"
+            "compare: interrupted; the reports of the parts before it, ceiling and scale, are in /results"
         );
     }
 }
