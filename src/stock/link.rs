@@ -19,7 +19,7 @@ use redis::{
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -31,6 +31,8 @@ const RETRIES_MAX: u32 = 8;
 /// How long it may take to ask a cluster anew who has what, and how long that is believed.
 const RENEW_MAX: Duration = Duration::from_secs(2);
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
+/// How often the cluster is asked for its primaries.
+const KNOWN_EVERY: Duration = Duration::from_secs(1);
 /// The shortest and the longest wait in between, in milliseconds.
 const RETRY_WAIT: (u64, u64) = (20, 400);
 
@@ -73,10 +75,18 @@ impl ClusterLink {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn known_nodes(&self) -> Vec<ConnectionInfo> {
+    /// The primaries in any order, then the nodes of the URL.
+    fn nodes(&self) -> Vec<ConnectionInfo> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let like = self.named.first();
-        like.map_or_else(Vec::new, |like| known.iter().map(|place| place.info(like)).collect())
+        let known = known.iter().filter_map(|place| Some(place.info(like?)));
+        let mut nodes: Vec<ConnectionInfo> = known.collect();
+        if !nodes.is_empty() {
+            let start = rand::random_range(0..nodes.len());
+            nodes.rotate_left(start);
+        }
+        nodes.extend(self.named.iter().cloned());
+        nodes
     }
 
     fn note(&self, primaries: HashSet<Place>) {
@@ -101,9 +111,13 @@ impl ClusterLink {
             return;
         }
         tokio::spawn(async move {
-            // Nodes that are gone must not take the time of those that are there.
-            for nodes in [self.known_nodes(), self.named.clone()] {
-                let connected = async { cluster_client(nodes, &self.certificates)?.get_async_connection().await };
+            // One after the other: a node that hangs must not take the time of those that answer.
+            for node in self.nodes() {
+                let connected = async {
+                    cluster_client(vec![node], &self.certificates)?
+                        .get_async_connection()
+                        .await
+                };
                 if let Ok(Ok(fresh)) = tokio::time::timeout(RENEW_MAX, connected).await {
                     *self.now.write().unwrap_or_else(PoisonError::into_inner) = fresh;
                     break;
@@ -205,7 +219,19 @@ impl Link {
             now: RwLock::new(connected),
             renewing: AtomicBool::new(false),
         };
-        Ok((Self::Cluster(Arc::new(link)), Way::Cluster(any)))
+        let link = Arc::new(link);
+        tokio::spawn(Self::keep_known(Arc::downgrade(&link)));
+        Ok((Self::Cluster(link), Way::Cluster(any)))
+    }
+
+    /// Asks the cluster for its primaries for as long as somebody uses the connection.
+    async fn keep_known(link: Weak<ClusterLink>) {
+        while let Some(link) = link.upgrade() {
+            // While no node answers, the nodes of before stay known.
+            let _unanswered = within(CALL_MAX, Box::pin(Self::slots_of_primaries(&link))).await;
+            drop(link);
+            tokio::time::sleep(KNOWN_EVERY).await;
+        }
     }
 
     pub(super) const fn is_cluster(&self) -> bool {
