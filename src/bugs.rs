@@ -1,5 +1,5 @@
-//! Bugs on demand, so that the torture tests can show that they would see them. Without the feature `seeded-bugs`, which
-//! only tests build with, there are none.
+//! Bugs on demand, with which the torture tests show that they find bugs. Without the feature `seeded-bugs`, which
+//! only tests enable, there are none.
 
 use std::borrow::Cow;
 
@@ -15,28 +15,27 @@ mod seeded {
     }
 
     pub static NAME: LazyLock<Option<String>> = LazyLock::new(|| variable("FLASHSALE_BUG"));
-    /// The script, the text that stands there, and what stands there instead.
+    /// The script, the text to replace, and its replacement.
     pub static SCRIPT: LazyLock<Option<[String; 3]>> = LazyLock::new(|| {
         let part = |part: &str| variable(&format!("FLASHSALE_BUG_{part}"));
         Some([part("SCRIPT")?, part("FROM")?, part("TO")?])
     });
 }
 
-/// Whether this process has the bug of this name.
+/// Whether this process runs with the bug of this name.
 #[cfg(feature = "seeded-bugs")]
 #[must_use]
 pub fn has(name: &str) -> bool {
     seeded::NAME.as_deref() == Some(name)
 }
 
-/// Whether this process has the bug of this name.
 #[cfg(not(feature = "seeded-bugs"))]
 #[must_use]
 pub const fn has(_name: &str) -> bool {
     false
 }
 
-/// A script's text, with the bug that this process is to have in it.
+/// A script's text, changed as the seeded bug of this process asks.
 #[must_use]
 pub fn script(name: &str, text: &'static str) -> Cow<'static, str> {
     #[cfg(feature = "seeded-bugs")]

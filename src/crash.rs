@@ -1,11 +1,11 @@
-//! Crash points: named places at which a debug build ends itself at once, so that tests can show what a crash
-//! between two steps leaves. A release build has none.
+//! Crash points: named places at which a debug build aborts, so that tests can show what a crash between two steps
+//! leaves. A release build has none.
 
 use std::sync::LazyLock;
 
 static AT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FLASHSALE_CRASH_AT").ok());
 
-/// Ends the process here, without cleaning up, if `FLASHSALE_CRASH_AT` names this point.
+/// Aborts the process, without cleanup, if `FLASHSALE_CRASH_AT` names this point.
 pub fn point(name: &str) {
     if cfg!(debug_assertions) && AT.as_deref() == Some(name) {
         std::process::abort();

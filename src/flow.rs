@@ -1,5 +1,5 @@
-//! Flows: verbs that order steps over the stock and the ledger. Each says what a crash between two of its steps
-//! leaves, and who finishes it. All are safe to run twice and side by side.
+//! Flows: verbs that order steps over the stock and the ledger. Each flow says what a crash between two of its steps
+//! leaves, and who finishes it. Every flow may run twice and side by side.
 
 pub mod alert_feed;
 pub mod alert_webhook;
@@ -47,8 +47,8 @@ use crate::stock::Stock;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Counts what a run over many things did. One that fails must not keep the others from their turn, so its fault is
-/// noted and the run goes on.
+/// Counts the work of a run over many things. One failure must not keep the others from their turn: the first fault is
+/// kept and the run goes on.
 #[derive(Default)]
 struct Tally {
     done: usize,
@@ -65,13 +65,13 @@ impl Tally {
         }
     }
 
-    /// How much was done, or the first fault.
+    /// The amount of work done, or the first fault.
     fn finish(self) -> Result<usize, Fault> {
         self.fault.map_or(Ok(self.done), Err)
     }
 }
 
-/// Has another one come first, so that those who come last in a run that has no time for all are not always the same.
+/// Rotates the list to a random start, so that a run that hits its time limit does not always skip the same things.
 fn begin_anywhere<T>(things: &mut [T]) {
     if !things.is_empty() {
         let first = rand::random_range(0..things.len());
@@ -79,44 +79,42 @@ fn begin_anywhere<T>(things: &mut [T]) {
     }
 }
 
-/// What every flow works on; clones share all of it.
+/// The state that all flows share; clones share all of it.
 #[derive(Clone)]
 pub struct App {
     pub stock: Stock,
     pub ledger: Ledger,
-    /// Sales that this process knows.
     pub sales: Arc<sale_book::SaleBook>,
-    /// Shortages that are being covered.
+    /// Shortages that this process is covering.
     pub shortages: Arc<borrow::Shortages>,
-    /// What shoppers saw of each sale a moment ago.
+    /// Each sale's free units, as of a moment ago.
     pub glances: Arc<stats::Glances>,
-    /// What this process has seen of each shard's events.
+    /// Drains of this process, by shard.
     pub drains: Arc<drain::Drains>,
-    /// Which shards this process lets sell.
+    /// The shards that this process lets sell.
     pub permits: Arc<permit::Permits>,
     /// Orders whose shoppers wait for the ledger.
     pub arrivals: Arc<durable::Arrivals>,
-    /// Wakes whoever follows what operators change.
+    /// Wakes the tasks that follow the operators' settings, the bans and the list of sales.
     pub settings_changed: Arc<Notify>,
-    /// Accounts whose tokens are no longer taken.
+    /// Accounts whose tokens are refused.
     pub bans: Arc<bans::Bans>,
-    /// What the guards of this process have stopped.
+    /// Refusals by the guards of this process.
     pub stopped: Arc<stopped::Stopped>,
-    /// How this process answers purchases of sales that somebody watches.
+    /// Counts of purchase answers, for sales that an operator watches.
     pub pulse: Arc<pulse::Pulse>,
-    /// Sales that another transaction has locked for long.
+    /// Sales that another transaction has just been found to have locked.
     pub locked_sales: Arc<locked_sales::LockedSales>,
-    /// How often accounts had Redis asked without bringing what a sale asks for.
+    /// Replay probes by account, limited.
     pub looks: Arc<looks::Looks>,
-    /// Alerts as they come, for those who follow them.
+    /// New alerts, for their followers.
     pub alert_feed: Arc<alert_feed::AlertFeed>,
-    /// Whether this process can work, as of a moment ago.
+    /// The readiness of this process, as of a moment ago.
     pub readiness: Arc<ready::Readiness>,
     pub metrics: Arc<Metrics>,
 }
 
 impl App {
-    /// An application over these two.
     #[must_use]
     pub fn new(stock: Stock, ledger: Ledger) -> Self {
         let metrics = Arc::new(Metrics::default());
@@ -141,7 +139,7 @@ impl App {
         }
     }
 
-    /// The same application on the operators' connections to the ledger.
+    /// The same state on the operators' connections to the ledger.
     #[must_use]
     pub fn for_operators(&self) -> Self {
         Self {
@@ -150,7 +148,7 @@ impl App {
         }
     }
 
-    /// The same application over another connection to the stock.
+    /// The same state over another connection to the stock.
     #[must_use]
     pub fn over(&self, stock: Stock) -> Self {
         Self {

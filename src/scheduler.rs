@@ -1,10 +1,10 @@
 //! When each flow runs; nothing else. Periodic jobs run on tokio-cron-scheduler, by cron expressions only: its
 //! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches.
 //!
-//! Permits are kept by every process, also by one that runs no jobs: selling must not depend on a worker being there.
+//! Every process keeps permits, also one that runs no jobs: selling must not depend on a worker.
 //!
-//! A job takes no input and looks at what is there; no run overlaps another of the same job in this process, each has
-//! a time limit, and several processes may run all of them side by side.
+//! A job takes no input and acts on what it finds. No two runs of a job overlap in this process, and each has a time
+//! limit. Several processes may run all of them side by side.
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
@@ -23,44 +23,45 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long the drain collects events after the first, so that many share a transaction: what a batch costs besides
-/// its orders is most of its cost when they are few. Shoppers are answered once the ledger has their order in the synchronous
-/// lane; the last is while some of them wait at this process.
+/// How long the drain collects events after the first, so that many share a transaction: with few orders, most of a
+/// batch's cost is fixed. The second is for the synchronous lane, whose shoppers wait for the ledger. The third is
+/// while some of them wait at this process.
 const GATHER: Duration = Duration::from_millis(50);
 const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
 const GATHER_AWAITED: Duration = Duration::from_millis(2);
-/// How long it waits at the most when nobody wakes it, as events of other processes do not: twice as long after each
-/// round that found nothing.
+/// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
+/// after each round that found nothing.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
-/// How long one round may take; what it leaves, the next one finds.
+/// How long one round may take; the next one finds what it leaves.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
-/// How long it waits after a fault, and where shoppers wait for the ledger: theirs may be on shards that are well.
+/// How long the drain waits after a fault. The synchronous lane waits less: its shoppers may be on shards that are
+/// well.
 const AFTER_FAULT: Duration = Duration::from_millis(500);
 const AFTER_FAULT_SYNCHRONOUS: Duration = Duration::from_millis(50);
 /// After so long without a round, the drain is reported.
 const DRAIN_SILENCE_MAX: TimeDelta = TimeDelta::seconds(30);
-/// How long the end waits for jobs that are running; what they leave, others finish.
+/// How long the end waits for jobs that are running; others finish what they leave.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// How often permits are renewed; they hold for longer.
 const PERMIT_EVERY: Duration = Duration::from_millis(750);
 /// How long one round of renewals may take.
 const PERMIT_ROUND_MAX: Duration = Duration::from_secs(2);
-/// How often shards that do not sell are looked for when nobody has noticed one.
+/// How often reconciling begins a round without being woken.
 const RECONCILE_EVERY: Duration = Duration::from_millis(500);
-/// How long the reconciling waits after somebody has noticed a shard that does not sell.
+/// How long reconciling waits after it was woken, so that one round serves many.
 const RECONCILE_GATHER: Duration = Duration::from_millis(50);
-/// How long one round of reconciling may take: a rebuilding of a hundred million orders.
+/// How long one round of reconciling may take: a rebuild of a hundred million orders.
 const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(1800);
-/// Rounds at once: while one rebuilds a large sale, the others see to the rest.
+/// Rounds at once: while one rebuilds a large sale, the others handle the rest.
 const RECONCILE_ROUNDS_MAX: usize = 4;
 
-/// How often every process looks at its servers, connections and permits.
+/// How often every process measures its servers, connections and permits.
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
-/// How often alerts are looked for that a webhook has to be told.
+/// How often the webhook's task checks for guard warnings to deliver.
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
-/// How long the end waits for an alert that is on its way; if it takes longer, it is sent once more.
+/// How long the end waits for a warning that is being sent; if it takes longer, the warning is sent once more.
 const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
@@ -96,14 +97,13 @@ const JOBS: [(&str, &str, u64, Run); 9] = [
     }),
 ];
 
-/// Keeps the permits of the sales' shards, and reconciles those that lost theirs.
+/// Keeps the permits of the sales' shards, and reconciles shards that lost theirs.
 pub struct Keeper {
     stop: CancellationToken,
     running: TaskTracker,
 }
 
 impl Keeper {
-    /// Starts to keep them.
     #[must_use]
     pub fn start(app: &Arc<App>) -> Self {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
@@ -113,17 +113,16 @@ impl Keeper {
         Self { stop, running }
     }
 
-    /// Lets go of them, and waits for what is under way, within a limit: permits end by themselves.
+    /// Stops renewing, and waits for work in progress, within a limit. Permits end by themselves.
     pub async fn end(self) {
         self.stop.cancel();
         self.running.close();
         if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
-            tracing::warn!("a shard was still being reconciled; others go on with it");
+            tracing::warn!("a shard was still being reconciled; other processes go on with it");
         }
     }
 }
 
-/// Jobs that run.
 pub struct Scheduler {
     cron: JobScheduler,
     stop: CancellationToken,
@@ -131,7 +130,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts every job, the drain, and the deliveries to the webhook of alerts if there is one.
+    /// Starts every job, the drain and, if there is a webhook for guard warnings, its deliveries.
     ///
     /// # Errors
     /// When the scheduler does not start.
@@ -140,7 +139,7 @@ impl Scheduler {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
         let guard = |name, seconds_max| {
-            // Whoever has only just begun is not late yet.
+            // A job that has only just begun is not late yet.
             metrics.job_last_success.of([name]).set(metrics::now());
             Arc::new(Guard {
                 name,
@@ -168,7 +167,7 @@ impl Scheduler {
             if silence > DRAIN_SILENCE_MAX {
                 tracing::error!(
                     seconds = silence.num_seconds(),
-                    "the drain has not come round; is Redis or Postgres hanging?"
+                    "no round of the drain has ended for a while; does Redis or Postgres hang?"
                 );
             }
             let (guard, app) = (Arc::clone(&guard), Arc::clone(&looked_at));
@@ -191,16 +190,16 @@ impl Scheduler {
     pub async fn end(mut self) {
         self.stop.cancel();
         if let Err(error) = self.cron.shutdown().await {
-            tracing::warn!(%error, "the scheduler did not stop by itself");
+            tracing::warn!(%error, "could not shut the scheduler down");
         }
         self.running.close();
         if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
-            tracing::warn!("jobs were still running; what they leave is finished after the next start");
+            tracing::warn!("jobs were still running; later runs finish their work");
         }
     }
 }
 
-/// Sees to it that a job's runs are one at a time, bounded and counted.
+/// Keeps the runs of a job one at a time, bounded and counted.
 struct Guard {
     name: &'static str,
     time_max: Duration,
@@ -233,7 +232,7 @@ impl Guard {
                 if fault.is_passing() {
                     tracing::debug!(job = self.name, %fault, "a job has to try again");
                 } else {
-                    tracing::error!(job = self.name, %fault, "a job found what should not be");
+                    tracing::error!(job = self.name, %fault, "a job hit an unexpected fault");
                 }
                 self.count("failed");
             }
@@ -249,14 +248,14 @@ impl Guard {
     }
 }
 
-/// When a lane of the drain last came round, and when without a fault, in milliseconds since 1970.
+/// When a lane of the drain last ended a round, and when it last did so without a fault, in Unix milliseconds.
 struct Round {
     ended: AtomicI64,
     done: AtomicI64,
 }
 
 impl Round {
-    /// Whoever has only just begun is not late yet.
+    /// A lane that has only just begun is not late yet.
     fn begin() -> Arc<Self> {
         let now = || AtomicI64::new(Utc::now().timestamp_millis());
         Arc::new(Self {
@@ -269,13 +268,13 @@ impl Round {
 /// The last rounds of all lanes.
 type Rounds = [Arc<Round>; Lane::ALL.len()];
 
-/// How long ago the lane that is furthest behind came round.
+/// How long ago the lane that is furthest behind ended a round.
 fn silence(rounds: &Rounds) -> TimeDelta {
     let ended = rounds.iter().map(|round| round.ended.load(Ordering::Relaxed)).min();
     TimeDelta::milliseconds(Utc::now().timestamp_millis() - ended.unwrap_or_default())
 }
 
-/// Takes in the events of a lane for as long as the process runs, and says once when it cannot and once when it can again.
+/// Drains a lane for as long as the process runs. Logs once when it cannot, and once when it can again.
 async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
     let (gather, after_fault) = match lane {
@@ -285,7 +284,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
     let mut failing = false;
     let mut idle = gather;
     loop {
-        // The metric is of the lane that is behind.
+        // The metric is of the lane that is furthest behind.
         let done = all.iter().map(|round| round.done.load(Ordering::Relaxed)).min();
         let done = Duration::from_millis(u64::try_from(done.unwrap_or_default()).unwrap_or_default());
         counted.drain_last_round.set(done.as_secs_f64());
@@ -325,7 +324,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
     }
 }
 
-/// Renews permits for as long as the process runs, and says once when it cannot and once when it can again.
+/// Renews permits for as long as the process runs. Logs once when it cannot, and once when it can again.
 async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
     loop {
@@ -349,7 +348,7 @@ async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
     }
 }
 
-/// Reconciles shards that do not sell, whenever one is noticed, and from time to time.
+/// Reconciles shards that do not sell, whenever it is woken and at intervals.
 async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("reconciling");
     let mut rounds = JoinSet::new();
@@ -364,7 +363,7 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         let next = async {
             tokio::select! {
                 () = tokio::time::sleep(RECONCILE_EVERY) => {}
-                // Many notice at once; one look a moment later serves them all.
+                // Many tasks wake it at once; one round a moment later serves them all.
                 () = app.permits.wanted.notified() => tokio::time::sleep(RECONCILE_GATHER).await,
             }
         };
@@ -383,8 +382,8 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
     while rounds.join_next().await.is_some() {}
 }
 
-/// What rounds that ended at the same time have to tell: any trouble; that all is well only if they were the `last`, because
-/// a round leaves to another what that is at.
+/// The outcome to log of rounds that ended at the same time: any fault. A success counts only if they were the `last`,
+/// because a round skips what another one is working on.
 fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<usize, Fault>> {
     let trouble = ended.iter().position(Result::is_err);
     match trouble {
@@ -393,8 +392,8 @@ fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<us
     }
 }
 
-/// Sends alerts to their webhook for as long as the process runs, and says once when it does not take them and once
-/// when it does again.
+/// Sends guard warnings to their webhook for as long as the process runs. Logs once when the webhook does not take
+/// them, and once when it does again.
 async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationToken) {
     let (mut ledger, mut webhook) = (News::new("alerts for the webhook"), News::new("the webhook of alerts"));
     let count = |outcome| app.metrics.alert_deliveries.of([outcome]).inc();
@@ -435,7 +434,7 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
     }
 }
 
-/// Says once that something does not work, and once that it works again.
+/// Logs once that something does not work, and once that it works again.
 struct News {
     what: &'static str,
     failing: bool,

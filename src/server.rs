@@ -42,27 +42,27 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the start waits for the stock to be reconciled.
 const RECONCILE_MAX: Duration = Duration::from_secs(2);
-/// How many connections there may be where only operators or machines ask.
+/// The limit on connections where only operators or machines connect.
 const FEW_CONNECTIONS: usize = 1000;
 /// Files that an instance opens besides its clients' connections.
 const OTHER_FILES: usize = 512;
-/// How many connections wait to be accepted, at the most.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
-/// What the kernel keeps of an answer for a client that does not read it, in bytes.
+/// What the kernel buffers of a response for a client that does not read it, in bytes.
 const SEND_BUFFER: usize = 64 * 1024;
 /// How long requests in flight may take at the end, in seconds.
 const END_SECONDS: u64 = 10;
 
-/// Where a process serves.
+/// The addresses where a process serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// What shoppers ask for.
+    /// For shoppers.
     pub shop: SocketAddr,
-    /// What operators ask for; often the same.
+    /// For operators; often the same.
     pub admin: SocketAddr,
 }
 
-/// Sockets that are bound.
+/// Bound sockets.
 pub struct Listeners {
     http: Option<HttpListeners>,
     machines: Option<TcpListener>,
@@ -74,11 +74,11 @@ struct HttpListeners {
 }
 
 impl Listeners {
-    /// Binds what this role serves, so that an address that is taken is told before anything is started. Whoever connects
-    /// waits until it is served.
+    /// Binds what this role serves, so that a taken address is reported before anything is started. Clients that
+    /// connect wait until it is served.
     ///
     /// # Errors
-    /// When an address cannot be bound; the text says which setting names it.
+    /// When an address cannot be bound; the text names its setting.
     pub fn bind(config: &Config, role: Role) -> anyhow::Result<Self> {
         let http = match role {
             Role::All | Role::Api => Some(HttpListeners {
@@ -100,7 +100,7 @@ impl Listeners {
     }
 }
 
-/// What a process does.
+/// The part of the work that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
     /// HTTP and jobs.
@@ -117,7 +117,6 @@ pub enum ServeError {
     /// The schema is behind; the text says what to run.
     #[error("{0}")]
     SchemaBehind(String),
-    /// Anything else.
     #[error("{0:#}")]
     Fault(#[from] anyhow::Error),
 }
@@ -133,7 +132,7 @@ pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
 /// Decodes what Redis holds of a sale; `None` when there is no such sale.
 ///
 /// # Errors
-/// When a server cannot be reached or a shard is not all there.
+/// When a server cannot be reached or a shard is incomplete.
 pub fn inspect(
     redis_url: &str,
     redis_certificates: &RedisCertificates,
@@ -149,7 +148,7 @@ pub fn inspect(
     })
 }
 
-/// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. `on_ready` is told where once it answers.
+/// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. Once it answers, `on_ready` gets the addresses.
 ///
 /// # Errors
 /// When a server cannot be reached, or the schema is behind.
@@ -207,7 +206,7 @@ async fn run(
         tracing::warn!("{risk}");
     }
 
-    // So that the first shopper is not turned away; whoever cannot wait is told to try again.
+    // Wait, so that the first shopper is not turned away. After the limit, shoppers get a 503 and try again.
     match tokio::time::timeout(RECONCILE_MAX, flow::permit::reconcile_all(&app)).await {
         Ok(Ok(_)) => {}
         Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
@@ -247,7 +246,7 @@ async fn run(
         scheduler.end().await;
     }
     keeper.end().await;
-    // Last: how a process ends can be watched to its end.
+    // Last, so that an operator can watch a process to its end.
     if let Some(machines) = machines {
         machines.stop(false).await;
     }
@@ -260,13 +259,13 @@ async fn run(
 fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen on {address}; choose another address with {setting}"))?;
-    // Accepted connections have the buffer of the socket that they came to.
+    // Accepted connections inherit the buffer of this socket.
     sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
-/// How many connections of shoppers there may be: as configured, or as many as this process may open files.
+/// The limit on shoppers' connections: as configured, or as many as this process may open files.
 fn connections_of(config: &Config) -> ConnectionLimits {
     let files = raise_file_limit();
     let total = config
@@ -277,7 +276,7 @@ fn connections_of(config: &Config) -> ConnectionLimits {
         tracing::info!(
             connections = total,
             files,
-            "this process may open fewer files than it is configured to have connections; raise `ulimit -Hn`"
+            "this process may open fewer files than its configured connections need; raise `ulimit -Hn`"
         );
     }
     ConnectionLimits {
@@ -346,13 +345,13 @@ async fn serve_http(
     let address = listeners.shop.local_addr()?;
     let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let gate = Arc::new(Gate::new(config.guards));
-    // Who may not come in any more, before anybody does.
+    // Read the ended sessions before the first request.
     let learned = tokio::time::timeout(RECONCILE_MAX, async {
         flow::bans::learn(&app).await?;
         app.sales.learn().await
     });
     if !matches!(learned.await, Ok(Ok(()))) {
-        tracing::warn!("it is not known yet which sessions have ended and which sales there are");
+        tracing::warn!("could not read yet which sessions have ended and which sales exist");
     }
     let feeding = Arc::clone(&app);
     let feed = tokio::spawn(async move { flow::alert_feed::keep(&feeding).await });
@@ -363,7 +362,7 @@ async fn serve_http(
     };
     let ending = Arc::clone(&app);
     let following = {
-        // What operators change has to reach this process however many shoppers ask.
+        // The operators' changes must reach this process however many shoppers ask.
         let (app, gate, configured) = (app.for_operators(), Arc::clone(&gate), config.guards);
         tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
     };
@@ -395,14 +394,14 @@ async fn serve_http(
     let is_development = config.development;
     if is_development {
         tracing::warn!(
-            "development mode: whoever has the link that was printed signs in as anybody and pays with nothing"
+            "development mode: anyone with the printed link can sign in as any shopper and pay without money"
         );
     }
     let redis = (config.redis_url.clone(), config.redis_certificates.clone());
     let serve = |listener: TcpListener, part: Part| {
         let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
         let address = listener.local_addr()?;
-        // Few operate. One of them must not take a processor from shoppers, nor shoppers their connections.
+        // Operators are few. One of them must not take a processor from shoppers, nor shoppers their connections.
         let (workers, limits) = match part {
             Part::Operators => (
                 Some(1),
@@ -460,7 +459,7 @@ async fn serve_http(
     tokio::select! {
         outcome = &mut serving => drop(outcome??),
         () = stop.cancelled() => {
-            // Streams have no end of their own that could be waited for.
+            // Streams have no end of their own, so end them first.
             ending.alert_feed.end();
             join_all(handles.iter().map(|handle| handle.stop(true))).await;
             serving.await??;
@@ -472,7 +471,7 @@ async fn serve_http(
     Ok(())
 }
 
-/// What operators call this instance by: its host, and the port where it serves shoppers.
+/// The operators' name for this instance: its host, and the port where it serves shoppers.
 fn instance_name(address: SocketAddr) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {

@@ -1,8 +1,8 @@
-//! Alert feed: hand each alert, once it is committed, to all who follow them here.
+//! Alert feed: hand each guard warning, once it is committed, to its followers on this instance.
 //!
-//! One task reads new alerts for all of them. Whoever comes later, or cannot keep up, reads what it has missed by
-//! itself, by the numbers of alerts, which are committed in their order. Nothing is written; a crash leaves nothing,
-//! and followers go on elsewhere after the last alert that they have.
+//! One task reads new warnings for all followers. A follower that comes later, or cannot keep up, reads what it has
+//! missed by itself. It goes by the numbers of warnings, which are committed in order. Nothing is written. A crash
+//! leaves nothing, and followers go on elsewhere after their last warning.
 
 use super::App;
 use crate::domain::alert::Alert;
@@ -16,26 +16,26 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many may follow one instance. Whoever has gone without a word gives way once the system gives up sending to him,
+/// Followers of one instance. A follower that has vanished frees its place once the system gives up sending to it,
 /// which may take a quarter of an hour.
 pub const FOLLOWERS_MAX: usize = 64;
-/// Alerts that are kept for followers who are busy; who misses more reads them from the ledger.
+/// Warnings that are kept for busy followers; a follower that misses more reads them from the ledger.
 const KEPT_MAX: usize = 256;
-/// Alerts that are read in one step.
+/// Warnings that are read in one step.
 const PAGE_MAX: usize = 100;
-/// After so long without news, alerts are looked for all the same.
+/// Without a notification for this long, new warnings are read all the same.
 const NEWS_MAX: Duration = Duration::from_millis(800);
-/// How long one look may take.
+/// How long one reading may take.
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How long a follower waits after a look that failed.
+/// How long a follower waits after a reading that failed.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
-/// Hands out alerts as they come.
+/// Hands out guard warnings as they come.
 pub struct AlertFeed {
-    /// There may be a new one.
+    /// Wakes the feed: there may be a new warning.
     pub(super) wanted: Notify,
     fresh: broadcast::Sender<Arc<Alert>>,
-    /// Whether it is known from which alert on they are handed out.
+    /// Whether the feed knows which warnings are new.
     is_ready: watch::Sender<bool>,
     places: Arc<Semaphore>,
     ended: CancellationToken,
@@ -54,23 +54,23 @@ impl Default for AlertFeed {
 }
 
 impl AlertFeed {
-    /// Ends all who follow, and whoever begins to.
+    /// Ends all followers, also those that begin later.
     pub fn end(&self) {
         self.ended.cancel();
     }
 }
 
-/// Hands out new alerts for as long as the process runs. While Postgres is away there are none; afterwards, all that
-/// came in between.
+/// Hands out new warnings for as long as the process runs. While Postgres is away there are none; afterwards come all
+/// that were raised in between.
 pub async fn keep(app: &App) {
     let feed = &app.alert_feed;
     let (mut last, mut is_broken) = (None, false);
     loop {
         let looked = timeout(LOOK_MAX, look(app, &mut last)).await;
         let broken = looked.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
-        // Said once, and not again with every look.
+        // Logged once, and not again at every reading.
         if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
-            tracing::error!(%fault, "alerts cannot be read");
+            tracing::error!(%fault, "cannot read new guard warnings");
         }
         is_broken = broken.is_some();
         if last.is_some() {
@@ -80,7 +80,7 @@ pub async fn keep(app: &App) {
     }
 }
 
-/// Hands out what came after the `last` one.
+/// Hands out the warnings after the `last` one.
 async fn look(app: &App, last: &mut Option<i64>) -> Result<(), Fault> {
     let mut after = match *last {
         Some(after) => after,
@@ -92,7 +92,7 @@ async fn look(app: &App, last: &mut Option<i64>) -> Result<(), Fault> {
         for alert in page {
             after = alert.id;
             *last = Some(after);
-            // There may be nobody.
+            // There may be no follower.
             let _nobody = app.alert_feed.fresh.send(Arc::new(alert));
         }
         if is_last {
@@ -113,15 +113,14 @@ pub struct Follower {
     fresh: broadcast::Receiver<Arc<Alert>>,
     /// Read from the ledger, and not handed out yet.
     page: VecDeque<Alert>,
-    /// The number of the last one that was handed out.
+    /// The number of the last warning that was handed out.
     last: i64,
     /// Whether the ledger may have some before the next fresh one.
     is_behind: bool,
     _place: OwnedSemaphorePermit,
 }
 
-/// Follows alerts: those after the one with this number, or those that are new from now on. `None` when so many do that
-/// there is no place.
+/// Follows warnings: those after the one with this number, or new ones from now on. `None` when all places are taken.
 pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, Fault> {
     let feed = Arc::clone(&app.alert_feed);
     let Ok(place) = Arc::clone(&feed.places).try_acquire_owned() else {
@@ -136,7 +135,7 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
             "it is not known yet which alerts are new".to_owned(),
         ));
     }
-    // Before the ledger is asked: an alert is in its answer or comes afterwards, or both.
+    // Subscribe before the ledger is asked: a warning is in its answer or comes afterwards, or both.
     let fresh = feed.fresh.subscribe();
     let newest = app.ledger.newest_alert().await?;
     Ok(Some(Follower {
@@ -152,16 +151,16 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
 }
 
 impl Follower {
-    /// The number of the last alert that was handed out, or of the one after which this began.
+    /// The number of the last warning that was handed out, or of the one after which this began.
     #[must_use]
     pub const fn last(&self) -> i64 {
         self.last
     }
 
-    /// Waits for the next alert; `None` when this instance ends. Whoever stops to wait misses nothing.
+    /// Waits for the next warning; `None` when this instance ends. A dropped wait loses nothing.
     pub async fn next(&mut self) -> Option<Arc<Alert>> {
         let ended = self.feed.ended.clone();
-        // Looked at first: a follower with much to read must not go on for ever.
+        // Check the end first: a follower with much to read must not go on for ever.
         tokio::select! {
             biased;
             () = ended.cancelled() => None,
@@ -192,7 +191,7 @@ impl Follower {
                 }
                 Ok(_known) => {}
                 Err(RecvError::Lagged(_)) => self.is_behind = true,
-                // The feed holds the other end for as long as there are followers.
+                // The feed holds the sender for as long as there are followers.
                 Err(RecvError::Closed) => self.feed.ended.cancelled().await,
             }
         }

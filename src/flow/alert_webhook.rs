@@ -1,8 +1,8 @@
-//! Alert webhook: send each alert to the operators' own address, at least once.
+//! Alert webhook: send each guard warning to the operators' own address, at least once.
 //!
-//! An alert is claimed, sent, and noted as delivered, or to be sent again later. A crash in between leaves a claim that
-//! ends by itself; then it is sent once more, with the same id. One is sent after the other over all processes, so they
-//! arrive in their order as long as none fails.
+//! A process claims a warning, sends it, and notes it as delivered or as due again later. A crash in between leaves a
+//! claim that ends by itself. The warning is then sent once more, with the same id. Over all processes, one warning is
+//! sent after the other, so they arrive in order as long as none fails.
 
 use super::App;
 use crate::domain::alert::{AlertWebhook, Delivery, retry_after};
@@ -16,29 +16,29 @@ use ureq::http::Uri;
 
 /// How long a delivery may take in all.
 const DELIVERY_MAX: Duration = Duration::from_secs(10);
-/// How long finding the other side and shaking hands may take.
+/// How long connecting may take, with the TLS handshake and without the name lookup.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// So much of an answer is read, so that its connection can be used again; nobody looks at it.
+/// Bytes of a reply that are read, so that its connection can be used again. Their content is ignored.
 const ANSWER_BYTES_MAX: u64 = 4096;
 
-/// Sends alerts to one address.
+/// Sends guard warnings to one address.
 pub struct Sender {
     hook: AlertWebhook,
     agent: ureq::Agent,
 }
 
-/// What a round came to.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// There is nothing to send now, or another process is at it.
+    /// There is nothing to send now, or another process is sending.
     Nothing,
     Delivered,
-    /// One was not, for this reason; it is sent again later.
+    /// The delivery failed for this reason; it is repeated later.
     Failed(String),
 }
 
 impl Sender {
-    /// A sender to this address. Redirects are not followed: what is signed for one is not for another.
+    /// A sender to this address. It follows no redirects: a signed message is meant for this address alone.
     #[must_use]
     pub fn new(hook: AlertWebhook) -> Self {
         let uri = hook.url.parse::<Uri>().unwrap_or_default();
@@ -59,7 +59,7 @@ impl Sender {
         }
     }
 
-    /// Sends one; says why it was not taken.
+    /// Sends one delivery; returns why it was not accepted.
     fn send(&self, delivery: &Delivery) -> Result<(), String> {
         let request = self
             .agent
@@ -69,7 +69,7 @@ impl Sender {
             .header("webhook-timestamp", delivery.timestamp.to_string())
             .header("webhook-signature", &delivery.signature);
         let mut response = request.send(delivery.body.as_slice()).map_err(|error| reason(&error))?;
-        // What it says does not matter, and neither does that it says too much.
+        // The content of the reply does not matter, and neither does a reply that is too long.
         let _rest = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         match response.status() {
             status if status.is_success() => Ok(()),
@@ -78,7 +78,7 @@ impl Sender {
     }
 }
 
-/// Why there was no answer, without the address.
+/// Why there was no reply, without the address.
 fn reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => error.kind().to_string(),
@@ -89,17 +89,17 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// Delivers the alert whose turn it is, and gives up those that were not delivered within a day.
+/// Delivers the next warning, or gives up those that were not delivered within a day.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not answer. What was sent by then is sent once more.
+/// `Unavailable` when Postgres does not answer. A warning that was sent by then is sent once more.
 pub async fn deliver_next(app: &App, sender: &Arc<Sender>) -> Result<Sent, Fault> {
     let Some(claimed) = app.ledger.claim_alert().await? else {
         let alerts = app.ledger.give_alerts_up().await?;
         if alerts > 0 {
             tracing::warn!(
                 alerts,
-                "alerts were not delivered within a day, and are given up; the list still has them"
+                "guard warnings were not delivered within a day and are given up; the list still has them"
             );
         }
         return Ok(Sent::Nothing);
@@ -111,7 +111,7 @@ pub async fn deliver_next(app: &App, sender: &Arc<Sender>) -> Result<Sent, Fault
     std::thread::Builder::new()
         .name("alert-webhook".to_owned())
         .spawn(move || {
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _gone = answered.send(sending.send(&delivery));
         })
         .map_err(|error| Fault::Unavailable(format!("no thread to send with: {error}")))?;

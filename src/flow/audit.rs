@@ -1,8 +1,8 @@
 //! Stock audit: count every unit in Redis and in Postgres, and explain every difference.
 //!
-//! Each shard is read in one atomic script and the ledger in one snapshot, but not at the same moment: while units
-//! move, the two may differ. So a shard or an item that differs is counted again; one that once agreed is done. The
-//! events that the ledger lacks are added up page by page, so memory does not grow with the backlog.
+//! Each shard is read in one atomic script and the ledger in one snapshot, but not at the same moment. While units
+//! move, the two may differ. So a shard or an item that differs is counted again; one that has agreed once is done.
+//! The events that the ledger lacks are added up page by page, so memory does not grow with the backlog.
 
 use super::App;
 use super::stats::total;
@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How often the two sides are compared while they differ.
+/// Rounds of comparing the two sides while they differ.
 const ROUNDS_MAX: u32 = 20;
-/// After so long no further round begins.
+/// No further round begins after this.
 const ROUNDS_FOR: Duration = Duration::from_secs(60);
 /// Shards read at once; each has a page of events in memory.
 const SHARDS_AT_ONCE: usize = 32;
@@ -37,7 +37,7 @@ pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
             return Ok(None);
         };
         if !sale.is_in_stock() {
-            // Before it is loaded and after it is retired, there is one side only.
+            // Before the sale is loaded and after it is retired, only the ledger has it.
             let (items, differences) = count_ledger(&sale, &app.ledger.sums(id, sale.shards).await?);
             return finish(app, id, true, items, differences).await.map(Some);
         }
@@ -53,7 +53,7 @@ pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
     finish(app, id, false, count.audits, differences).await.map(Some)
 }
 
-/// Adds what the ledger alone says, and sorts: whoever reads the differences in pages goes by their text.
+/// Adds the ledger's own findings, and sorts the differences: readers page through them by their text.
 async fn finish(
     app: &App,
     id: SaleId,
@@ -63,7 +63,7 @@ async fn finish(
 ) -> Result<Audit, Fault> {
     differences.extend(app.ledger.misfits(id).await?.iter().map(misfit));
     for (shard, Position { epoch, seq }, reason) in app.ledger.unreadable_events(id).await? {
-        // They move no units, so a shard that has them is whole.
+        // Such events move no units, so a shard that has them is intact.
         differences.push(format!(
             "shard {shard}: event {epoch}-{seq} could not be taken in (`flashsale dead-letters`): {reason}"
         ));
@@ -92,8 +92,8 @@ fn misfit(misfit: &Misfit) -> String {
     )
 }
 
-/// Counts what there is of a sale that Redis does not have: whether the units that the ledger has granted fit what the
-/// sale owns, and whether everything is decided.
+/// Counts a sale that Redis does not hold: whether the ledger's granted units fit what the sale owns, and whether
+/// every order is decided.
 fn count_ledger(sale: &Sale, sums: &Sums) -> (Vec<ItemAudit>, Vec<String>) {
     let (mut items, mut differences) = (Vec::new(), Vec::new());
     for item in &sale.items {
@@ -125,7 +125,7 @@ fn count_ledger(sale: &Sale, sums: &Sums) -> (Vec<ItemAudit>, Vec<String>) {
     (items, differences)
 }
 
-/// Held and sold units of an item by the grants of all shards.
+/// An item's held and sold units by the grants of all shards.
 fn units(sums: &Sums, sku: &Sku) -> (i64, i64) {
     sums.shards.iter().fold((0, 0), |sum, shard| {
         let (held, sold) = shard.units.get(sku).copied().unwrap_or_default();
@@ -133,17 +133,17 @@ fn units(sums: &Sums, sku: &Sku) -> (i64, i64) {
     })
 }
 
-/// In what a shard or an item differs.
+/// The differences of a shard or an item.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Findings {
     differences: Vec<String>,
-    /// Units that no place accounts for, or that two do.
+    /// Units that no place accounts for, or that two places do.
     pub(super) conservation: i64,
     /// Held and sold units in which the two stores differ.
     pub(super) drift: i64,
 }
 
-/// What a shard should hold of an item, by the ledger, its events and the decisions that are not delivered to it.
+/// What a shard should hold of an item, by the ledger, its events and the decisions that were not delivered to it yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Expected {
     held: i64,
@@ -152,18 +152,18 @@ struct Expected {
     undelivered: i64,
 }
 
-/// The comparison of a sale's two sides, as far as it has come.
+/// The comparison of a sale's two sides so far.
 #[derive(Default)]
 pub(super) struct Count {
-    /// The shards that were compared, by their number; one without findings agreed.
+    /// The compared shards, by number; one without findings has agreed.
     shards: BTreeMap<u16, (Findings, BTreeMap<Sku, Expected>)>,
-    /// The items that were compared.
+    /// The compared items.
     items: BTreeMap<Sku, Findings>,
     audits: Vec<ItemAudit>,
 }
 
 impl Count {
-    /// Whether everything agreed, each shard and each item at a moment of its own.
+    /// Whether everything has agreed, each shard and each item at a moment of its own.
     pub(super) fn agrees(&self) -> bool {
         self.findings().all(|it| it.differences.is_empty())
     }
@@ -173,15 +173,16 @@ impl Count {
         shards.chain(self.items.values())
     }
 
-    /// Compares every shard and item that has not agreed yet. Of each shard's stream it adds up at most `events_max`
-    /// events; the drift of a shard with more is not counted.
+    /// Compares every shard and item that has not agreed yet. Adds up at most `events_max` events of each shard's
+    /// stream. The drift of a shard with more is not counted.
     pub(super) async fn compare(&mut self, app: &App, sale: &Sale, events_max: usize) -> Result<(), Fault> {
         let agreed: BTreeSet<u16> = {
             let agreed = self.shards.iter().filter(|(_, (it, _))| it.differences.is_empty());
             agreed.map(|(shard, _)| *shard).collect()
         };
         let sums = app.ledger.sums(sale.id, sale.shards).await?;
-        // All counters are read before any stream is paged through: what the drain takes in meanwhile is not missing.
+        // Read all counters before paging through any stream: events that the drain takes in meanwhile are not
+        // missing.
         let (at, skipped) = (&sums.shards, &agreed);
         let first = futures_util::stream::iter(0..sale.shards).map(|shard| async move {
             let position = at.get(usize::from(shard)).and_then(|it| it.position);
@@ -220,7 +221,7 @@ impl Count {
     }
 }
 
-/// Reads a shard, and adds up the first `events` of those that the ledger lacks after this position.
+/// Reads a shard, and adds up the first `events` events after this position, which the ledger lacks.
 pub(super) async fn read(
     app: &App,
     sale: &Sale,
@@ -237,7 +238,7 @@ pub(super) async fn read(
 /// The events of a shard that the ledger lacks, added up page by page.
 pub(super) struct Backlog {
     shard: u16,
-    /// Up to here the ledger has them.
+    /// The ledger has the events up to here.
     drained: Position,
     /// The last event that was read.
     read_to: Position,
@@ -247,12 +248,12 @@ pub(super) struct Backlog {
     pub(super) units: BTreeMap<Sku, i64>,
     /// The first and the last event of each gap.
     pub(super) gaps: Vec<(i64, i64)>,
-    /// The same of each run of events that cannot be read.
+    /// The first and the last event of each run of events that cannot be read.
     unreadable: Vec<(i64, i64)>,
 }
 
 impl Backlog {
-    /// `left` events of a shard, of which the ledger has those up to `drained`.
+    /// A shard's backlog of `left` events. The ledger has those up to `drained`.
     pub(super) fn of(shard: u16, drained: Option<Position>, left: i64) -> Self {
         Self {
             shard,
@@ -282,13 +283,13 @@ impl Backlog {
         Ok(self)
     }
 
-    /// Adds a page, as far as it is of the reading and not of later purchases.
+    /// Adds those events of a page that belong to the reading; later purchases are left out.
     fn add(&mut self, sale: &Sale, page: &[Event]) {
         let left = usize::try_from(self.left).unwrap_or_default();
         for event in page.iter().take(left) {
             self.left -= 1;
             self.added += 1;
-            // Events that are in the ledger and not trimmed yet come first.
+            // Events that the ledger has, and that are not trimmed yet, go first.
             let (before, position) = (self.read_to.max(self.drained), event.position);
             self.read_to = position;
             if position <= self.drained {
@@ -309,7 +310,7 @@ impl Backlog {
     }
 }
 
-/// In what a shard differs from what the ledger expects of it.
+/// The differences between a shard and what the ledger expects of it.
 pub(super) fn shard_differences(sale: &Sale, books: &ShardBooks, reading: &ShardReading) -> Vec<String> {
     let mut backlog = Backlog::of(reading.shard, books.position, reading.undrained);
     backlog.add(sale, &reading.events);
@@ -459,7 +460,6 @@ fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardRea
     (audit, findings)
 }
 
-/// The transfer that a message is about.
 fn transfer_of(message: &Message) -> Option<Uuid> {
     match message {
         Message::Withdrawn { transfer } | Message::GiveBack { transfer, .. } => Some(*transfer),

@@ -1,8 +1,9 @@
-//! Balance: whether the shards of a sale together account for every unit that it owns, to the unit, while they sell.
+//! Balance: whether the shards of a sale together account for every unit that the sale owns, while they sell.
 //!
-//! The ledger is read in one snapshot between two readings of all shards. If nothing was granted, sent, received or
-//! struck between the two, it stood like that at the moment of the snapshot. What was told and not struck yet is known by
-//! its id, so that nothing that is on its way can make up for something that Redis has lost.
+//! The ledger is read in one snapshot between two readings of all shards. If no unit was granted, sent, received or
+//! marked done between the two, the shards stood like that at the moment of the snapshot. A message that was delivered
+//! and is not marked delivered yet is known by its id. So units on their way cannot make up for units that Redis has
+//! lost.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -17,13 +18,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How often shards between which units move are looked at.
+/// Attempts at reading shards between which units move.
 const LOOKS_MAX: u32 = 50;
 
-/// Whether all units are accounted for, of each item at a moment of its own.
+/// Whether all units are accounted for, each item at a moment of its own.
 ///
 /// # Errors
-/// `Unavailable` when one side cannot tell, a shard is being rebuilt, or units of an item move at every look.
+/// `Unavailable` when one side does not answer, a shard is being rebuilt, or units of an item move at every attempt.
 pub(super) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
     for look in 1..=LOOKS_MAX {
@@ -37,7 +38,7 @@ pub(super) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
     Err(Fault::Unavailable("units move between the shards".to_owned()))
 }
 
-/// Closes those of the open items that stood still; `false` if one of them is not accounted for.
+/// Removes the items that stood still from `open`; `false` if one of them is not accounted for.
 async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let owned = app.ledger.owned(sale.id).await?;
@@ -70,7 +71,7 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
                 if !settled.contains(&(transfer.arrives_at(reading.shard), transfer.id)) {
                     on_their_way += transfer.units;
                 }
-                // They are off the sale's books already.
+                // The ledger has taken these units off the sale's books already.
                 if withdrawn.contains(&transfer.id) {
                     granted -= transfer.units;
                 }
@@ -80,7 +81,7 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
         if granted != stock || in_transit != on_their_way {
             tracing::debug!(
                 sale = %sale.id, %sku, stock, granted, in_transit, on_their_way,
-                "the shards do not account for what the sale owns"
+                "the shards do not account for the units that the sale owns"
             );
             even = false;
         }
@@ -89,8 +90,9 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
     Ok(even)
 }
 
-/// Whether the shards that answer account for no more than the sale owns, less what the ledger knows to be held and sold on the
-/// `silent` ones. What those have beside that is not known: each is reconciled with the others before it sells again.
+/// Whether the answering shards account for no more than the sale owns, less what the ledger knows as held and sold on
+/// the `silent` ones. Other units of the silent shards are unknown. Each of those shards is reconciled with the others
+/// before it sells again.
 ///
 /// # Errors
 /// `Unavailable` as for [`is_even`].
@@ -151,7 +153,7 @@ fn passing(fault: Fault) -> Fault {
     }
 }
 
-/// Whether no units of an item came to a shard, left it or arrived from it between two readings.
+/// Whether no unit of an item reached a shard, left it or arrived from it between two readings.
 fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     let moves = |it: &ShardReading| {
         let it = it.counters(sku);
@@ -164,8 +166,8 @@ fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     a.record.epoch == b.record.epoch && moves(a) == moves(b) && sent(a) == sent(b)
 }
 
-/// What a shard knows already of what is written down as on its way: transfers that have arrived, or have come back, and
-/// restocks that it has been told. The `silent` ones are not asked.
+/// The ids that shards have applied: transfers that arrived or came back, and restocks. The `silent` ones are not
+/// asked.
 async fn settled(
     app: &App,
     sale: &Sale,

@@ -1,8 +1,9 @@
-//! Bans: an account may not buy, in any sale, until somebody lifts that or it ends. What it holds, it keeps.
+//! Bans: an account may not buy, in any sale, until an operator lifts the ban or it ends. The account keeps its
+//! orders.
 //!
-//! The ledger decides and leaves a message for the account's home shard in every sale; the shards are told before the
-//! operator is answered. A crash in between leaves the messages. Sales that are loaded or rebuilt later are told of all
-//! who are banned by then.
+//! The ledger decides and leaves a message for the account's home shard in every sale. The shards get it before the
+//! operator is answered. A crash in between leaves the messages. Sales that are loaded or rebuilt later get all bans
+//! that hold then.
 
 use super::App;
 use super::release::release_of;
@@ -23,19 +24,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Accounts read in one step.
 const PAGE_MAX: i64 = 1000;
-/// For so long after a guard has begun to ban an account, none does again.
+/// After a guard has begun to ban an account, no guard begins again for this long.
 const BANNING: Duration = Duration::from_secs(10);
 
-/// Accounts that shoppers' own looks have the ledger see to at once, and those that may wait for that or be at it.
+/// Accounts that guards have the ledger act on at once, and those that may wait for it or be in progress.
 const TURNS_MAX: usize = 2;
 const PLACES_MAX: usize = 100;
 
-/// What this process knows of accounts that may not buy.
+/// The account bans that this process knows.
 pub struct Bans {
     heard: RwLock<Heard>,
     places: Semaphore,
     turns: Semaphore,
-    /// Those that its guards have begun to ban a moment ago.
+    /// Accounts that a guard of this process has begun to ban a moment ago.
     banning: Cache<UserId, ()>,
 }
 
@@ -53,8 +54,8 @@ impl Default for Bans {
 
 #[derive(Default)]
 struct Heard {
-    /// Of each account whose sessions were ended, none of which is ever forgotten: a token must not become good again. Some
-    /// hundred bytes each, and there are no more of them than the ledger has.
+    /// Accounts whose sessions were ended. None is ever forgotten: a token must not become valid again. Each takes
+    /// some hundred bytes, and there are no more of them than the ledger has.
     ended: HashMap<UserId, EndedSessions>,
     /// The number of the last decision.
     change: i64,
@@ -69,7 +70,7 @@ impl Heard {
     }
 }
 
-/// A place among those who have the ledger see to an account.
+/// A place among the accounts that the ledger acts on.
 pub(super) struct Place<'a> {
     turns: &'a Semaphore,
     _held: SemaphorePermit<'a>,
@@ -79,7 +80,7 @@ impl Place<'_> {
     /// Waits for its turn.
     ///
     /// # Errors
-    /// None: nobody ends the turns.
+    /// Never: the semaphore is never closed.
     pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.turns.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
@@ -87,10 +88,10 @@ impl Place<'_> {
 }
 
 impl Bans {
-    /// A place for an account that a guard of this process has something against.
+    /// A place for an account that a guard of this process warns of or bans.
     ///
     /// # Errors
-    /// `Overloaded` when too many have one.
+    /// `Overloaded` when all places are taken.
     pub(super) fn place(&self) -> Result<Place<'_>, Fault> {
         let full = |_full| Fault::Overloaded("too many accounts are to be seen to at once".to_owned());
         Ok(Place {
@@ -108,7 +109,7 @@ impl Bans {
             .is_fresh()
     }
 
-    /// Whether a token of this account that was issued then is no longer taken.
+    /// Whether a token of this account that was issued then is refused.
     #[must_use]
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
         let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +118,7 @@ impl Bans {
     }
 }
 
-/// Hears of the decisions since the last time.
+/// Reads the decisions since the last time; returns how many.
 pub async fn learn(app: &App) -> Result<usize, Fault> {
     let mut learned = 0;
     loop {
@@ -133,10 +134,10 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
     }
 }
 
-/// Bans an account; `None` when a guard would, and it has been decided already.
+/// Bans an account; `None` when a guard asks and its ban is decided already.
 ///
 /// # Errors
-/// A fault says that not every shard is certain to know; the messages are delivered all the same if it was decided.
+/// After a fault the ban may be decided or not; if it is, its messages are delivered.
 pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
     let ban = app.ledger.ban(new).await?;
     if ban.is_some() {
@@ -154,20 +155,20 @@ pub async fn lift(app: &App, user: &UserId) -> Result<Option<Ban>, Fault> {
     Ok(lifted)
 }
 
-/// Tells the shards of every sale at once; what fails here, the relay delivers.
+/// Delivers to the shards of every sale at once; the relay delivers what fails here.
 async fn tell(app: &App) {
     let Ok(sales) = app.sales.live().await else {
         return;
     };
     for sale in sales.iter() {
         if let Err(fault) = release_of(app, sale.id).await {
-            tracing::debug!(%fault, sale = %sale.id, "left to the relay");
+            tracing::debug!(%fault, sale = %sale.id, "the relay delivers this ban");
         }
     }
 }
 
-/// Tells shards that are being written, in these lives, of every account that is banned now. Whoever has claimed them asks by
-/// his own connection: a second one could be had only once somebody gives one back.
+/// Delivers every current ban to shards that are being written, in these epochs. A caller with a claim reads by its
+/// own connection: if each needed a second one, all could wait for each other.
 pub(super) async fn tell_all(
     app: &App,
     sale: &Sale,
@@ -175,7 +176,7 @@ pub(super) async fn tell_all(
     mut claim: Option<&mut RebuildClaim>,
 ) -> Result<(), Fault> {
     let life = |shard: u16| lives.get(&shard).map(|life| Some(*life));
-    // Also what was lifted: shoppers without orders may stand in a shard from an earlier life.
+    // Also bans that were lifted: a shard may still have rows of shoppers without orders from an earlier generation.
     let recent = match &mut claim {
         Some(claim) => claim.recent_bans().await?,
         None => app.ledger.recent_bans().await?,
@@ -195,19 +196,19 @@ pub(super) async fn tell_all(
     }
 }
 
-/// Tells shards that were found whole on another server of what was decided a moment ago: what they have lost of that shows
-/// in no counter.
+/// Delivers the last minutes' decisions to shards that were found intact on another server: if they lost one, no
+/// counter shows it.
 pub(super) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     let recent = app.ledger.recent_bans().await?;
     tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
 }
 
-/// Tells a shard, whatever its life, of those of these decisions that concern it.
+/// Delivers to a shard, in any epoch, those of these decisions that concern it.
 pub(super) async fn tell_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
     tell_these(app, sale, waiting, |home| (home == shard).then_some(None)).await
 }
 
-/// Tells the home shards of these accounts, in the lives that are named; those of which none is named are not told.
+/// Delivers to the home shards of these accounts, in the epochs that `life` names; shards without one are left out.
 async fn tell_these(
     app: &App,
     sale: &Sale,

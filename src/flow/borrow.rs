@@ -1,14 +1,20 @@
 //! Borrow: bring free units of an item to a shard that ran short, or prove that there are none.
 //!
-//! A transfer has three steps: out of the lender, which writes it down; into the borrower, which remembers its id;
-//! struck at the lender. A crash between two leaves the lender's note, and the scheduler, or the next shopper who
-//! is short, finishes it ([`finish`]).
+//! A transfer has three steps:
+//! - out of the lender, which writes the transfer down,
+//! - into the borrower, which remembers the transfer's id,
+//! - marked done at the lender.
 //!
-//! *Sold out* is said after a proof. Two surveys of all shards, one after the other, that find every shard's version
-//! unchanged mean that between them no unit became free, arrived or left; purchases only lower what is free. So at
-//! the moment between the two, no more was free than the first survey saw. Both begin after the question. One look at an item
-//! runs at a time in a process, and answers all who asked before it began; the next begins a few milliseconds later. So what
-//! proofs cost depends on time and shards, not on how many shoppers wait.
+//! A crash between two steps leaves the lender's record. The scheduler, or the next shopper who is short, finishes it
+//! ([`finish`]).
+//!
+//! *Sold out* needs a proof: two surveys of all shards, one after the other, that find every shard's version
+//! unchanged. Then no unit became free, arrived or left between the surveys, and purchases only lower what is free. So
+//! at the moment between them, no more was free than the first survey saw. Both begin after the request's arrival.
+//!
+//! Within a process, at most one survey per item runs at a time. Its result answers every request that arrived before
+//! it began. The next begins a few milliseconds later. So the cost of proofs depends on time and shards, not on how
+//! many shoppers wait.
 
 use super::{App, Tally};
 use crate::crash;
@@ -29,29 +35,29 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// How often one shortage looks again because units were moving.
+/// Attempts of one shortage while units are moving.
 const LOOKS_MAX: u32 = 12;
 
-/// The time from the end of one look at an item to the beginning of the next, unless the first one brought units.
+/// The pause after a survey of an item before the next one begins. A survey that brought units needs none.
 const PACE: Duration = Duration::from_millis(4);
 
-/// So long after the last shortage of an item what its looks found is kept: some kilobytes for each, with many shards.
+/// How long the results of an item's surveys are kept after its last shortage: some kilobytes each, with many shards.
 const DESK_IDLE: Duration = Duration::from_secs(10);
 
-/// What came of a shortage.
+/// The outcome of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cover {
-    /// Units were brought, or have come: ask the shard again.
+    /// Units were brought, or have arrived: ask the shard again.
     Brought,
-    /// Nothing was left, on any shard or between two, at a moment since the question.
+    /// At a moment since the request arrived, too few units were free, on any shard or in transit.
     SoldOut,
 }
 
-/// Shortages that this process is covering, by sale and item. One of them looks, and that answers all who had asked when
-/// the look began.
+/// Shortages that this process is covering, by sale and item. One of them surveys, and the result answers all requests
+/// that arrived before it began.
 pub struct Shortages {
     desks: Cache<(SaleId, Sku), Arc<Desk>>,
-    /// Looks begun so far, of all items: so a purchase can note when it came without knowing what it will lack.
+    /// Surveys begun so far, of all items. A purchase notes this number before it knows which item will be short.
     begun: AtomicU64,
 }
 
@@ -64,24 +70,24 @@ impl Default for Shortages {
     }
 }
 
-/// When a purchase came, as looks are counted: those that begin later can tell it that nothing is left.
+/// When a purchase arrived, as a number of surveys. A survey that begins later can prove that nothing is left for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Came(u64);
 
 impl Shortages {
-    /// To be asked before the shopper's shard is.
+    /// Call this before asking the shopper's shard.
     #[must_use]
     pub fn came(&self) -> Came {
         Came(self.begun.load(Ordering::SeqCst))
     }
 }
 
-/// Where shortages of one item meet. All who wait are told at once: were they to take turns, each would wake the next, mostly
-/// on another thread.
+/// The meeting point of one item's shortages. All that wait are woken at once. In turns, each would wake the next,
+/// mostly on another thread.
 struct Desk {
-    /// What the looks have come to.
+    /// The results of the surveys.
     told: watch::Sender<Told>,
-    /// The shopper who holds it looks. When the next look may begin.
+    /// The shortage that holds the lock surveys. The value says when the next survey may begin.
     next: Mutex<Instant>,
 }
 
@@ -94,56 +100,58 @@ impl Default for Desk {
     }
 }
 
-/// What the looks found, by the number of the look.
+/// The results of surveys, each with the number of its survey.
 #[derive(Default)]
 struct Told {
-    /// The newest proof: that few units were free.
+    /// The newest proof: so few units were free.
     proof: Option<(u64, i64)>,
-    /// The newest look that brought units to a shard.
+    /// The newest survey that brought units, by shard.
     brought: HashMap<u16, u64>,
-    /// The newest look that failed, and why.
+    /// The newest survey that failed, and why.
     failed: Option<(Look, Fault)>,
 }
 
 impl Told {
-    /// What answers a purchase whose shard was short since `short_since`, as looks are counted.
+    /// The answer to a purchase whose shard was short since `short_since`, a number of surveys.
     fn answer(&self, shortage: &Shortage<'_>, short_since: u64) -> Option<Result<Cover, Fault>> {
         let quantity = i64::from(shortage.quantity);
-        // What was brought before the shard said that it is short has been bought by others.
+        // Others have bought what was brought before the shard reported the shortage.
         if self.brought.get(&shortage.home).is_some_and(|look| *look > short_since) {
             return Some(Ok(Cover::Brought));
         }
-        // Nothing was free at a moment since the purchase came: that is an answer to it, also if the look was over by then.
+        // Too few units were free at a moment since the purchase arrived. That is an answer even if the survey had
+        // ended before the shard reported the shortage.
         if self
             .proof
             .is_some_and(|(look, free)| look > shortage.came.0 && free < quantity)
         {
             return Some(Ok(Cover::SoldOut));
         }
-        // It failed for all who were waiting for it. Were each to look again for himself, one after the other, all would wait for
-        // a node that hangs as often as there are shoppers. Who came while it looked may find the node well again.
+        // The survey failed for all that waited for it. If each repeated it, one after the other, all would wait for a
+        // hanging node as often as there are shoppers. A request that arrived during the survey may find the node well
+        // again.
         let (look, fault) = self.failed.as_ref()?;
         (look.number > short_since && look.free < quantity).then(|| Err(fault.clone()))
     }
 }
 
-/// A turn to look. However it ends, the others hear of its end.
+/// A turn to survey. However it ends, those that wait are woken.
 struct Turn<'a> {
     desk: &'a Desk,
     next: Option<MutexGuard<'a, Instant>>,
-    /// How long after it the next look begins.
+    /// The pause before the next survey.
     pace: Duration,
 }
 
 impl Turn<'_> {
-    /// Waits until this look may begin.
+    /// Waits until this survey may begin.
     async fn begin(&self) {
         if let Some(next) = &self.next {
             sleep_until(**next).await;
         }
     }
 
-    /// Notes what came of it; the others hear of it when the turn is over and one of them can have the next.
+    /// Notes the result. The others read it once the turn is over and one of them can have the next.
     fn note(&self, note: impl FnOnce(&mut Told)) {
         self.desk.told.send_if_modified(|told| {
             told.failed = None;
@@ -162,16 +170,16 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A look that has begun.
+/// A survey that has begun.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     number: u64,
-    /// What it has found to be free at least; it says nothing to those who want no more than that.
+    /// The units that it has found free, at least. Its failure is no answer to those who want no more than that.
     free: i64,
 }
 
-/// Whether nothing became free, arrived or left between two surveys of all shards, and nothing was on its way but
-/// `leaving`.
+/// Whether, between two surveys of all shards, no unit became free, arrived or left, and only the `leaving` units were
+/// in transit.
 fn is_still(first: &[Surveyed], second: &[Surveyed], leaving: i64) -> bool {
     let same = |(a, b): (&Surveyed, &Surveyed)| (a.epoch, a.counters.version) == (b.epoch, b.counters.version);
     let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
@@ -194,7 +202,7 @@ pub struct Shortage<'a> {
 /// Brings a shard what it lacks for a purchase.
 ///
 /// # Errors
-/// A fault says nothing about the stock: neither that it is there nor that it is not.
+/// A fault says nothing about the stock: units may be free or not.
 pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
     let began = Instant::now();
     let covered = bring_or_prove(app, shortage).await;
@@ -226,13 +234,13 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
                 next: Some(next),
                 pace: PACE,
             };
-            // The last turn may have ended since.
+            // The turn before may have ended since.
             if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
                 return answer;
             }
             break turn;
         }
-        // The desk has the other end, so there is no error.
+        // The desk holds the sender, so there is no error.
         let _told = told.changed().await;
     };
     let mut look = Look {
@@ -246,7 +254,7 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
     covered
 }
 
-/// Looks at all shards until that tells something. Says of the last look which it was and what it has seen.
+/// Surveys all shards until the result is certain. Leaves the last survey's number and what it found free in `at`.
 async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at: &mut Look) -> Result<Cover, Fault> {
     let Shortage { sale, sku, home, .. } = *shortage;
     let quantity = i64::from(shortage.quantity);
@@ -255,14 +263,14 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
         let look = app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
         at.number = look;
         let first = app.stock.survey_soon(sale.id, sale.shards, sku, quantity).await;
-        // A shard that does not answer keeps nobody from lending; it only keeps *sold out* from being certain.
+        // A silent shard keeps no other from lending. It only keeps *sold out* from being certain.
         let seen: Vec<i64> = first
             .iter()
             .map(|it| it.as_ref().map_or(0, |it| it.counters.available))
             .collect();
         at.free = seen.iter().sum();
         if at.free >= quantity {
-            // If that fails it says nothing to others: they may have another home, or find another lender.
+            // A failed transfer says nothing to others: they may have another home shard, or find another lender.
             at.free = i64::MAX;
             bring(app, sale, sku, home, quantity, &seen).await?;
             turn.note(|told| {
@@ -279,23 +287,23 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
         let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
         let in_transit: i64 = second.iter().map(|it| it.counters.in_transit()).sum();
         let leaving = leaving(app, sale, sku, in_transit).await?;
-        // What leaves the sale comes back if the withdrawal is refused, so it must not be what is missing.
+        // Units that leave the sale come back if the withdrawal is refused, so they count as free here.
         let free = free(&first) + leaving;
         if is_still(&first, &second, leaving) && free < quantity {
             turn.note(|told| told.proof = Some((look, free)));
             return Ok(Cover::SoldOut);
         }
-        // Units are moving: let them arrive. Others who look at the same item are not waited for in step.
+        // Units are moving: let them arrive. The random pause keeps processes that survey the same item out of step.
         tokio::time::sleep(Duration::from_millis(rand::random_range(1..=4 << round.min(4)))).await;
     }
-    // Others may have more luck.
+    // The failure is no answer to others: their attempts may succeed.
     at.free = i64::MAX;
     Err(Fault::Unavailable(
         "units of this item are on the move; try again".to_owned(),
     ))
 }
 
-/// Of the units in transit, those that are leaving the sale: nobody can bring them anywhere.
+/// Units in transit that leave the sale: no shard can have them.
 async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i64, Fault> {
     if in_transit == 0 {
         return Ok(0);
@@ -307,7 +315,7 @@ async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i
     Ok(leaving.map(|(_, it)| it.units).sum())
 }
 
-/// Moves units from the richest shards to `home`, which is known to be part of the sale.
+/// Moves units from the richest shards to `home`, a shard of the sale.
 async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen: &[i64]) -> Result<(), Fault> {
     let own = seen.get(usize::from(home)).copied().unwrap_or_default();
     let mut lenders: Vec<(u16, i64)> = (0..)
@@ -321,7 +329,7 @@ async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen
         if missing <= 0 || available <= 0 {
             break;
         }
-        // Half of the difference, so that the next shopper here need not borrow again at once.
+        // Half of the difference, so that the next shopper here need not borrow at once.
         let units = missing.max((available - own) / 2).min(available);
         missing -= units;
         moves.push(transfer(app, sale, sku, (lender, home), units));
@@ -333,7 +341,7 @@ async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen
 /// Moves up to `units` from one shard to another.
 ///
 /// # Errors
-/// A fault leaves the units where they are or on their way.
+/// A fault leaves the units where they are, or in transit.
 pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16), units: i64) -> Result<(), Fault> {
     let (lender, id) = (
         ShardKey {
@@ -372,7 +380,7 @@ pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16),
     Ok(())
 }
 
-/// Brings in what is on its way to another shard; returns how many transfers that were.
+/// Finishes the transfers of an item between shards; returns how many.
 async fn finish_between_shards(app: &App, sale: &Sale, sku: &Sku) -> Result<usize, Fault> {
     let transfers = app.stock.transfers(sale.id, sale.shards).await?;
     let mut finished = 0;
@@ -384,11 +392,11 @@ async fn finish_between_shards(app: &App, sale: &Sale, sku: &Sku) -> Result<usiz
     Ok(finished)
 }
 
-/// Does what is left of one transfer; `false` if it leaves the sale, which the restock decides. At `replica`, a replica of the
-/// lender has the transfer before the units arrive. Otherwise a promoted replica could sell them a second time.
+/// Finishes one transfer; `false` if it leaves the sale, which the restock decides. At durability `replica`, a replica
+/// of the lender has the transfer before the units arrive. Otherwise a promoted replica could sell them a second time.
 ///
 /// # Errors
-/// A fault leaves it to be finished.
+/// A fault leaves the transfer to be finished later.
 pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) -> Result<bool, Fault> {
     let Destination::Shard(to) = transfer.to else {
         return Ok(false);
@@ -410,13 +418,13 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
     Ok(true)
 }
 
-/// Finishes what was left between two shards for longer than `age`; returns how many transfers that were.
+/// Finishes transfers between two shards that are older than `age`; returns how many.
 pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
     let mut tally = Tally::default();
     let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
     for (lender, transfer) in transfers {
-        // A clock that went back must not keep one for ever.
+        // A clock that went back must not keep a transfer open for ever.
         let left = now - transfer.sent_at >= age || transfer.sent_at > now;
         if left {
             tally.note(finish(app, sale, lender, &transfer).await.map(usize::from));

@@ -1,10 +1,9 @@
-//! Browse: count how often an account looks at sales, tell the operators of one that does so very often, and ban one that
-//! does so far too often.
+//! Browse: count how often an account views sales, warn the operators of very many views, and ban an account at far
+//! too many.
 //!
-//! A crash between the count and what follows from it lets the account look once more; the next look finds the same. So it
-//! does where too many accounts are to be seen to at once: what shoppers cause comes to the ledger a few at a time, because
-//! each alert and each ban waits for the one before, on a connection that the drain may need. An alert that has no place is
-//! raised in the next minute in which the account looks as often.
+//! A crash before a ban leaves it to the account's next page view. A crash before a warning leaves it to the next
+//! minute with as many views. The same holds while too many accounts wait. Shoppers' actions reach the ledger a few at
+//! a time, because the drain may need the connections. Each warning and each ban waits for the one before.
 
 use super::{App, bans};
 use crate::domain::alert::AlertKind;
@@ -16,15 +15,15 @@ use crate::stock::limit::{Asking, Limit, Verdict};
 use chrono::{TimeDelta, Utc};
 use std::time::Duration;
 
-/// The time in which looks are counted.
+/// The window in which page views are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// A limit that nobody comes to.
+/// A limit that no account reaches.
 const NONE: u32 = 1_000_000_000;
 
-/// Counts a look.
+/// Counts a page view.
 ///
 /// # Errors
-/// A fault says that it may not have been counted: whoever looked is not to blame.
+/// After a fault the view may not be counted; it is no reason to refuse the shopper.
 pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Result<(), Fault> {
     let (alert_above, ban_above) = (settings.browsing_alert_above, settings.browsing_ban_above);
     if alert_above == 0 && ban_above == 0 {
@@ -49,7 +48,7 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
         Verdict::Passed { .. } => Ok(()),
         Verdict::Limited { .. } => {
             let place = app.bans.place()?;
-            // Of many looks that come at once, one is enough; until the tokens are over, there are more.
+            // Of many views at once, one is enough. More follow until the tokens have ended.
             if !app.bans.begins(user).await {
                 return Ok(());
             }
@@ -62,7 +61,7 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
                 until: Some(Utc::now() + TimeDelta::seconds(settings.browsing_ban_seconds.into())),
                 end_sessions: true,
             };
-            // It must not look on with the same token, here at least from now on.
+            // End the account's tokens here at once; the other instances follow.
             if bans::ban(app, &new).await?.is_none() {
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! Cancel: the ledger decides, then the units go back at once.
 //!
-//! An order that is not in the ledger yet is brought there first, so that one place decides whether it is paid or
-//! cancelled. A crash after the decision leaves its message in the outbox.
+//! An order that is not in the ledger yet is drained first, so that one place decides whether it is paid or cancelled.
+//! A crash after the decision leaves its message in the outbox.
 
 use super::App;
 use super::drain::drain_to_now;
@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_millis(1500);
 /// Cancels a shopper's order.
 ///
 /// # Errors
-/// A fault says that the outcome is unknown; asking again finds it.
+/// After a fault the outcome is unknown; asking again finds it.
 pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutcome, Fault> {
     let Some(sale) = sale_of(app, id).await? else {
         return Ok(CancelOutcome::NotFound);
@@ -39,10 +39,10 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
     match decide(app, id, user).await? {
         Some(outcome) => Ok(outcome),
         None if taken_in => match find_in_stock(app, &sale, user, Some(id)).await?.pop() {
-            // The ledger could not store it, and has told the stock so, or is about to.
+            // The ledger could not store the order. Its shard has that decision, or is about to get it.
             Some(order) if order.state != OrderState::Reserved => Ok(CancelOutcome::NotCancellable(order.state)),
             Some(_) => Err(Fault::Unavailable(format!("order {id} is being revoked; try again"))),
-            // Redis lost it between the look and the drain.
+            // Redis lost the order between the reading and the drain.
             None => Err(Fault::Unavailable(format!("order {id} has gone from the stock"))),
         },
         None => Err(Fault::Unavailable(
@@ -51,7 +51,7 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
     }
 }
 
-/// What the ledger makes of it; `None` if it does not have the order.
+/// The ledger's decision; `None` if it does not have the order.
 async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOutcome>, Fault> {
     let locked = || Fault::Unavailable("the sale's ledger is locked for a moment; try again".to_owned());
     if app.locked_sales.contains(id.sale_number()) {

@@ -1,7 +1,7 @@
-//! Conservation check: the stock audit at a bounded cost, by itself, for every sale that is not over.
+//! Conservation check: the stock audit at a bounded cost, as a job, for every sale that is not over.
 //!
-//! It reads counters of the shards and sums of the ledger, not orders; it writes nothing but what it found. Sales are
-//! claimed one by one in the ledger, so one process at a time checks a sale. A crash leaves the sale to the next claim.
+//! It reads counters of the shards and sums of the ledger, not orders, and writes only what it finds. Processes claim
+//! sales one by one in the ledger, so one process at a time checks a sale. A crash leaves the sale to the next claim.
 
 use super::audit::Count;
 use super::{App, Tally};
@@ -13,15 +13,15 @@ use crate::stock::keys::ShardKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a claim holds: a little less than the period of the job.
+/// How long a claim holds: a little less than the job's period.
 const EVERY: Duration = Duration::from_secs(4);
-/// How often the two sides are compared while they differ; units that move differ for a moment.
+/// Rounds of comparing the two sides while they differ; units that move differ for a moment.
 const ROUNDS_MAX: u32 = 5;
-/// Events of one shard that are added up. A sale with a longer backlog is not checked meanwhile: the ledger is far behind, which
-/// has alerts of its own, and Redis has enough to do.
+/// Events of one shard that are added up. A sale with a longer backlog is not checked: the ledger is far behind, which
+/// has alerts of its own, and Redis is busy.
 const EVENTS_MAX: usize = 1000;
 
-/// Checks the sales that no other process has checked a moment ago; returns how many.
+/// Checks the sales that no process has checked a moment ago; returns how many.
 pub async fn check_sales(app: &App) -> Result<usize, Fault> {
     let now = app.stock.slowest_clock().await?;
     let sales = app.sales.live().await?;
@@ -55,7 +55,7 @@ async fn check_unless_behind(app: &App, sale: &Sale) -> Result<bool, Fault> {
     check(app, sale).await.map(|_| true)
 }
 
-/// Checks one sale, and stores what it found if the sale is claimed.
+/// Checks one sale, and stores the finding if the sale is claimed.
 pub async fn check(app: &App, sale: &Sale) -> Result<Conservation, Fault> {
     let mut count = Count::default();
     for round in 1..=ROUNDS_MAX {

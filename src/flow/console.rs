@@ -1,8 +1,8 @@
-//! Console: operators sign in and out, and the audit log has what they do.
+//! Console: operators sign in and out, and the audit log has their actions.
 //!
-//! An action is written there before it begins; an action that cannot be written does not begin. Its outcome is written
-//! afterwards: a crash in between leaves an action without an outcome, which says that nobody knows. The audit log never
-//! changes what an action does. The process's own log has the same, for collectors that nobody here can reach.
+//! An action is written to the audit log before it begins; an action that cannot be written does not begin. Its
+//! outcome is written afterwards. A crash in between leaves an action whose outcome is unknown. The audit log never
+//! changes what an action does. The process's own log has the same lines, for collectors out of the operators' reach.
 
 use super::App;
 use crate::domain::console::{Action, NewAction, OperatorName, Session, SessionSecret};
@@ -10,10 +10,10 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use std::net::IpAddr;
 
-/// What the lines about operators' actions are called in the process's own log.
+/// The target of the lines about operators' actions in the process's own log.
 const AUDIT_LOG: &str = "flashsale::audit_log";
 
-/// Begins a session of somebody who may have said what he calls himself; returns it with what its cookie says.
+/// Begins a session of an operator, who may have given a name. Returns it with the secret for its cookie.
 pub async fn sign_in(
     app: &App,
     admin_key: &str,
@@ -26,17 +26,17 @@ pub async fn sign_in(
     Ok((session, secret))
 }
 
-/// The session that a cookie is of, if it has not ended.
+/// The session that a cookie belongs to, if it has not ended.
 pub async fn session(app: &App, admin_key: &str, secret: &SessionSecret) -> Result<Option<Session>, Fault> {
     app.ledger.session(&secret.digest(admin_key)).await
 }
 
-/// Ends the session that a cookie is of, on every instance. Ending it twice is no error.
+/// Ends the session that a cookie belongs to, on every instance. Ending it twice is no error.
 pub async fn sign_out(app: &App, admin_key: &str, secret: &SessionSecret) -> Result<(), Fault> {
     app.ledger.end_session(&secret.digest(admin_key)).await
 }
 
-/// Writes that an action begins into the audit log, and then a line with the same into the process's own log; returns its
+/// Writes to the audit log that an action begins, and then the same to the process's own log; returns the action's
 /// number.
 pub async fn begin(app: &App, new: &NewAction) -> Result<i64, Fault> {
     let id = app.ledger.begin_action(new).await?;

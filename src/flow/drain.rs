@@ -1,7 +1,7 @@
 //! Drain: take a shard's events into the ledger.
 //!
-//! A crash before the commit leaves the events in the stream; after it, they are behind the shard's position and
-//! the next drain only trims them.
+//! A crash before the commit leaves the events in the stream. A crash after it leaves events that the ledger has; the
+//! next drain only trims them.
 
 use super::gap::{first_newer, mark_unverified, without_gap};
 use super::permit::{Finding, superseded};
@@ -25,43 +25,41 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 pub const BATCH_MAX: usize = 1000;
-/// Shards drained at once by one process that is behind, or for whose commits shoppers wait. Otherwise it drains one after
-/// the other: several transactions at once take the processors from those who sell, in bursts.
+/// Shards that a process drains at once while it is behind, or while shoppers wait for its commits. Otherwise it
+/// drains one after the other: several transactions at once take the processors from selling, in bursts.
 const SHARDS_AT_ONCE: usize = 4;
-/// How long a shard waits for the one before it, which may be in trouble.
+/// How long a shard waits for its turn; then it starts without one. The shard before it may be in trouble.
 const TURN_MAX: Duration = Duration::from_millis(200);
-/// How long the others wait for a node of a cluster that is silent.
+/// How long a round waits for a silent node of a cluster before it goes on without it.
 const SILENCE_MAX: Duration = Duration::from_millis(300);
-/// How long a batch may take that somebody waits for: as long as a round of those that nobody waits for.
+/// How long a batch may take that a caller waits for: as long as a round of the drain.
 const AWAITED_MAX: Duration = Duration::from_secs(25);
-/// Traced purchases of a batch that are told of it.
+/// Traced purchases of a batch that get a span in their own trace.
 const TRACED_MAX: usize = 32;
 
-/// What one batch came to.
+/// The outcome of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainOutcome {
-    /// Somebody else has the shard.
+    /// Another process or task drains the shard.
     Busy,
     Empty,
-    /// A batch was taken in.
     Drained {
         drained: Drained,
-        /// Whether the stream had more than was taken in.
+        /// Whether the stream has more events.
         more: bool,
     },
 }
 
-/// Sales that are drained by themselves: nobody who waits for the ledger stands behind what others have left there, or behind
-/// a shard of theirs that fails.
+/// Sales that are drained apart from the others. A shopper who waits for the ledger waits neither for the other lane's
+/// backlog nor for a failing shard there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Those whose shoppers are answered once the ledger has their order.
+    /// Sales whose shoppers get their answer once the ledger has the order.
     Synchronous,
     Asynchronous,
 }
 
 impl Lane {
-    /// Every sale is in one of them.
     pub const ALL: [Self; 2] = [Self::Synchronous, Self::Asynchronous];
 
     const fn of(durability: Durability) -> Self {
@@ -71,7 +69,7 @@ impl Lane {
         }
     }
 
-    /// Batches of one shard before the others get a turn.
+    /// Batches of one shard before the next shard has its turn.
     const fn batches_max(self) -> usize {
         match self {
             Self::Synchronous => 1,
@@ -80,14 +78,14 @@ impl Lane {
     }
 }
 
-/// What this process knows of its drains.
+/// The drains of this process.
 pub struct Drains {
-    /// When it last took a shard's stream in to its end: the moment that drain began. The lock lets one drain of a shard
-    /// run at a time here; who waited for it often finds that it took in what they wait for.
+    /// When the last drain began that reached the end of the shard's stream. The lock lets one drain of a shard run at
+    /// a time in this process. A caller that waited for the lock often finds its events taken in.
     complete: Cache<ShardKey, Arc<Mutex<Option<Instant>>>>,
-    /// There is something to take in, by lane.
+    /// Wakes the drain, by lane.
     wanted: [Notify; Lane::ALL.len()],
-    /// So many drain for somebody who waits: others need the connections to Postgres, too.
+    /// Limits the drains that callers wait for: the rest of the process needs connections to Postgres, too.
     awaited: Arc<Semaphore>,
 }
 
@@ -102,7 +100,7 @@ impl Default for Drains {
 }
 
 impl Drains {
-    /// Wakes the drain of this process for a sale of this durability.
+    /// Wakes this process's drain for sales of this durability.
     pub fn want(&self, durability: Durability) {
         let [synchronous, asynchronous] = &self.wanted;
         match Lane::of(durability) {
@@ -111,7 +109,7 @@ impl Drains {
         }
     }
 
-    /// Waits until the drain of a lane is wanted.
+    /// Waits until the drain of a lane is woken.
     pub async fn wanted(&self, lane: Lane) {
         let [synchronous, asynchronous] = &self.wanted;
         match lane {
@@ -128,7 +126,7 @@ impl Drains {
 /// Takes in the next batch of one shard.
 ///
 /// # Errors
-/// A fault leaves the batch for the next run; nothing is taken in twice.
+/// A fault leaves the batch for the next run; no event is taken in twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
     let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
     let Ok(mut complete) = complete.try_lock() else {
@@ -181,18 +179,18 @@ async fn drain_within(
         return Ok(DrainOutcome::Busy);
     };
     batch.mark("claimed");
-    // From the start of the stream, not from the position: nothing is trimmed that has not been looked at. What a
-    // crash after the commit left is known by its orders; what a Redis wrote that had lost its last events, under
-    // numbers that were given before, is not, and must not vanish.
+    // Read from the start of the stream, not from the position: the drain trims only what it has read. The ledger
+    // knows events that a crash left untrimmed by their orders. A Redis that lost its last events may have reused
+    // their numbers for new orders. Those are not in the ledger, and must not vanish.
     let mut events = match sale.durability {
-        // The ledger must not run ahead of a stock that may be promoted.
+        // The ledger must not run ahead of a replica that may be promoted.
         Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
         Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
     };
     batch.mark("read");
-    // A newer worker has taken these in, and not trimmed them yet.
+    // A newer worker has taken these events in, and has not trimmed them yet.
     events.retain(|event| event.newer().is_none() || event.position > claim.position);
-    // An event of a newer version, and all that follow it, wait for a worker of that version.
+    // An event of a newer version, and all events after it, wait for a worker of that version.
     let newer = first_newer(claim.position, claim.epoch, &events);
     if let Some(first) = newer.and_then(|at| events.drain(at..).next())
         && events.is_empty()
@@ -209,14 +207,14 @@ async fn drain_within(
         return Ok(DrainOutcome::Empty);
     };
     if last.epoch < claim.epoch {
-        // A shard begins another life only once the ledger has all that it wrote in this one. So whoever wrote these did
-        // not know that it was over: a primary that a replica had taken over from, or data of an earlier day. Their units
-        // have been given to others since. They stay until the shard is rebuilt, and nobody is told that they are in.
+        // A shard gets a new epoch only once the ledger has all events of the old one. So a server that did not know
+        // of the new epoch wrote these: a superseded primary, or one with data of an earlier day. Their units have
+        // gone to others since. The events stay until the shard is rebuilt, and no waiting shopper is confirmed.
         *complete = Some(began);
         return Ok(DrainOutcome::Empty);
     }
     check_server(app, &claim, &app.stock.run_id(key).await?)?;
-    // Behind a gap, nothing is taken in before the orders of the gap are in the ledger again.
+    // Nothing behind a gap is taken in before a recovery has brought the gap's orders back into the ledger.
     let follow = without_gap(claim.position, &events);
     let has_gap = follow < events.len();
     if has_gap {
@@ -266,7 +264,7 @@ async fn drain_within(
     Ok(DrainOutcome::Drained { drained, more })
 }
 
-/// Refuses a shard's events from a server other than the one that the ledger knows. Nobody can note another server while the
+/// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
 /// claim stands.
 pub(super) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
     let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
@@ -277,7 +275,7 @@ pub(super) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(),
     } else if noted == server {
         Ok(())
     } else {
-        // It is not known whether this one has what the ledger has taken in already.
+        // This server may lack events that the ledger has taken in.
         app.permits.need(claim.sale);
         Err(Fault::Unavailable(
             "the shard has not been reconciled on the server that has it now".to_owned(),
@@ -285,11 +283,11 @@ pub(super) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(),
     }
 }
 
-/// Links a batch to the purchases in it that are traced, as far as they are not too many, and has each of their traces tell
-/// of the batch: by these spans, which last as long as the transaction.
+/// Links a batch to its traced purchases, up to `TRACED_MAX`, and adds a span to each of their traces. The spans last
+/// as long as the transaction.
 fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
     batch.span().record("events", events.len());
-    // By its place, any other order is found as well.
+    // With these positions, a reader finds every other order as well.
     if let (Some(first), Some(last)) = (events.first(), events.last()) {
         let (first, last) = (first.position, last.position);
         batch.span().record("epoch", last.epoch);
@@ -297,7 +295,7 @@ fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
     }
     let traced = events.iter().filter_map(|event| Some((event, event.origin?)));
     let traced: Vec<_> = traced.take(TRACED_MAX).collect();
-    // First all of these: which of them there are decides whether the batch is traced, and then it has begun.
+    // Link all purchases first: the links decide whether the batch is traced, and the first report starts it.
     for (_, origin) in &traced {
         batch.link(*origin);
     }
@@ -322,7 +320,7 @@ fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
     spans.collect()
 }
 
-/// Counts a batch that was taken in, and tells of it to whoever follows orders.
+/// Counts a batch that was taken in, and logs its orders.
 fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
     let metrics = &app.metrics;
     metrics.drain_batch_duration.observe(began.elapsed());
@@ -331,7 +329,7 @@ fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
     let mut orders = events.iter().filter_map(|event| event.reserved.as_ref().ok());
     if let Some(oldest) = orders.next() {
         let waited = chrono::Utc::now().timestamp_millis() - oldest.created_at;
-        // Clocks of two hosts may disagree by more than the drain takes.
+        // The clocks of two hosts may differ by more than the drain takes.
         let waited = Duration::from_millis(u64::try_from(waited).unwrap_or_default());
         metrics.drain_delay.observe(waited);
     }
@@ -343,10 +341,10 @@ fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
     }
 }
 
-/// Drains every shard of a lane that has something; returns how many orders came in.
+/// Drains every shard of a lane that has events; returns how many orders were new.
 ///
 /// # Errors
-/// The first fault; the other shards have been drained all the same.
+/// The first fault; the other shards are drained all the same.
 pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     let mut shards = Vec::new();
@@ -357,7 +355,7 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
     for sale in sales.iter().filter(is_drained) {
         shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
     }
-    // What another server has taken over is drained there.
+    // Another process drains the shards that a promoted replica has taken over.
     shards.retain(|(_, key)| !app.permits.has_lost(*key));
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
     let mut tally = Tally::default();
@@ -407,11 +405,11 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> 
     Ok(orders)
 }
 
-/// Waits, until `deadline`, for the ledger to take in what these shards have written by now, and takes part in it.
-/// `false` when the time was too short.
+/// Waits, until `deadline`, for the ledger to take in what these shards have written by now, and helps to drain them.
+/// Returns `false` when the deadline passes first.
 ///
 /// # Errors
-/// A fault says nothing about what was taken in.
+/// After a fault, the events may be in the ledger or not.
 pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
     let asked = Instant::now();
     let keys: Vec<ShardKey> = shards
@@ -422,7 +420,7 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
         })
         .collect();
     let backlog = app.stock.undrained(&keys).await?;
-    // Only what is still in a stream can be missing: a trimmed event has been committed.
+    // Only events that are still in a stream can be missing: a trimmed event has been committed.
     let waiting = keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
     let drains = futures_util::stream::iter(waiting)
         .map(|(key, _)| drain_after(app, sale, key.shard, asked))
@@ -442,21 +440,21 @@ async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Resu
             return Ok(());
         }
         if drain_awaited(app, sale, shard, complete).await? == DrainOutcome::Busy {
-            // Another process is at it; look again when it may have committed.
+            // Another process drains the shard. It may have committed by the next attempt.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }
 
-/// Takes in a batch in a task of its own, which does not end with whoever waits for it: were the transaction given up with
-/// the wait, a batch that takes longer than anybody waits would never come in as long as somebody else waits.
+/// Takes in a batch in a task of its own, which outlives the caller's wait. If the transaction ended with the wait, a
+/// slow batch would be given up by one caller after the other and never come in.
 async fn drain_awaited(
     app: &App,
     sale: &Sale,
     shard: u16,
     mut complete: OwnedMutexGuard<Option<Instant>>,
 ) -> Result<DrainOutcome, Fault> {
-    // It is never closed.
+    // The semaphore is never closed.
     let place = Arc::clone(&app.drains.awaited).acquire_owned().await.ok();
     let (app, sale) = (app.clone(), sale.clone());
     let batch = async move {

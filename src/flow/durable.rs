@@ -1,7 +1,7 @@
-//! Durable: what an order must have reached before its shopper hears of it, by the sale's choice.
+//! Durability: what an order must have reached before its shopper is answered, by the sale's choice.
 //!
-//! A crash while somebody waits leaves an order that its key finds again; the answer to that waits in the same way.
-//! Nothing here is a decision, so nothing has to be finished by anybody.
+//! A crash while a shopper waits leaves an order that its key finds again; the answer to that waits in the same way.
+//! This flow decides nothing, so nothing has to be finished.
 
 use super::App;
 use crate::bugs;
@@ -19,21 +19,21 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-/// How long an order is waited for. The API answers within two seconds, and the script has taken its part.
+/// How long a purchase waits for its order. The API answers within two seconds, and the script has taken its part.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
-/// After so long without news, orders that are waited for are looked for all the same: news can be lost.
+/// Without a notification for this long, awaited orders are read all the same: notifications can be lost.
 const NEWS_MAX: Duration = Duration::from_millis(500);
-/// How long one look may take.
+/// How long one reading may take.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// Orders whose shoppers wait until the ledger has them, and the news of its commits.
+/// Orders whose shoppers wait until the ledger has them, and the notifications of commits.
 pub struct Arrivals {
     waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>>,
-    /// Some of them may have been committed where this process did not see it.
+    /// Wakes the reading: another process may have committed some of them.
     look: Notify,
-    /// Others may wait for what this process has committed.
+    /// Wakes the notification of other processes: this one has committed.
     tell: Notify,
-    /// What this process is called in the news.
+    /// The name of this process in notifications.
     process: Uuid,
 }
 
@@ -48,7 +48,7 @@ impl Default for Arrivals {
     }
 }
 
-/// An order that the ledger may come to have. Whoever expects it before it is accepted misses no commit.
+/// An order that the ledger may get. A caller that anticipates it before it is accepted misses no commit.
 pub(super) struct Expected {
     arrivals: Arc<Arrivals>,
     id: OrderId,
@@ -56,7 +56,7 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Waits for the ledger to have it.
+    /// Waits until the ledger has the order.
     async fn arrived(mut self) -> Result<Accepted, Fault> {
         match timeout(WAIT_MAX, &mut self.arrival).await {
             Ok(Ok(accepted)) => Ok(accepted),
@@ -81,23 +81,22 @@ impl Drop for Expected {
 }
 
 impl Arrivals {
-    /// This process has taken in so many events, which brought these orders.
+    /// Notes that this process has committed so many events, which brought these orders.
     pub(super) fn committed(&self, events: usize, orders: &[Accepted]) {
         orders.iter().for_each(|accepted| self.arrived(accepted));
         if orders.len() < events {
-            // The others were there before, or were refused.
+            // The other orders were there before, or were refused.
             self.look.notify_one();
         }
         self.tell.notify_one();
     }
 
-    /// Whether somebody waits for an order.
+    /// Whether a shopper waits for an order.
     #[must_use]
     pub fn are_awaited(&self) -> bool {
         !self.waiting().is_empty()
     }
 
-    /// Begins to wait for an order.
     pub(super) fn anticipate(self: &Arc<Self>, id: OrderId) -> Expected {
         let (found, arrival) = oneshot::channel();
         self.waiting().entry(id).or_default().push(found);
@@ -108,14 +107,13 @@ impl Arrivals {
         }
     }
 
-    /// The orders that are waited for.
     fn wanted(&self) -> Vec<OrderId> {
         self.waiting().keys().copied().collect()
     }
 
     fn arrived(&self, accepted: &Accepted) {
         for shopper in self.waiting().remove(&accepted.order.id).into_iter().flatten() {
-            // It may have given up.
+            // The shopper may have given up.
             let _gone = shopper.send(accepted.clone());
         }
     }
@@ -126,13 +124,15 @@ impl Arrivals {
     }
 }
 
-/// Waits until an accepted order is as durable as its sale promises; `expected` since before it was accepted, if that
-/// was just now. Says which order counts, and whether it is the one of this `event`: the ledger may have had the key's
-/// order before, from a Redis that this one knows nothing of, even of the same millisecond. `None`: the ledger refused
+/// Waits until an accepted order is as durable as its sale promises. `expected` was made before the order was
+/// accepted, if that was just now.
+///
+/// Returns the order that counts, and whether it is the one of this `event`. The ledger may have the key's order from
+/// an earlier Redis of which this one knows nothing, even of the same millisecond. `None` says that the ledger refused
 /// the order, so its shopper has none.
 ///
 /// # Errors
-/// `Unavailable` when that takes too long: the order is there, and its key tells later what has become of it.
+/// `Unavailable` when that takes too long: the order exists, and its key finds the outcome later.
 pub(super) async fn kept(
     app: &App,
     sale: &Sale,
@@ -149,16 +149,16 @@ pub(super) async fn kept(
             if buyer.orders.iter().any(|(id, _)| *id == order.id) {
                 Ok(Some((order, true)))
             } else {
-                // Another Redis answers now than the one that accepted it.
+                // Another Redis answers now than the one that accepted the order.
                 Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
             }
         }
-        // The ledger could not store it, and has told the shard.
+        // The ledger could not store the order, and its shard has that decision.
         Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
         Durability::Postgres => {
             let expected = expected.unwrap_or_else(|| {
                 let expected = app.arrivals.anticipate(order.id);
-                // It may be there by now.
+                // The ledger may have it by now.
                 app.arrivals.look.notify_one();
                 expected
             });
@@ -176,7 +176,7 @@ pub(super) fn upheld(sale: &Sale, order: Order) -> Option<Order> {
     (!refused).then_some(order)
 }
 
-/// What these servers lack for a durability, and what to do about it.
+/// What these servers lack for a durability, and how an operator can provide it.
 pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>, Fault> {
     if durability != Durability::Replica || app.stock.replicas().await? > 0 {
         return Ok(None);
@@ -200,12 +200,12 @@ pub async fn lacking_for(app: &App, id: SaleId) -> Result<Option<String>, Fault>
     }
 }
 
-/// Tells shoppers who wait that the ledger has their orders, for as long as the process runs.
+/// Answers shoppers who wait once the ledger has their orders, for as long as the process runs.
 pub async fn watch(app: &App) {
     tokio::join!(hear(app), look(app));
 }
 
-/// Hears what other processes tell, and wakes who waits for it.
+/// Listens to the notifications of other processes, and wakes the tasks that they concern.
 async fn hear(app: &App) {
     let wake = |told| {
         if matches!(told, Told::Committed | Told::Anything) {
@@ -220,7 +220,7 @@ async fn hear(app: &App) {
     };
     loop {
         if let Ok(mut news) = app.ledger.news().await {
-            // What was told before could not be heard.
+            // Notifications from before this connection were missed.
             wake(Told::Anything);
             while let Ok(told) = news.next(app.arrivals.process).await {
                 wake(told);
@@ -230,25 +230,26 @@ async fn hear(app: &App) {
     }
 }
 
-/// Tells other processes of this one's commits, for as long as it runs; of those that follow each other closely, once.
+/// Notifies other processes of this one's commits, for as long as it runs. Commits that follow each other closely
+/// share a notification.
 pub async fn tell(app: &App) {
     loop {
         app.arrivals.tell.notified().await;
-        // Whoever does not hear of them looks after a moment.
+        // A process that misses it reads after a moment.
         let _untold = timeout(LOOK_MAX, app.ledger.tell_committed(app.arrivals.process)).await;
     }
 }
 
-/// Looks for all orders that are waited for, in one query, whenever some of them may be there.
+/// Reads all awaited orders in one query, whenever the ledger may have some of them.
 async fn look(app: &App) {
     loop {
-        // Without news, now and then all the same.
+        // Without a notification, read now and then all the same.
         let _no_news = timeout(NEWS_MAX, app.arrivals.look.notified()).await;
         let wanted = app.arrivals.wanted();
         if wanted.is_empty() {
             continue;
         }
-        // Without an answer the shoppers go on waiting, each as long as it may.
+        // Without an answer the shoppers go on waiting, each up to the limit.
         if let Ok(Ok(orders)) = timeout(LOOK_MAX, app.ledger.accepted(&wanted)).await {
             orders.iter().for_each(|accepted| app.arrivals.arrived(accepted));
         }

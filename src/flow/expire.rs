@@ -1,5 +1,5 @@
-//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`; the relay gives their
-//! units back. A deadline is later by each outage since the order was created: nobody could pay then.
+//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`. The relay gives their
+//! units back. Each outage since the order's creation moves the deadline: the shopper could not pay then.
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
@@ -16,17 +16,17 @@ use tracing::Instrument as _;
 use tracing::field::Empty;
 
 const BATCH_MAX: i64 = 500;
-/// How long one run begins another batch. What is left, the next one finds a moment later; it begins elsewhere, and with what has
-/// become due since.
+/// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
+/// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
 
-/// Notes that a worker can come to the ledger. A job of its own does this, too: a worker that has much to expire is
-/// not away.
+/// Notes that a worker reaches the ledger. A job of its own does this, too: a worker that has much to expire is not
+/// away.
 pub async fn beat(app: &App) -> Result<(), Fault> {
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
             seconds = outage.num_seconds(),
-            "no worker had come to Postgres; unpaid orders are held that much longer"
+            "no worker had reached Postgres for a while; unpaid orders are held that much longer"
         );
     }
     Ok(())
@@ -34,7 +34,7 @@ pub async fn beat(app: &App) -> Result<(), Fault> {
 
 /// Expires what is due; returns how many orders that were.
 pub async fn expire_due(app: &App) -> Result<usize, Fault> {
-    // Before the heartbeat: an outage that begins after it must not make anything due.
+    // Read before the heartbeat: an outage that begins after it must not make anything due.
     let now = app.stock.slowest_clock().await;
     beat(app).await?;
     let mut tally = Tally::default();
@@ -48,8 +48,8 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     let due_of = |shard: &DueShard| outages.due(now + early, shard.window);
     shards.retain(|shard| shard.first <= due_of(shard));
     let began = Instant::now();
-    // A batch each, round and round: a shard on which much is due keeps no other from its turn. Nor do those that come first
-    // in a run that has no time for all.
+    // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
+    // start does the same where a run has no time for all shards.
     begin_anywhere(&mut shards);
     while !shards.is_empty() {
         let mut unfinished = Vec::new();
@@ -66,7 +66,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
             tally.note(batch);
             if full {
                 unfinished.push(shard);
-                // As long as it worked it rests: those who buy meanwhile come before units that are back a moment later.
+                // Rest as long as the batch took: purchases matter more than units that are free a moment later.
                 tokio::time::sleep(took).await;
             }
         }
@@ -76,7 +76,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
 }
 
 async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {
-    // Also of a batch that finds nothing due: only looking says so.
+    // A batch that finds nothing due has a span, too: only running it shows that.
     let span = tracing::debug_span!(
         "expire",
         sale = %shard.sale,
@@ -95,11 +95,11 @@ async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> 
     batch
 }
 
-/// How long ago the oldest hold ended that has not expired, of one sale or of all; `now` is Redis's clock, which set the
-/// deadlines: Postgres's may go otherwise.
+/// How long ago the oldest hold ended that has not expired, of one sale or of all. `now` is Redis's clock, which set
+/// the deadlines; Postgres's may differ.
 pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<Duration, Fault> {
     let oldest = app.ledger.oldest_hold(sale).await?;
-    // One that has not ended yet is none too late.
+    // A hold that has not ended yet is not late.
     let lag = oldest.and_then(|ends_at| (now - ends_at).to_std().ok());
     Ok(lag.unwrap_or_default())
 }

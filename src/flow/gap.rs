@@ -1,8 +1,8 @@
-//! Gaps: events that a stream had, and the ledger does not.
+//! Gaps: events that a stream had, and the ledger does not have.
 //!
-//! An event is trimmed only after its commit, so a gap before a stream's first event says that Postgres has lost
-//! commits: an asynchronous standby was promoted, or a backup was put back. The shoppers' rows have the orders, with
-//! what was decided about them, and they come back into the ledger. A crash leaves the gap, or a shard that is
+//! An event is trimmed only after its commit. So a gap before a stream's first event shows that Postgres has lost
+//! commits: an asynchronous standby was promoted, or a backup was restored. The shoppers' rows have the orders and the
+//! decisions about them, and a recovery brings both back into the ledger. A crash leaves the gap, or a shard that is
 //! reconciled.
 
 use super::App;
@@ -22,15 +22,15 @@ use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// How often a shard is tried to be claimed that somebody drains, and how long after each other.
+/// Attempts at claiming a shard that another process drains, and the time between them.
 const CLAIMS_MAX: u32 = 50;
 const CLAIM_AGAIN: Duration = Duration::from_millis(20);
 
-/// With this bug the ledger loses events by itself, and nobody notices.
+/// With this bug the ledger loses events by itself, and no process notices.
 const UNSEEN: &str = "the drain trims before it commits";
 
-/// How far the events before a stream's first one reach: they were trimmed, so the ledger had them. `None` where the stream
-/// does not say.
+/// The last event before a stream's first one. It was trimmed, so the ledger had it. `None` where the stream does not
+/// show it.
 fn trimmed(stream: &Stream, epoch: i64) -> Option<Position> {
     match &stream.first {
         Some(first) if first.reserved.is_err() || !first.position.is_of(epoch) => None,
@@ -50,8 +50,8 @@ fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
     (is_ahead || is_beyond).then_some(until)
 }
 
-/// Whether the ledger has lost events of a sale: then it may lack orders that no stream announces. Their shards are unverified
-/// from then on, so that the orders come back also where nobody buys.
+/// Whether the ledger has lost events of a sale. Then it may lack orders that no stream announces. Their shards are
+/// marked unverified, so that the orders come back even where no shopper buys.
 ///
 /// # Errors
 /// `Unavailable` when a shard or the ledger cannot be read.
@@ -75,7 +75,7 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
         return Ok(gaps);
     }
     let streams = try_join_all(shards.iter().map(|shard| stream(app, sale, *shard))).await?;
-    // After the streams: an event that was trimmed by then has been committed by now.
+    // Read after the streams: an event that was trimmed by then is committed by now.
     let standings = app.ledger.standings(&[sale.id]).await?;
     for (shard, epoch, stream) in streams.iter().flatten() {
         if let Some(standing) = standings.get(&(sale.id, *shard))
@@ -87,7 +87,7 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
     Ok(gaps)
 }
 
-/// What the rows of one shard know that the ledger does not.
+/// The orders and decisions in one shard's rows that the ledger lacks.
 struct FromRows {
     key: ShardKey,
     server: String,
@@ -98,12 +98,12 @@ struct FromRows {
     orders: Vec<RowOrder>,
 }
 
-/// Brings the orders of gaps back into the ledger; returns the shards that had one, which are unverified now. Units that were
-/// given back on one shard were sold again on another, so what the rows of the whole sale say was given back goes first. Shards
-/// of the sale that cannot be read are left out of that.
+/// Brings the orders of gaps back into the ledger; returns the shards that had a gap, which are unverified now. Units
+/// that one shard got back may have been sold again on another. So the orders that ended go first, over the whole
+/// sale. Shards that cannot be read are left out of that first step.
 ///
 /// # Errors
-/// A fault leaves the gaps of some.
+/// A fault leaves some of the gaps.
 pub(super) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Vec<u16>, Fault> {
     let gaps = find(app, sale, shards).await?;
     if gaps.is_empty() {
@@ -117,7 +117,7 @@ pub(super) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Ve
     for it in &found {
         let Some(until) = it.until else { continue };
         let claim = claim(app, it).await?;
-        // Rows were read by this position.
+        // The rows were read at this position.
         if claim.position != it.position {
             return Err(Fault::Unavailable("somebody else has drained this shard".to_owned()));
         }
@@ -132,7 +132,7 @@ pub(super) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Ve
     Ok(gaps.into_keys().collect())
 }
 
-/// A shard that nobody else drains, on the server on which its rows were read.
+/// Claims a shard that no other process drains, on the server on which its rows were read.
 async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
     for _ in 0..CLAIMS_MAX {
         if let Some(claim) = app.ledger.claim_shard(shard.key.sale, shard.key.shard).await? {
@@ -144,8 +144,8 @@ async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
     Err(Fault::Unavailable("somebody else drains this shard".to_owned()))
 }
 
-/// Reads the rows of a sale, of shards with a gap and of the others. Of the others those are left out that cannot be read, and
-/// those on a server that the ledger does not know.
+/// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot
+/// be read and shards on a server that the ledger does not list.
 async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Position)>) -> Result<Vec<FromRows>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let keys: Vec<ShardKey> = (0..sale.shards)
@@ -161,7 +161,7 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
                 .as_ref()
                 .is_some_and(|noted| noted.trim_start_matches(CLAIMED) == server)
         {
-            // Nothing behind its position is missing but decisions.
+            // At its position and before, the ledger can lack only decisions.
             let reach = (standing.position, standing.position);
             servers.entry(server).or_default().insert(key.shard, reach);
         }
@@ -171,7 +171,7 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
         let has_gap = reaches.keys().any(|shard| gaps.contains_key(shard));
         let mut orders = match read_orders(app, sale.id, &reaches).await {
             Err(fault) if !has_gap => {
-                tracing::warn!(%fault, sale = %sale.id, "decisions of this server's shards are left out of a recovery");
+                tracing::warn!(%fault, sale = %sale.id, "a recovery leaves out decisions of this server's shards");
                 continue;
             }
             orders => orders?,
@@ -187,7 +187,7 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
     Ok(found)
 }
 
-/// A shard's epoch and its stream; `None` for what is not all there, or is being written: that is rebuilt.
+/// A shard's epoch and its stream; `None` for a shard that is incomplete or being rebuilt: a rebuild restores it.
 async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, Stream)>, Fault> {
     let key = ShardKey { sale: sale.id, shard };
     let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
@@ -202,7 +202,7 @@ async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, 
     }
 }
 
-/// What the rows of shards on one server know that the ledger does not: orders behind its position, and decisions.
+/// The orders and decisions that the rows of one server's shards have and the ledger lacks.
 async fn read_orders(
     app: &App,
     sale: SaleId,
@@ -249,8 +249,8 @@ async fn read_orders(
     }
 }
 
-/// The orders of a shopper's row, each as its event had announced it. The row does not have the idempotency key; the order's
-/// id, which is derived from the key, finds the order all the same.
+/// The orders of a shopper's row, each as its event had announced it. The row does not have the idempotency key. The
+/// order's id, which is derived from the key, finds the order all the same.
 fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     buyer.row.orders.iter().filter_map(|(id, record)| {
         let reserved = Reserved {
@@ -275,7 +275,7 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     })
 }
 
-/// How many of these events, in their order, follow each other from a position on. Entries that no script wrote have no number.
+/// How many of these events, in order, follow a position without a gap. Entries that no script wrote have no number.
 pub(super) fn without_gap(before: Position, events: &[Event]) -> usize {
     let mut last = before;
     for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
@@ -288,8 +288,8 @@ pub(super) fn without_gap(before: Position, events: &[Event]) -> usize {
     events.len()
 }
 
-/// The first of these events that a newer version of the program has written. An entry out of turn is a foreign one, whatever it
-/// looks like.
+/// The first of these events that a newer version of the program has written. An entry out of sequence is a foreign
+/// one, even if it claims a newer version.
 pub(super) fn first_newer(before: Position, epoch: i64, events: &[Event]) -> Option<usize> {
     let mut last = before;
     for (at, event) in events.iter().enumerate() {
@@ -302,7 +302,8 @@ pub(super) fn first_newer(before: Position, epoch: i64, events: &[Event]) -> Opt
     None
 }
 
-/// Marks those shards unverified of which the ledger has lost events, by what each had told before the ledger was asked.
+/// Marks shards unverified of which the ledger has lost events. `trimmed` is what each shard reported before the
+/// ledger was read.
 pub(super) fn notice(app: &App, trimmed: &HashMap<ShardKey, Position>, standings: &BTreeMap<(SaleId, u16), Standing>) {
     for (shard, until) in trimmed {
         if let Some(standing) = standings.get(&(shard.sale, shard.shard))
@@ -315,7 +316,7 @@ pub(super) fn notice(app: &App, trimmed: &HashMap<ShardKey, Position>, standings
     }
 }
 
-/// Has a shard reconciled, whatever the ledger says of it, and names it until it sells again.
+/// Marks a shard unverified, and counts and logs the finding if it is new.
 pub(super) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
     if app.permits.mark_unverified(shard, epoch, finding) {
         app.metrics.unverified_shards.of([finding.as_str()]).inc();
@@ -366,7 +367,7 @@ mod tests {
             (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 5)), None),
             (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 6)), None),
             (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 4)), Some(at(2, 5))),
-            // A shard that was loaded a moment ago, and one of whose last rebuilding the ledger knows nothing.
+            // A shard that was loaded a moment ago, and one whose last rebuild the ledger has lost.
             (stream(None, at(1, 0)), 1, standing(1, at(0, 0)), None),
             (stream(ours(3), at(2, 7)), 2, standing(1, at(1, 9)), Some(at(2, 2))),
             // An epoch that is over, and entries that no script wrote.

@@ -1,4 +1,4 @@
-//! Inspect: what Redis holds of a sale, decoded for a human. Reads only.
+//! Inspect: what Redis holds of a sale, decoded for people. Reads only.
 
 use super::App;
 use super::order::find_in_stock;
@@ -28,11 +28,11 @@ struct Shard {
     stats: ShardStats,
     state: &'static str,
     state_version: i64,
-    /// Until when it may sell; null where nobody has permitted that yet.
+    /// Until when the shard may sell; null without a permit.
     permitted_until: Option<String>,
-    /// Whether it may now, by the clock of its server.
+    /// Whether the shard may sell now, by its server's clock.
     permitted: bool,
-    /// Whether too large a backlog keeps it from it.
+    /// Whether the brake holds: too much waits for the ledger.
     braked: bool,
     counters: BTreeMap<String, Counters>,
     transfers: Vec<String>,

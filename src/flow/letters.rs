@@ -1,6 +1,7 @@
-//! Letters: what one side could not take from the other, shown to operators, and that it was dealt with.
+//! Dead letters: events and messages that one side could not take from the other. Operators list them, and note that
+//! one is dealt with.
 //!
-//! That is noted once and by one statement, so a crash leaves it noted or not; the same again finds which.
+//! One statement writes the note, once. A crash leaves it written or not, and the same request again finds which.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -11,13 +12,13 @@ use crate::domain::time::{Millis, from_millis};
 use crate::ledger::letter::PutAside;
 use crate::stock::record::decode_event;
 
-/// Bytes of an event that are shown where it cannot be read.
+/// Bytes that are shown of an event that cannot be read.
 const BYTES_MAX: usize = 1000;
-/// The year 10000. Later ones have no form in RFC 3339: an event that names one says nothing.
+/// The year 10000. Later times have no form in RFC 3339, so an event with one counts as unreadable.
 const TIMES_END: Millis = 253_402_300_800_000;
 
-/// Up to `max` events of a sale that could not be taken in, after the one given; all, or those that are dealt with, or the
-/// others. `None` when there is no such sale.
+/// Up to `max` events of a sale that could not be taken in, after the one given. `settled` selects those that are
+/// dealt with, or the others. `None` when there is no such sale.
 pub async fn dead_letters(
     app: &App,
     sale: SaleId,
@@ -33,7 +34,7 @@ pub async fn dead_letters(
     Ok(Some(letters.into_iter().map(|it| read(&sale, it)).collect()))
 }
 
-/// Notes that an event which could not be taken in is dealt with. It is noted once: repeating it is no error.
+/// Notes that an event which could not be taken in is dealt with. Repeating the note is no error.
 pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Result<Settled, Fault> {
     let Some(sale) = app.ledger.sale(sale).await? else {
         return Ok(Settled::NoSale);
@@ -46,8 +47,8 @@ pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Resul
     })
 }
 
-/// Up to `max` decisions that shards of a sale refuse, oldest first, after the one with this number. `None` when there is no
-/// such sale.
+/// Up to `max` decisions that shards of a sale refuse, oldest first, after the one with this number. `None` when there
+/// is no such sale.
 pub async fn refused(
     app: &App,
     sale: SaleId,
@@ -61,7 +62,7 @@ pub async fn refused(
     Ok(Some(app.ledger.refused_messages(sale, after, max).await?))
 }
 
-/// An event that was put aside, with what can be read of it.
+/// A dead letter, with what can be read of its event.
 fn read(sale: &Sale, letter: PutAside) -> DeadLetter {
     let event = decode_event(&letter.event)
         .ok()

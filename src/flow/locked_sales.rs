@@ -1,5 +1,5 @@
-//! Locked sales: which sales another transaction has just been found to have locked. For a moment nobody else waits for that
-//! lock on a connection.
+//! Locked sales: the sales that another transaction was just found to have locked. For a moment no other request waits
+//! for that lock on a connection.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,19 +9,17 @@ use tokio::time::Instant;
 /// How long a sale counts as locked.
 const FOR: Duration = Duration::from_millis(500);
 
-/// By their numbers, until when.
+/// Until when each sale counts as locked, by its number.
 #[derive(Default)]
 pub struct LockedSales(Mutex<HashMap<u32, Instant>>);
 
 impl LockedSales {
-    /// Whether the sale was found locked a moment ago.
     #[must_use]
     pub fn contains(&self, sale: u32) -> bool {
         let until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.get(&sale).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Notes that the sale was found locked.
     pub fn note(&self, sale: u32) {
         let now = Instant::now();
         let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);

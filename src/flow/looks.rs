@@ -1,7 +1,7 @@
-//! Looks: how often an account may have Redis asked whether a request that lacks what its sale asks for has an order all the
-//! same. Such requests are counted in no window, and must not cost more than those that are.
+//! Replay probes: how often an account may have Redis asked whether a key has an order, although the request lacks
+//! what the sale asks for. No window counts such requests, and they must not cost more than those that are counted.
 //!
-//! Counted in this process alone; a crash forgets it.
+//! Counted in this process alone; a crash forgets the counts.
 
 use crate::domain::ids::UserId;
 use governor::clock::{Clock, DefaultClock};
@@ -10,14 +10,14 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// Looks that an account has in a second, and at once: more than any client needs that repeats its requests.
+/// Probes of an account in a second, and at once: more than any client needs that repeats its requests.
 const A_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
-/// With more accounts than this, those are forgotten that have been quiet.
+/// With more accounts than this, quiet ones are forgotten.
 const ACCOUNTS_MAX: usize = 50_000;
 
 pub struct Looks {
     accounts: DefaultKeyedRateLimiter<UserId>,
-    /// When quiet ones were last forgotten, in seconds since the epoch.
+    /// When quiet accounts were last forgotten, in Unix seconds.
     forgotten_at: AtomicI64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Counts a look; says how long to wait if there have been too many.
+    /// Counts a probe; returns how long to wait if there have been too many.
     pub(super) fn take(&self, user: &UserId) -> Option<Duration> {
         let now = chrono::Utc::now().timestamp();
         if self.accounts.len() > ACCOUNTS_MAX && self.forgotten_at.swap(now, Ordering::Relaxed) != now {

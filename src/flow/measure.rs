@@ -1,15 +1,15 @@
-//! Measure: what is only known when somebody looks. It is looked at now and then, so that whoever reads the metrics waits
-//! for nobody. A crash leaves nothing.
+//! Gauges: values that are known only by reading them. A task reads them at intervals, so that a scrape of the metrics
+//! waits for no server. A crash leaves nothing.
 
 use super::ready::health;
 use super::{App, expire, stats};
 use crate::domain::fault::Fault;
 use crate::domain::time::from_millis;
 
-/// Sales with a series of their own; those whose units do not add up come first.
+/// Sales with a series of their own; those with a conservation difference come first.
 const SALES_MAX: i64 = 40;
 
-/// Measures what is this process's own: whether its servers answer, its connections, the shards that it lets sell.
+/// Measures this process's own values: whether its servers answer, its connections, the shards that it lets sell.
 pub async fn measure_process(app: &App) {
     let metrics = &app.metrics;
     let health = health(app).await;
@@ -32,9 +32,9 @@ pub async fn measure_process(app: &App) {
     metrics.epoch_max.set(shards.epoch_max);
 }
 
-/// Measures what is the same for all processes, so that those with jobs tell it.
+/// Measures values that are the same for all processes, so only processes with jobs report them.
 pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
-    // None hangs on the server of another.
+    // Side by side: none waits for the server of another.
     let (alerts, waiting, conservation, memory, backlog, expiry) = tokio::join!(
         count_alerts(app),
         measure_ledger(app),
@@ -44,7 +44,7 @@ pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
         Box::pin(measure_expiry(app))
     );
     if let Err(fault) = memory.and(backlog).and(expiry) {
-        tracing::debug!(%fault, "the stock is not measured");
+        tracing::debug!(%fault, "could not measure the stock");
     }
     alerts.and(waiting).and(conservation)
 }
@@ -86,7 +86,7 @@ async fn measure_conservation(app: &App) -> Result<usize, Fault> {
 }
 
 async fn measure_expiry(app: &App) -> Result<(), Fault> {
-    // As those see it that expire orders.
+    // The clock that the expire job uses.
     let now = app.stock.slowest_clock().await?;
     let lag = expire::lag(app, None, from_millis(now)).await?;
     app.metrics.expiry_lag.set(lag.as_secs_f64());

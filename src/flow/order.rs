@@ -1,4 +1,4 @@
-//! Read orders: the ledger's word where it has one, the stock's until then.
+//! Read orders: from the ledger where it has them, from the stock until then. Reads only.
 
 use super::App;
 use super::drain::drain_to_now;
@@ -28,16 +28,16 @@ pub struct OwnOrders {
     pub are_more: bool,
 }
 
-/// How long a shopper waits for the ledger where the stock may know as well.
+/// How long a shopper's request waits for the ledger where the stock may know as well.
 const LEDGER_WAIT: Duration = Duration::from_secs(1);
 
-/// How long an operator waits for an order that is on its way.
+/// How long an operator's request waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
 
 /// A shopper's order; `None` when the shopper has none of this id.
 ///
 /// # Errors
-/// `Unavailable` when neither side can tell.
+/// `Unavailable` when neither side can answer.
 pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<Order>, Fault> {
     let Some(sale) = sale_of(app, id).await? else {
         return Ok(None);
@@ -47,7 +47,7 @@ pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<
         return Ok((order.user == *user).then_some(order));
     }
     let in_stock = find_in_stock(app, &sale, user, Some(id)).await?.pop();
-    // Whether Postgres has it is not known while Postgres is away; then it is not called confirmed.
+    // While Postgres is away, it may have the order or not; so the order is not shown as confirmed.
     match (in_stock, in_ledger) {
         (Some(order), _) => Ok(Some(order)),
         (None, Ok(_)) => Ok(None),
@@ -55,8 +55,8 @@ pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<
     }
 }
 
-/// The sale that an order of this id would be in; `None` when there is no such order. Of ids that somebody guesses, hardly
-/// one is looked for anywhere.
+/// The sale that an order of this id would be in; `None` when there is no such order. Hardly any guessed id causes a
+/// query.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer and the sale is not remembered.
@@ -65,18 +65,19 @@ pub(super) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>,
     Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
 }
 
-/// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is away,
-/// those that the stock has, if these are all: decided orders that it left to the ledger would be missed by their owner.
+/// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is
+/// away, the orders in the stock are the answer, if these are all. Otherwise the list would lack decided orders that
+/// the stock has left to the ledger.
 ///
 /// # Errors
-/// `Unavailable` when the stock cannot tell, or the ledger cannot and the stock does not have them all.
+/// `Unavailable` when the stock cannot answer, or the ledger cannot and the stock does not have all orders.
 pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<OwnOrders>, Fault> {
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(None);
     };
-    // The stock first: what it has that the ledger does not yet have by then is on its way, and not missed.
+    // Read the stock first: an order that it has, and the ledger does not have yet, is then not missed.
     let row = read_row(app, &sale, user).await?;
-    // What is not there counts as never bought only on a shard that is whole.
+    // Only an intact shard proves that an order which it lacks does not exist.
     let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(home_of(&sale, user));
     let in_stock = orders_of(row, &sale, user)?;
     let max = i64::try_from(LIST_MAX + 1).unwrap_or(i64::MAX);
@@ -85,7 +86,7 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
         in_ledger => in_ledger?,
     };
     let known: HashSet<OrderId> = orders.iter().map(|order| order.id).collect();
-    // Newer than what the ledger has, or older than what it was asked for.
+    // Newer than the ledger's orders, or older than those that were asked for.
     orders.extend(in_stock.into_iter().filter(|order| !known.contains(&order.id)));
     orders.sort_by_key(|order| order.created_at);
     let more = orders.len().saturating_sub(LIST_MAX);
@@ -96,10 +97,10 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     }))
 }
 
-/// Anybody's order, for operators. One that is on its way to the ledger is waited for.
+/// An order of any account, for operators. Waits for an order that is on its way to the ledger.
 ///
 /// # Errors
-/// `Unavailable` when the ledger cannot tell.
+/// `Unavailable` when the ledger does not answer, or the order may still be on its way.
 pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<OwnedOrder>, Fault> {
     match find_awaited(app, id).await? {
         Some(order) => Ok(with_payments(app, vec![order]).await?.pop()),
@@ -127,11 +128,11 @@ async fn find_awaited(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
     }
 }
 
-/// Orders as the ledger has them, for operators: by their ids, those of the newest sale first. `None` when there is no such
-/// sale.
+/// Orders as the ledger has them, for operators: by their ids, those of the newest sale first. `None` when there is no
+/// such sale.
 ///
 /// # Errors
-/// `Unavailable` when the ledger cannot tell.
+/// `Unavailable` when the ledger does not answer.
 pub async fn list_for_operators(
     app: &App,
     of: &OrdersOf,
@@ -158,12 +159,11 @@ pub async fn list_for_operators(
     with_payments(app, orders).await.map(Some)
 }
 
-/// These orders, each with its payments.
 async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>, Fault> {
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let mut of_order: HashMap<OrderId, Vec<RecordedPayment>> = HashMap::new();
     for payment in app.ledger.payments_of(&ids).await? {
-        // What was matched names its order.
+        // A matched payment names its order.
         if let Ok(order) = payment.order_id.parse() {
             of_order.entry(order).or_default().push(payment);
         }
@@ -176,7 +176,7 @@ async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>,
     Ok(orders.into_iter().map(owned).collect())
 }
 
-/// What the stock knows of a shopper's orders, not confirmed.
+/// A shopper's orders as the stock has them, not confirmed.
 pub(super) async fn find_in_stock(
     app: &App,
     sale: &Sale,
@@ -188,7 +188,7 @@ pub(super) async fn find_in_stock(
     orders_of(row, sale, user)
 }
 
-/// What the stock knows of a shopper: nothing, once a sale has left it.
+/// A shopper's row in the stock; empty once the sale has left Redis.
 async fn read_row(app: &App, sale: &Sale, user: &UserId) -> Result<BuyerRecord, Fault> {
     if !sale.is_in_stock() {
         return Ok(BuyerRecord::default());

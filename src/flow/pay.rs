@@ -1,9 +1,10 @@
-//! Pay: the ledger decides, then the stock is told.
+//! Pay: the ledger decides, then the stock gets the decision.
 //!
-//! A payment that overtakes its order waits for it a moment, and is recorded either way: a job settles it later. So it is
-//! where another transaction has locked the order's grant for long, as a rebuilding does: payments of one sale then wait for
-//! that lock on no connection that another sale needs.
-//! The provider is answered only after the commit; a crash before makes it send again.
+//! A payment that overtakes its order waits for it a moment. It is recorded either way, and a job settles it later. A
+//! payment is also recorded as pending where another transaction, such as a rebuild, has locked the order's grant. So
+//! payments of one sale hold no connection that another sale needs while they wait for that lock.
+//!
+//! The provider is answered only after the commit. After a crash before that, it sends the payment again.
 
 use super::drain::drain_to_now;
 use super::release::release_now;
@@ -22,17 +23,17 @@ use tracing::Instrument as _;
 
 /// How long the provider waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1800);
-/// Pending payments that are read at once, and of one sale those that wait together for their orders.
+/// Pending payments read in one page, and the most of one sale that wait together for their orders.
 const PENDING_MAX: usize = 500;
-/// How long one run reads another page of them.
+/// A run reads no further page after this.
 const RUN_MAX: Duration = Duration::from_secs(40);
-/// Sales whose events are waited for at once.
+/// Sales whose events are awaited at once.
 const SALES_AT_ONCE: usize = 8;
 
 /// Takes in one payment.
 ///
 /// # Errors
-/// A fault says that nothing is certain to be recorded: the provider must send it again.
+/// After a fault nothing is certain to be recorded: the provider must send the payment again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
     if let Some(outcome) = settle_or_leave(app, payment).await? {
@@ -42,11 +43,11 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
         return app.ledger.record_payment(payment, PaymentOutcome::Unmatched).await;
     };
     let taken_in = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
-        // A process whose Redis was taken over from cannot know what there is.
+        // A process whose Redis was superseded cannot know which orders there are.
         Ok(taken_in) => taken_in && !app.permits.is_superseded(sale.id),
-        // The money is recorded all the same; whether there is an order, the job finds out.
+        // The money is recorded all the same; the job finds out whether there is an order.
         Err(fault) => {
-            tracing::debug!(%fault, "a payment could not wait for its order");
+            tracing::debug!(%fault, "cannot wait for a payment's order; the payment stays pending");
             false
         }
     };
@@ -61,8 +62,8 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     app.ledger.record_payment(payment, outcome).await
 }
 
-/// Settles a payment, or records it as pending where another transaction has locked its order; `None` if the ledger does not
-/// have the order.
+/// Settles a payment, or records it as pending where another transaction has locked its order; `None` if the ledger
+/// does not have the order.
 async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
     let number = payment.order().map(|order| order.sale_number());
     if !number.is_some_and(|number| app.locked_sales.contains(number)) {
@@ -94,7 +95,7 @@ async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentO
         .map(Some)
 }
 
-/// The sale that the payment's order would be in, if it has ever sold.
+/// The sale that the payment's order would be in, if its keys are in Redis.
 async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Fault> {
     let Some(order) = payment.order() else { return Ok(None) };
     let sale = app.sales.by_number_for_certain(order.sale_number()).await?;
@@ -105,8 +106,8 @@ fn all_shards(sale: &Sale) -> Vec<u16> {
     (0..sale.shards).collect()
 }
 
-/// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that they
-/// were paid back, or the others.
+/// Up to `max` payments with this outcome, newest first, after the one given. `settled` selects those that are noted
+/// as paid back, or the others.
 pub async fn list(
     app: &App,
     outcome: PaymentOutcome,
@@ -118,13 +119,14 @@ pub async fn list(
     app.ledger.payments(outcome, settled, after, max).await
 }
 
-/// Notes that money was paid back, by the refund that the provider calls so. It is noted once: repeating it is no error.
+/// Notes that money was paid back, with the provider's name for the refund. Repeating the note is no error.
 pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
     app.ledger.settle_refund(payment_id, reference).await
 }
 
-/// Settles payments that were left pending; returns how many. First those whose orders the ledger has, then, for each of the
-/// other sales once, those that wait for its events: neither a locked sale nor a silent one keeps another waiting.
+/// Settles payments that were left pending; returns how many. Payments whose orders the ledger has are first. Then,
+/// once for each other sale, come the payments that wait for its events. Neither a locked sale nor a silent one keeps
+/// another waiting.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let (mut tally, began) = (Tally::default(), Instant::now());
     let mut waiting: HashMap<Option<u32>, Vec<Payment>> = HashMap::new();
@@ -167,7 +169,7 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// Waits for the events of a sale, and settles these payments of it if nothing is left that could announce their orders.
+/// Drains a sale. Settles these payments of it if no event is left that could announce their orders.
 async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, Fault> {
     let Some(first) = payments.first() else { return Ok(0) };
     if let Some(sale) = selling(app, first).await? {
@@ -187,8 +189,8 @@ async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, 
     tally.finish()
 }
 
-/// Settles one pending payment, if its order is in the ledger or `gone`; returns how many that were, or `None` if another
-/// transaction has locked the order.
+/// Settles one pending payment, if its order is in the ledger or `gone`. Returns how many were settled, or `None` if
+/// another transaction has locked the order.
 async fn settle_one(app: &App, payment: &Payment, gone: bool) -> Result<Option<usize>, Fault> {
     match app.ledger.settle_pending(payment, gone).await? {
         Settlement::Settled(_, decided) => {

@@ -1,8 +1,8 @@
-//! Permit: let shards sell, a few seconds at a time, as long as the Redis behind them is the one on which they were
-//! last reconciled with the ledger.
+//! Permit: let shards sell, a few seconds at a time. A shard sells only on the Redis server on which it was last
+//! reconciled with the ledger.
 //!
-//! After a restart, a failover or a flush nobody renews: a server that is not known does not even have the script
-//! that sells. It is reconciled first ([`super::reconcile`]). A crash anywhere leaves shards that stop by themselves.
+//! After a restart, a failover or a flush no process renews. A new server does not even have the script that sells.
+//! Its shards are reconciled first ([`super::reconcile`]). A crash anywhere leaves shards whose permits run out.
 
 use super::rebuild::make_ready_and_rebuild;
 use super::reconcile::{reconcile, resume};
@@ -29,51 +29,53 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OnceCell, Semaphore, SemaphorePermit};
 
-/// How long a permit holds: longer than a few renewals may fail, shorter than any failover takes.
+/// How long a permit holds: longer than a few failed renewals, shorter than any failover.
 const HOLDS: Duration = Duration::from_secs(3);
-/// Thousandths of the memory of a Redis up to which events wait as long as they may. The last quarter takes what is bought
-/// until the brake holds on every shard: less than three seconds of purchases, on however many shards.
+/// The share of Redis's memory, in thousandths, from which the brake holds early: events may then wait for a 300th of
+/// `AGE_MAX`. The last quarter takes the purchases until the brake holds on every shard: less than three seconds of
+/// them.
 const MEMORY_MAX: u16 = 750;
-/// So much later than the ledger says that a shard is not known, nobody has a permit for it that holds: whoever renews asks the
-/// ledger once in a round.
+/// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process that renews
+/// reads the ledger once a round.
 const SET_ASIDE: Duration = Duration::from_millis(4_500);
-/// For so long an event may wait: a shopper whose order is not confirmed by then should not be joined by more.
+/// How long an event may wait for the ledger. After that the brake holds: no more shoppers should join one whose order
+/// is still unconfirmed.
 const AGE_MAX: Duration = Duration::from_secs(600);
-/// How long a renewal waits for the ledger, which may be away.
+/// How long a renewal round waits for the ledger, which may be away.
 const LET_GO_MAX: Duration = Duration::from_millis(400);
-/// How long one shard may take to be renewed: those of a server that is silent must not make the others' permits run out.
+/// How long one renewal may take. The shards of a silent server must not make the other permits run out.
 const RENEW_MAX: Duration = Duration::from_millis(700);
-/// How often a rebuilding that an operator asked for is tried, and how far apart: workers may be at the same shards.
+/// Attempts at a rebuild that an operator asked for, and the time between them. Workers may hold the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
-/// Processes of Redis that are remembered.
+/// Redis servers that this process remembers as admitted.
 const ADMITTED_MAX: usize = 1000;
-/// How long nobody must have needed a sale that is over before it rests.
+/// How long a sale that is over must go unneeded before it rests.
 const QUIET: Duration = Duration::from_secs(10);
 const SALES_AT_ONCE: usize = 4;
-/// How often a sale that was just loaded is looked at while another process reconciles it, and how far apart.
+/// Attempts at a sale while another process reconciles it, and the time between them.
 const ATTEND_TRIES_MAX: u32 = 20;
 const ATTEND_AGAIN: Duration = Duration::from_millis(50);
-/// Sales rebuilt at once: each has a connection to the ledger all the while, and those that wait for events to be taken in
-/// and the other jobs need some, too.
+/// Sales rebuilt at once. Each rebuild keeps a connection to the ledger; the drains that it waits for and the jobs
+/// need some, too.
 const REBUILDINGS_MAX: usize = 4;
-/// Shards asked at once: so many that those whose server hangs do not hold up the others.
+/// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
 const AT_ONCE: usize = 512;
 
 /// What this process knows of the shards that sell.
 #[derive(Default)]
 pub struct Permits {
     state: Mutex<State>,
-    /// Sales that are over and that nobody has needed for a while: this process renews, reconciles and drains none of their shards
-    /// until somebody needs one.
+    /// Sales that are over and unneeded for a while. This process neither renews, reconciles nor drains their shards
+    /// until the sale is needed again.
     resting: RwLock<HashSet<SaleId>>,
     /// Wakes the reconciling of this process: a shard does not sell.
     pub wanted: Notify,
-    /// Wakes those who wait for a shard to sell again.
+    /// Wakes the purchases that wait for a shard to sell again.
     granted: Notify,
-    /// One at a time reconciles a sale in this process.
+    /// One task at a time reconciles a sale in this process.
     attending: Attending,
-    /// A few at a time are rebuilt by this process.
+    /// Limits the rebuilds of this process.
     rebuilding: Rebuilding,
 }
 
@@ -99,7 +101,7 @@ impl Attending {
     }
 }
 
-/// Why a shard is unverified although its server is the one on which it was reconciled.
+/// Why a shard is unverified although it was reconciled on this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// The ledger has lost events of the shard that it had committed.
@@ -127,43 +129,43 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Why a shard that was looked at does not sell yet.
+/// Why a checked shard does not sell yet.
 const SUSPECTED: &str = "a shard was suspected while it was looked at";
 
-/// That a shard did not answer as it should.
+/// A mark: the shard is unverified.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
-    /// The life that is doubted: one that the ledger has given another since was repaired by somebody else.
+    /// The epoch that is marked. If the ledger has a newer one, another process has rebuilt the shard.
     epoch: i64,
-    /// Whoever began to look at the shard before does not know of it.
+    /// A check that began before this does not clear the mark.
     since: Instant,
 }
 
 #[derive(Default)]
 struct State {
-    /// Servers that have been admitted, by the run ids of their processes.
+    /// Servers that this process has admitted, by run id.
     admitted: HashSet<String>,
-    /// The shards that were reconciled, with what a permit for them says.
+    /// The shards that were reconciled, with the contents of their permits.
     held: HashMap<ShardKey, Held>,
-    /// Shards that were reconciled, and then did not answer as they should.
+    /// Shards that are marked unverified.
     suspects: HashMap<ShardKey, Suspicion>,
     /// Why shards are unverified, until they sell again.
     findings: HashMap<ShardKey, Finding>,
-    /// Up to where the drain had trimmed each shard's stream, when it was renewed last.
+    /// Up to where the drain had trimmed each shard's stream, at its last renewal.
     trimmed: HashMap<ShardKey, Position>,
-    /// Since when shards that do not answer have had no standing in the ledger.
+    /// When this process first saw each silent shard as unverified in the ledger.
     set_aside: HashMap<ShardKey, Instant>,
-    /// Whether the ledger said nothing when it was asked last whether somebody else has the shards.
+    /// Whether the ledger failed to answer in the last renewal round.
     is_ledger_silent: bool,
-    /// The last event that each shard was seen to have written.
+    /// The last event that this process saw each shard write.
     seen: HashMap<ShardKey, Position>,
-    /// Shards of which too much waits for the ledger.
+    /// Shards whose brake holds.
     braked: HashSet<ShardKey>,
     /// Shards that a promoted replica has taken over from the server that this process asks.
     superseded: HashSet<ShardKey>,
-    /// When somebody last needed each of the sales that are over and do not rest.
+    /// When each sale that is over, and does not rest, was last needed.
     needed: HashMap<SaleId, Instant>,
-    /// How many shards there are in all, but for those of sales that rest.
+    /// The number of shards of all sales that do not rest.
     live: usize,
 }
 
@@ -190,19 +192,18 @@ impl State {
     }
 }
 
-/// How many shards there are of each kind, as one process knows them.
+/// The number of shards of each kind, as one process knows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShardCounts {
-    /// They sell: they were reconciled, and their permits hold.
+    /// Reconciled, with a permit that holds.
     pub selling: usize,
-    /// They would, but too much of them waits for the ledger.
+    /// With a permit, but the brake holds.
     pub braked: usize,
-    /// They are not known to be whole, or their server has not let anybody renew their permits for so long that they are
-    /// over.
+    /// Not reconciled, or not renewed before the permit ran out.
     pub stopped: usize,
-    /// A promoted replica has them.
+    /// Taken over by a promoted replica.
     pub superseded: usize,
-    /// The highest epoch of those that sell.
+    /// The highest epoch of the shards that this process knows as reconciled.
     pub epoch_max: i64,
 }
 
@@ -211,9 +212,9 @@ pub struct ShardCounts {
 struct Held {
     sale: Arc<Sale>,
     epoch: i64,
-    /// The process on which that was done.
+    /// The server on which it was reconciled, by run id.
     run_id: String,
-    /// When the permit that it was given last was asked for.
+    /// When this process asked for the shard's current permit.
     permitted: Instant,
 }
 
@@ -225,17 +226,17 @@ impl Held {
 
 impl Permits {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What it guards is whole at every moment, also after a panic.
+        // The state is consistent at every moment, also after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a sale rests: what its shards have is as it was left, unless their server is another one by now.
+    /// Whether a sale rests. Its shards are as the sale left them, unless their server has changed.
     pub(super) fn is_resting(&self, sale: SaleId) -> bool {
         let resting = self.resting.read().unwrap_or_else(PoisonError::into_inner);
         resting.contains(&sale)
     }
 
-    /// Notes that somebody needs a sale: one that rests is reconciled if its server has changed, and given permits again.
+    /// Notes that a sale is needed. A resting sale is reconciled if its server has changed, and gets permits again.
     pub(super) fn need(&self, sale: SaleId) {
         let rested = self.is_resting(sale) && {
             let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
@@ -249,12 +250,12 @@ impl Permits {
         }
     }
 
-    /// Whether a sale that is over has not been needed for a while, and this process has found all of its shards whole.
+    /// Whether a sale that is over is unneeded for a while, and this process knows all of its shards as reconciled.
     fn is_quiet(&self, sale: &Sale) -> bool {
         self.state().is_quiet(sale)
     }
 
-    /// Has a sale rest until somebody needs it, if it is still quiet.
+    /// Lets a sale rest until it is needed, if it is still quiet.
     fn rest(&self, sale: &Sale) {
         let mut state = self.state();
         if state.is_quiet(sale) {
@@ -264,19 +265,21 @@ impl Permits {
         }
     }
 
-    /// Notes that a shard does not answer as it should: it is looked at before it is given another permit.
+    /// Stops renewing a shard, and has it checked before it gets another permit. The check trusts the ledger: a shard
+    /// that the ledger lists as reconciled on its server sells again at once.
     pub fn doubt(&self, shard: ShardKey) {
         self.need(shard.sale);
         self.state().held.remove(&shard);
         self.wanted.notify_one();
     }
 
-    /// Notes that a shard does not know what it should know: it is reconciled, whatever the ledger says of it.
+    /// Marks a shard unverified: it lacks something that it should have. It is reconciled even if the ledger lists it
+    /// as reconciled on its server.
     pub fn suspect(&self, shard: ShardKey) {
         self.need(shard.sale);
         let mut state = self.state();
-        // It may be in doubt already, which is less, or have begun another life since it was found whole: then it is known in which
-        // it was seen last. One that was never seen may be of any life.
+        // The shard may have lost its permit already. Its epoch may be newer than the one we reconciled. Take the last
+        // epoch we saw, or any epoch if we never saw one.
         let held = state.held.get(&shard).map(|held| held.epoch);
         let seen = state.seen.get(&shard).map(|last| last.epoch);
         let epoch = held.max(seen).unwrap_or(i64::MAX);
@@ -285,7 +288,8 @@ impl Permits {
         self.wanted.notify_one();
     }
 
-    /// Has a shard reconciled that is in this epoch, whatever the ledger says of it; `false` if it was found so before.
+    /// Marks a shard in this epoch unverified because of a finding. Returns `false` if the shard has a finding
+    /// already.
     pub(super) fn mark_unverified(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
         self.need(shard.sale);
         let mut state = self.state();
@@ -296,7 +300,7 @@ impl Permits {
         is_new
     }
 
-    /// The shards that are unverified because of something that was found, in words.
+    /// The shards that are unverified because of a finding, in words.
     #[must_use]
     pub fn unverified(&self) -> Vec<String> {
         let state = self.state();
@@ -306,7 +310,8 @@ impl Permits {
             .collect()
     }
 
-    /// Whether no process lets these shards sell any more; `fresh` are those that had a standing in the ledger until now.
+    /// Whether every permit for these shards has run out: the ledger has listed them as unverified for `SET_ASIDE`.
+    /// The `fresh` ones have been listed just now.
     pub(super) fn are_set_aside(&self, sale: SaleId, shards: &[u16], fresh: &[u16]) -> bool {
         let mut state = self.state();
         let now = Instant::now();
@@ -320,22 +325,21 @@ impl Permits {
         since.max().is_none_or(|since| now.duration_since(since) >= SET_ASIDE)
     }
 
-    /// Has a shard looked at in this life, whatever the ledger says of it.
+    /// Marks a shard in this epoch unverified.
     fn distrust(&self, shard: ShardKey, epoch: i64) {
         self.state().distrust(shard, epoch);
     }
 
-    /// Whether a shard of this life has been suspected since it was `looked` at.
+    /// Whether a shard in this epoch was marked unverified after a check that began at `looked`.
     fn is_suspected_since(&self, looked: Instant, shard: ShardKey, epoch: i64) -> bool {
         self.state().is_suspected_since(looked, shard, epoch)
     }
 
-    /// Notes that a shard begins another life: what is found of it from now on is found of that one.
+    /// Notes that a rebuild gave a shard this epoch. Later findings concern the new generation.
     pub(super) fn begin_life(&self, shard: ShardKey, epoch: i64) {
         self.state().seen.insert(shard, Position { epoch, seq: 0 });
     }
 
-    /// How many shards sell, and how many do not.
     #[must_use]
     pub fn count_shards(&self) -> ShardCounts {
         let state = self.state();
@@ -345,14 +349,15 @@ impl Permits {
         ShardCounts {
             selling: permitted - braked,
             braked,
-            // A sale that was loaded a moment ago is not counted yet.
+            // A sale that was loaded a moment ago is not in `live` yet.
             stopped: state.live.saturating_sub(known) + (state.held.len() - permitted),
             superseded: state.superseded.len(),
             epoch_max: state.held.values().map(|held| held.epoch).max().unwrap_or_default(),
         }
     }
 
-    /// Notes that a shard sells, by what was found when it was `looked` at; not if it has been suspected since.
+    /// Notes that a shard sells, by a check that began at `looked`. Returns `false` if the shard was marked unverified
+    /// since.
     fn grant(&self, shard: ShardKey, held: Held, last: Position, looked: Instant) -> bool {
         let mut state = self.state();
         if state.is_suspected_since(looked, shard, held.epoch) {
@@ -370,16 +375,17 @@ impl Permits {
         true
     }
 
-    /// Waits for a turn at rebuilding a sale.
+    /// Waits for a place among the rebuilds of this process.
     ///
     /// # Errors
-    /// None: nobody ends the turns.
+    /// Never: the semaphore is never closed.
     pub(super) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.rebuilding.0.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
     }
 
-    /// Waits until a shard that does not sell is let sell again by this process; `false` when that takes too long.
+    /// Has a halted shard checked, and waits until this process lets it sell again. Returns `false` if that takes
+    /// longer than `patience`.
     pub async fn sells_again(&self, shard: ShardKey, patience: Duration) -> bool {
         self.doubt(shard);
         let wait = async {
@@ -394,10 +400,10 @@ impl Permits {
         tokio::time::timeout(patience, wait).await.is_ok()
     }
 
-    /// Notes what a shard says of its backlog, and tells once when its brake begins to hold and once when it lets go.
+    /// Notes a shard's backlog. Logs once when its brake begins to hold, and once when the brake lets go.
     fn note(&self, shard: ShardKey, asked: Instant, last: Position, brake: bool, waiting: i64) {
         let mut state = self.state();
-        // A late answer may be of a life that is over.
+        // A late reply may be of an earlier epoch.
         if state.seen.get(&shard).is_none_or(|seen| seen.epoch <= last.epoch) {
             state.seen.insert(shard, last);
         }
@@ -408,13 +414,14 @@ impl Permits {
         }
         let (sale, number) = (shard.sale, shard.shard);
         if brake && state.braked.insert(shard) {
-            tracing::warn!(%sale, shard = number, waiting, "orders wait for the ledger for too long, or Redis is short of memory; nothing is sold");
+            tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
         } else if !brake && state.braked.remove(&shard) {
             tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
         }
     }
 
-    /// How many events, of those that a shard was seen to have written, come after the last one that it has now.
+    /// The number of events that this process saw the shard write and that the shard no longer has. `last` is its last
+    /// event now.
     pub(super) fn lost_since(&self, shard: ShardKey, last: Position) -> i64 {
         let before = self.state().seen.insert(shard, last);
         before.map_or(0, |before| {
@@ -423,13 +430,13 @@ impl Permits {
         })
     }
 
-    /// The epoch of each shard that this process has found whole.
+    /// The epoch of each shard that this process knows as reconciled.
     pub(super) fn epochs(&self) -> HashMap<ShardKey, i64> {
         let state = self.state();
         state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect()
     }
 
-    /// The last event that a shard was seen to have written.
+    /// The last event that this process saw a shard write.
     pub(super) fn last_seen(&self, shard: ShardKey) -> Option<Position> {
         self.state().seen.get(&shard).copied()
     }
@@ -439,12 +446,12 @@ impl Permits {
         self.state().superseded.iter().copied().collect()
     }
 
-    /// Whether one of them is this sale's: then what this process sees of it may not be all.
+    /// Whether another server has taken over a shard of this sale. Then this process may not see all of the sale.
     pub(super) fn is_superseded(&self, sale: SaleId) -> bool {
         self.state().superseded.iter().any(|shard| shard.sale == sale)
     }
 
-    /// Notes that a shard is another server's by now.
+    /// Notes that a promoted replica has taken a shard over.
     fn supersede(&self, shard: ShardKey) {
         let mut state = self.state();
         state.held.remove(&shard);
@@ -452,7 +459,7 @@ impl Permits {
             let (sale, number) = (shard.sale, shard.shard);
             tracing::error!(
                 %sale, shard = number,
-                "a promoted replica has this shard; this process still asks the Redis from which it took over"
+                "a promoted replica has taken this shard over; this process still asks the old Redis"
             );
         }
     }
@@ -462,18 +469,18 @@ impl Permits {
         self.state().superseded.contains(&shard)
     }
 
-    /// Whether this process has let a shard sell so lately that it is still whole.
+    /// Whether this process has let a shard sell so lately that the permit still holds.
     pub(super) fn lets_sell(&self, shard: ShardKey) -> bool {
         self.state().held.get(&shard).is_some_and(Held::has_permit)
     }
 
-    /// Whether this process knows a shard to be whole, and lets it sell.
+    /// Whether this process knows a shard as reconciled, and renews its permit.
     pub(super) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
     }
 }
 
-/// What is answered by a process whose Redis has been taken over from.
+/// The fault of a process whose Redis server has been superseded.
 pub(super) fn superseded() -> Fault {
     Fault::Unavailable(
         "a promoted replica has taken over from this Redis; connect to that one, or if it is gone restart this one"
@@ -481,8 +488,8 @@ pub(super) fn superseded() -> Fault {
     )
 }
 
-/// Lets go of shards that the ledger knows on another server or in another life, as far as it says so in time: somebody
-/// has found them whole there, or written them anew. Says whether it did.
+/// Stops renewing shards that the ledger lists on another server or in another epoch: another process has reconciled
+/// or rebuilt them. Returns whether the ledger answered in time.
 async fn let_go(app: &App) -> bool {
     let (held, trimmed) = {
         let state = app.permits.state();
@@ -509,14 +516,14 @@ async fn let_go(app: &App) -> bool {
     true
 }
 
-/// Renews the permits of all shards that this process knows to be reconciled; returns how many. Selling goes on while
-/// Postgres is away; while it is there, nobody renews on a server from which another has taken over.
+/// Renews the permits of all shards that this process knows as reconciled; returns how many. Selling goes on while
+/// Postgres is away. While Postgres answers, no process renews on a server from which another has taken over.
 ///
 /// # Errors
-/// `Unavailable` when Redis does not answer: then nobody sells.
+/// `Unavailable` when Redis does not answer: then nothing is sold.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
-    // A ledger that said nothing last time is asked beside: permits must not run out over waiting for it. So when it is back, a
-    // server from which another has taken over is renewed on once more at the most.
+    // If the ledger did not answer last time, this round asks it while it renews: permits must not run out over the
+    // wait. So once the ledger is back, a superseded server gets at most one more renewal.
     let was_silent = app.permits.state().is_ledger_silent;
     let asking = async {
         let answered = let_go(app).await;
@@ -536,7 +543,8 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
     let mut renewals = futures_util::stream::iter(held)
         .map(|(shard, held)| async move {
             let asked = Instant::now();
-            // A call that is dropped counts as one without an answer; this one goes on by itself, for as long as a call may.
+            // A dropped call counts as one without an answer. This call has a task of its own, so it goes on for as
+            // long as a call may.
             let (stock, epoch) = (app.stock.clone(), held.epoch);
             let renewing = tokio::spawn(async move { permit(&stock, shard, &held, true).await });
             let permitted = match tokio::time::timeout(RENEW_MAX, renewing).await {
@@ -557,16 +565,17 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
                 renewed.of(["renewed"]).inc();
                 tally.note(Ok(1));
             }
-            // Somebody is about to write it anew; once that is done it is of another epoch, or else as it was.
+            // Another process is about to reconcile or rebuild the shard. Afterwards it has a new epoch, or is as it
+            // was.
             Ok(Permitted::Halted) => _ = renewed.of(["halted"]).inc(),
-            // After a while in which nobody could renew it, it is told first what was decided meanwhile.
+            // The shard has another epoch or server, or its permit has lapsed. It must first get what it missed.
             Ok(Permitted::Not | Permitted::Lapsed) => {
                 renewed.of(["refused"]).inc();
                 app.permits.doubt(shard);
             }
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 renewed.of(["damaged"]).inc();
-                tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is not what it was; it is reconciled");
+                tracing::warn!(sale = %shard.sale, shard = shard.shard, "a shard is damaged; reconciling it");
                 app.permits.suspect(shard);
             }
             Err(fault) => {
@@ -591,10 +600,11 @@ async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> R
     stock.permit(&held.sale, shard.shard, &permit, None).await
 }
 
-/// Reconciles every shard that does not sell because this process does not know it to be whole; returns how many.
+/// Checks every shard that this process does not let sell, reconciles it if need be, and gives it a permit. Returns
+/// how many sell again.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    // The keys of a sale that ended long ago are being removed.
+    // The keys of a sale that is leaving Redis are being removed.
     let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !sale.leaving;
     let mut due: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
     due.retain(|sale| !app.permits.is_resting(sale.id));
@@ -608,7 +618,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
         tally.note(outcome);
     }
     drop(attended);
-    // A rebuilding may have taken long: sales that others have loaded since are held by now.
+    // A rebuild may have taken long. Sales that were loaded since may hold permits by now.
     let sales = app.sales.live().await?;
     let sales: Vec<&Arc<Sale>> = sales.iter().filter(sells).collect();
     tally.note(rest_when_quiet(app, &sales).await.map(|()| 0));
@@ -620,7 +630,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     drop(resting);
     let mut state = app.permits.state();
     state.live = awake.values().map(|shards| usize::from(*shards)).sum();
-    // Another round may have found shards whole of a sale that rests by now.
+    // Another round may have reconciled shards of a sale that rests by now.
     state.held.retain(|shard, _| awake.contains_key(&shard.sale));
     state.braked.retain(|shard| awake.contains_key(&shard.sale));
     state.suspects.retain(|shard, _| live.contains(&shard.sale));
@@ -634,7 +644,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// In which order sales are attended on, the lowest first.
+/// The order in which sales are attended to, lowest first.
 const fn urgency(state: SaleState) -> u8 {
     match state {
         SaleState::Open => 0,
@@ -643,13 +653,15 @@ const fn urgency(state: SaleState) -> u8 {
     }
 }
 
-/// Has those of these sales rest that are over and quiet, and of which no shard can write an event any more or has anything left
-/// to take in or to finish.
+/// Lets sales rest that are over and quiet, once none of their shards:
+/// - can write another event,
+/// - has an event that the ledger lacks,
+/// - has a transfer to finish.
 async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
     let now = Utc::now().timestamp_millis();
     let is_over = |sale: &Sale| sale.state_at(now) == SaleState::Closed && !app.permits.is_resting(sale.id);
     for sale in sales.iter().filter(|sale| is_over(sale) && app.permits.is_quiet(sale)) {
-        // Each shard says by its own clock whether it is over.
+        // Each shard's own clock decides whether the sale is over there.
         let readings = app.stock.read_shards(sale).await?;
         let is_done = |it: &ShardReading| {
             let ShardRecord {
@@ -668,10 +680,10 @@ async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Sees to it that a sale that has just been loaded may sell at once.
+/// Lets a sale sell at once after it was loaded or has rested.
 ///
 /// # Errors
-/// A fault leaves it to the workers.
+/// A fault leaves the sale to the next reconcile round.
 pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     if !sale.is_in_stock() {
         return Ok(());
@@ -682,18 +694,18 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     let _alone = attending.lock().await;
     loop {
         match attend_alone(app, sale).await {
-            // Another process is at it; what it finds, the next look takes over.
+            // Another process is reconciling the sale. The next attempt takes over its result.
             Err(Fault::Unavailable(_)) if tries.next().is_some() => tokio::time::sleep(ATTEND_AGAIN).await,
             outcome => return outcome.map(|_| ()),
         }
     }
 }
 
-/// Rebuilds all shards of a sale, whether they have lost anything or not, while it sells; `None` when there is no such
-/// sale, or Redis does not hold it.
+/// Rebuilds all shards of a sale for an operator, whether they have lost anything or not; the sale may be open. `None`
+/// when there is no such sale, or Redis does not hold it.
 ///
 /// # Errors
-/// A fault leaves shards that do not sell until the workers have rebuilt them.
+/// A fault leaves shards that do not sell until a reconcile round has rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
     let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !sale.leaving;
     let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
@@ -703,9 +715,9 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     let mut tries = 1..=REBUILD_TRIES_MAX;
     let outcome = loop {
         match make_ready_and_rebuild(app, &sale, &shards).await {
-            // Workers decide or drain at this moment.
+            // A worker holds one of the shards at this moment.
             Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
-                tracing::debug!(%reason, "a rebuilding has to try again");
+                tracing::debug!(%reason, "a rebuild has to try again");
                 tokio::time::sleep(REBUILD_AGAIN).await;
             }
             outcome => break outcome,
@@ -720,18 +732,19 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
         });
     }
     match attend(app, &sale).await {
-        // They are written anew: the workers see to it that they sell.
+        // The shards are rebuilt. The next reconcile round lets them sell.
         Err(fault) if fault.is_passing() => tracing::warn!(sale = %id, %fault, "a rebuilt sale does not sell yet"),
         outcome => outcome?,
     }
     Ok(Some(rebuilt))
 }
 
-/// Makes sure that the server of this shard has the scripts that sell, after it was made sure that no shard sells on
-/// it that has not been reconciled there.
+/// Loads the scripts that sell onto the server of this shard. Before that, it takes away the permits of all shards
+/// there that were not reconciled on that server.
 async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
     if !app.permits.state().admitted.contains(run_id) {
-        // Whatever the caller knew: a sale that somebody has loaded since may have a permit there from before the server's start.
+        // The caller's list does not suffice. A sale that was loaded since may have a permit there from before the
+        // server's start.
         let standings = app.ledger.standings_in_stock().await?;
         let unknown = standings.iter().filter(|(_, it)| it.run_id.as_deref() != Some(run_id));
         let unknown: Vec<ShardKey> = unknown
@@ -746,7 +759,7 @@ async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
                 match app.stock.run_id(shard).await {
                     Ok(of) if of == run_id => app.stock.stop(shard).await,
                     Ok(_) => Ok(()),
-                    // It may be on this server, which was slow to answer.
+                    // The shard may be on this server, which was slow to answer.
                     Err(fault) => {
                         let here = here.get_or_try_init(|| app.stock.beside(via)).await?;
                         if here.has(shard) { Err(fault) } else { Ok(()) }
@@ -761,24 +774,24 @@ async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
         if state.admitted.len() >= ADMITTED_MAX {
             state.admitted.clear();
         }
-        // Sales that are attended at the same time all come here; it is told once.
+        // All sales that are attended to at the same time get here; it is logged once.
         if state.admitted.insert(run_id.to_owned()) {
-            tracing::info!(%run_id, "a Redis server is admitted; its shards are reconciled one by one");
+            tracing::info!(%run_id, "admitted a Redis server; reconciling its shards one by one");
         }
     }
-    // Also after a flush of the scripts, which takes nothing else away.
+    // Also after a `SCRIPT FLUSH`, which removes nothing else.
     app.stock.admit(via).await?;
     if app.stock.run_id(via).await? == run_id {
         return Ok(());
     }
-    // Another server has taken over in between, and nobody has looked at its shards.
+    // Another server has taken over in between, and its shards are unverified.
     app.stock.dismiss(via).await?;
     Err(Fault::Unavailable(
         "Redis has become another process once more".to_owned(),
     ))
 }
 
-/// Attends on a sale, unless this process is at it already.
+/// Attends to a sale, unless another task of this process does.
 async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     let attending = app.permits.attending.of(sale.id).await;
     let Ok(_alone) = attending.try_lock() else {
@@ -801,8 +814,7 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
             Err(fault) => tally.note(Err(fault)),
         }
     }
-    // Those that are known on any server first: whoever reconciles the others waits until these sell, and a rebuilding may
-    // take long.
+    // Let the known shards sell first. The reconcile of the others needs them to sell, and a rebuild may take long.
     let mut left = Vec::new();
     for (run_id, shards) in servers {
         let looked = Instant::now();
@@ -816,8 +828,8 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     }
     let mut is_fresh = true;
     for (run_id, mut unknown) in left.into_iter().filter(|(_, unknown)| !unknown.is_empty()) {
-        // After those of another server it may be long since, and another process has made some of them sell: those are not to
-        // be halted.
+        // The reconcile on the server before may have taken long. Another process may have made some of these shards
+        // sell since; those must not be halted.
         if !std::mem::take(&mut is_fresh) {
             let looked = Instant::now();
             match look_at_server(app, sale, &run_id, &unknown).await {
@@ -836,7 +848,8 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// Which of a server's shards the ledger knows to be whole there, and which not; the server has the scripts that sell.
+/// Splits a server's shards into those that the ledger lists as reconciled there and the others. On success the server
+/// has the scripts that sell.
 async fn look_at_server(
     app: &App,
     sale: &Arc<Sale>,
@@ -848,7 +861,7 @@ async fn look_at_server(
     };
     let standings = app.ledger.standings(&[sale.id]).await?;
     let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
-    // What a server tells of itself forgets after a while that another has taken over from it.
+    // A server's name shows only for a while from which server it took over. The ledger keeps them all.
     let was_superseded = app.ledger.superseded_servers().await?.contains(process_of(run_id));
     let is_taken = |noted: &str| {
         let noted = noted.trim_start_matches(CLAIMED);
@@ -863,7 +876,7 @@ async fn look_at_server(
     let suspects = app.permits.state().suspects.clone();
     let standings = app.ledger.standings(&[sale.id]).await?;
     let is_known = |key: &ShardKey| {
-        // Another process, or this one before, has reconciled it on this very server.
+        // Another process, or this one earlier, has reconciled the shard on this very server.
         let standing = standings.get(&(key.sale, key.shard));
         standing.is_some_and(|it| {
             it.run_id.as_deref() == Some(run_id) && suspects.get(key).is_none_or(|doubted| it.epoch > doubted.epoch)
@@ -880,7 +893,7 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
     let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
     let reconciled = reconcile(app, sale, &numbers).await;
     if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
-        // Other shards, which nobody has looked at, have lost something as well.
+        // Shards that this check did not read have lost something as well.
         let standings = app.ledger.standings(&[sale.id]).await?;
         for (key, standing) in &standings {
             let (sale, shard) = *key;
@@ -890,18 +903,19 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
     let looked = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
     let sells = let_sell(app, sale, run_id, unknown, &standings, looked).await;
-    // The relay has left them alone meanwhile, and delivers what fails here.
+    // The relay has skipped these shards meanwhile. It delivers what fails here.
     if let Err(fault) = release_of(app, sale.id).await {
-        tracing::debug!(%fault, sale = %sale.id, "left to the relay");
+        tracing::debug!(%fault, sale = %sale.id, "the relay delivers the rest");
     }
     sells
 }
 
-/// Tells shards that were found whole on this server, when they were `looked` at, what was decided while they could not be
-/// told, and gives them permits; returns how many they were.
+/// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.
+/// Their other messages become due at once. The check that found them intact began at `looked`. Returns how many they
+/// were.
 ///
 /// # Errors
-/// A fault leaves some of them without.
+/// A fault leaves some of them without a permit.
 async fn let_sell(
     app: &App,
     sale: &Arc<Sale>,
@@ -916,11 +930,11 @@ async fn let_sell(
     let (now, mut again, mut failed) = (app.ledger.sale(sale.id).await?, None, None);
     let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
     let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
-    // They may have been silent for long, and must not sell before they know of these.
+    // The shards may have been silent for long, and must know these bans before they sell.
     let waiting = app.ledger.waiting_bans(sale.id, &numbers).await?;
     for key in shards {
         let standing = standings.get(&(key.sale, key.shard));
-        // On another server by now: the next look finds it there.
+        // The shard is on another server by now. The next attempt finds it there.
         let Some((standing, of)) = standing.and_then(|it| Some((it, it.run_id.clone().filter(|of| of == run_id)?)))
         else {
             again = Some("a shard is on another server by now");
@@ -932,7 +946,7 @@ async fn let_sell(
             run_id: of,
             permitted: Instant::now(),
         };
-        // Whoever wrote the shard anew may have known the sale as it was before an operator changed it.
+        // The process that rebuilt the shard may have known the sale as it was before an operator changed it.
         let mut told = Box::pin(bans::tell_waiting(app, &now, key.shard, &waiting)).await;
         if told.is_ok() {
             told = app.stock.set_state(&now, key.shard).await;
@@ -952,7 +966,7 @@ async fn let_sell(
             }
             Ok(Permitted::Yes { last, .. }) => {
                 if !app.permits.grant(*key, held, last, looked) {
-                    // In the moment of the permit.
+                    // The shard was marked unverified during the permit call.
                     again = Some(SUSPECTED);
                     if let Err(fault) = app.stock.stop(*key).await {
                         failed = Some(fault);
@@ -966,7 +980,7 @@ async fn let_sell(
                 app.permits.wanted.notify_one();
                 again = Some("a shard was not what the ledger says it is");
                 if let Err(fault) = not {
-                    tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is not whole; it is reconciled");
+                    tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
                 }
             }
             Err(fault) => {
@@ -975,7 +989,7 @@ async fn let_sell(
             }
         }
     }
-    // Everything else that they could not be told was put off for longer each time.
+    // The relay has postponed all other messages to these shards, each time for longer.
     if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
         shards.iter().for_each(|key| app.permits.doubt(*key));
         return Err(fault);
@@ -1085,12 +1099,12 @@ mod tests {
         permits.suspect(shard);
         assert!(!permits.grant(shard, held(3), last, looked));
         assert!(!permits.holds(shard), "it is looked at once more");
-        // In another life it was written anew since, and by the next look it was found whole.
+        // The mark concerns an older epoch, so the rebuilt shard may sell.
         assert!(permits.grant(shard, held(4), last, looked));
         permits.suspect(shard);
         assert!(permits.grant(shard, held(4), last, Instant::now()));
         assert!(permits.holds(shard));
-        // What is found of it once it was written anew is found of its new life, whoever still holds it in the one before.
+        // A mark after the rebuild concerns the new epoch, even while this process still holds the older one.
         let looked = Instant::now();
         permits.begin_life(shard, 5);
         permits.suspect(shard);
@@ -1115,7 +1129,7 @@ mod tests {
         let (looked, last) = (Instant::now(), Position { epoch: 7, seq: 0 });
         permits.suspect(shard);
         assert!(!permits.grant(shard, held(), last, looked));
-        // That it is suspected in an earlier life as well takes nothing away.
+        // A second mark in an earlier epoch takes nothing away from the first.
         permits.distrust(shard, 6);
         assert!(!permits.grant(shard, held(), last, looked));
         assert!(permits.grant(shard, held(), last, Instant::now()));

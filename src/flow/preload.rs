@@ -1,7 +1,7 @@
 //! Preload: give each shard its part of the stock, to the last unit.
 //!
-//! The ledger's books come first, then the shards, and only when all of them stand may any sell. So a shard is never
-//! created twice once it could have sold: a crash on the way leaves a sale that does not sell yet, and preloading
+//! The ledger's books change first, then the shards, and no shard may sell before all of them are complete. So a shard
+//! is never created twice once it could have sold. A crash on the way leaves a sale that does not sell yet. Preloading
 //! again, or the scheduler, finishes it.
 
 use super::permit::attend;
@@ -15,7 +15,6 @@ use crate::stock::read_shard::ShardReading;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// The generation that every shard begins with.
 const FIRST_EPOCH: i64 = 1;
 
 /// Loads a sale, or finds it loaded; `None` when there is no such sale. Also returns the shards as they are now.
@@ -53,7 +52,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
     Ok(Some((sale, readings)))
 }
 
-/// Makes every shard follow the sale's state, as far as they can be told: one that cannot keeps no other from it.
+/// Delivers the sale's state to all shards at once. A shard that does not answer keeps no other from it.
 ///
 /// # Errors
 /// A fault leaves some to the relay, which has a message for each.
@@ -62,7 +61,7 @@ pub(super) async fn tell_all_shards(app: &App, sale: &Sale) -> Result<(), Fault>
     let told = join_all((0..shards).map(|shard| app.stock.set_state(sale, shard))).await;
     let stops = sale.lifecycle != Lifecycle::Active;
     told.into_iter().try_for_each(|told| match told {
-        // It is being written anew, or has to be: it does not sell, and is told before it does.
+        // The shard is being rebuilt, or has to be. It does not sell, and gets the state before it does.
         Err(Fault::Incomplete(_)) if stops => Ok(()),
         told => told,
     })

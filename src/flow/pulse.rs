@@ -1,7 +1,7 @@
-//! Pulse: count how purchases of a sale are answered, on every instance for as long as somebody watches on any, tell the
-//! others, and add up what all have told.
+//! Pulse: count how purchases of a sale are answered, and add up the counts of all instances. Every instance counts
+//! while an operator watches the sale on any of them, and publishes its counts through Postgres.
 //!
-//! A crash loses what was counted and not told; what was told is forgotten after ten seconds.
+//! A crash loses what was counted and not published. Published counts are out of date after ten seconds.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -16,25 +16,25 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-/// For so long a sale is watched after the last look at it.
+/// How long a sale counts as watched after its watcher's last reading.
 const WATCH_LASTS: Duration = Duration::from_secs(10);
-/// Sales that an instance counts at once; of more, the others are not.
+/// Sales that an instance counts at once. Further ones are not counted.
 const COUNTED_MAX: usize = 64;
-/// Instances that are added up, beside this one.
+/// Other instances whose counts are added to this one's.
 const OTHERS_MAX: i64 = 63;
-/// How long Postgres is waited for.
+/// How long a call waits for Postgres.
 const TELL_MAX: Duration = Duration::from_secs(2);
-/// What an instance has counted in more time than between two looks, and so much, is left out: nobody can say when in
-/// that time it was.
+/// If an instance's new counts span more than the time between two readings and this slack, they are left out. They
+/// cannot be placed in time.
 const SLACK: Duration = Duration::from_secs(3);
-/// The longest answer that is told apart, in microseconds.
+/// The longest latency, in microseconds; longer ones count as this.
 const LATENCY_MAX: u64 = 60_000_000;
-/// Answers are together that differ by no more than a sixteenth: some hundred numbers tell of all.
+/// Latencies that differ by no more than a sixteenth share a bucket, so some hundred buckets hold all.
 const LATENCY_DIGITS: u8 = 1;
 
 pub struct Pulse {
     instance: Uuid,
-    /// How many sales are counted; purchases look at this first.
+    /// How many sales are counted; purchases read this first.
     counted: AtomicUsize,
     sales: RwLock<HashMap<SaleId, Counting>>,
 }
@@ -51,14 +51,14 @@ impl Default for Pulse {
 
 struct Counting {
     began: Instant,
-    /// Nobody watches any more after this, unless somebody says so again.
+    /// After this no operator watches, unless a watcher moves it on.
     until: Instant,
     tally: Mutex<Tally>,
 }
 
 struct Tally {
     by_answer: BTreeMap<&'static str, u64>,
-    /// In microseconds; nothing is counted where it cannot be made.
+    /// In microseconds. If the histogram cannot be made, no latency is counted.
     latency: Option<Histogram<u64>>,
 }
 
@@ -101,7 +101,8 @@ fn histogram() -> Option<Histogram<u64>> {
 }
 
 impl Pulse {
-    /// Counts how a purchase was answered, if somebody watches its sale, and how long that took, if it was looked at at all.
+    /// Counts the answer to a purchase of a watched sale. `took` is how long the answer took, if the request was
+    /// examined.
     pub fn count(&self, sale: SaleId, answer: &'static str, took: Option<Duration>) {
         if self.counted.load(Ordering::Relaxed) == 0 {
             return;
@@ -116,7 +117,7 @@ impl Pulse {
         }
     }
 
-    /// Counts these from now on, and stops with those that nobody has watched for a while.
+    /// Counts these sales from now on, and drops those that have not been watched for a while.
     fn follow(&self, watched: impl IntoIterator<Item = SaleId>) {
         let now = Instant::now();
         let mut sales = self.alone();
@@ -129,7 +130,8 @@ impl Pulse {
         self.counted.store(sales.len(), Ordering::Relaxed);
     }
 
-    /// What has been counted of each sale, and for how long, in one order, so that two processes do not wait for each other.
+    /// The counts of each sale, and for how long they were counted. The order is fixed, so that two processes do not
+    /// wait for each other.
     fn counted(&self) -> Vec<(SaleId, Duration, Counts)> {
         let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
         let all = sales
@@ -140,7 +142,7 @@ impl Pulse {
         all
     }
 
-    /// What this instance has to tell of a sale itself.
+    /// This instance's own counts of a sale.
     fn own(&self, sale: SaleId, name: &str) -> Option<Told> {
         let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
         let counting = sales.get(&sale)?;
@@ -159,21 +161,21 @@ impl Pulse {
     }
 }
 
-/// Counts what is watched and tells it under this name, for as long as the process runs.
+/// Counts the watched sales and publishes the counts under this name, for as long as the process runs.
 pub async fn keep(app: &App, name: &str) {
     let mut is_broken = false;
     loop {
-        // On the second, so that whoever looks between two seconds finds one thing new of each instance.
+        // On the second, so that a reader between two seconds finds one new set of counts of each instance.
         sleep(until_second(Utc::now().timestamp_subsec_millis())).await;
         let told = timeout(TELL_MAX, tell(app, name)).await;
         if !matches!(told, Ok(Ok(()))) {
-            // What is watched on this very instance goes on; the rest ends with its time.
+            // Sales that are watched on this very instance go on; the others end with their time.
             app.pulse.follow([]);
         }
         let broken = told.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
-        // Said once, and not again with every second.
+        // Logged once, and not again every second.
         if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
-            tracing::error!(%fault, "other instances cannot be told how purchases are answered");
+            tracing::error!(%fault, "cannot publish to other instances how purchases are answered");
         }
         is_broken = broken.is_some();
     }
@@ -190,33 +192,32 @@ async fn tell(app: &App, name: &str) -> Result<(), Fault> {
     if counted.is_empty() {
         return Ok(());
     }
-    // What cannot be told now is in what is told next.
+    // Counts that cannot be published now are part of the next ones.
     app.ledger.tell_counts(app.pulse.instance, name, &counted).await
 }
 
-/// One who watches a sale.
+/// One operator's view of a sale.
 pub struct Watcher {
     sale: SaleId,
     last: Instant,
-    /// Whether it has looked before: only then is known what is new.
+    /// Whether there was a reading before: only then is it known which counts are new.
     has_looked: bool,
-    /// What each instance had told at the last look.
+    /// What each instance had published at the last reading.
     before: HashMap<Uuid, Told>,
 }
 
-/// What all instances have answered since the last look.
+/// The answers of all instances since the last reading.
 pub struct Beat {
     /// How long ago that was.
     pub lasted: Duration,
     pub counts: Counts,
-    /// Who has told something in the last ten seconds, and what; this instance first.
+    /// The counts that instances have published in the last ten seconds; this instance first.
     pub told: Vec<Told>,
-    /// Why the others are not in it, if they are not.
+    /// Why the counts of the others are missing, if they are.
     pub fault: Option<Fault>,
 }
 
 impl Watcher {
-    /// Watches a sale from now on.
     #[must_use]
     pub fn begin(app: &App, sale: SaleId) -> Self {
         app.pulse.follow([sale]);
@@ -228,7 +229,7 @@ impl Watcher {
         }
     }
 
-    /// Looks what all instances have answered since the last time, and has them go on counting.
+    /// Reads what all instances have answered since the last time, and keeps them counting.
     pub async fn look(&mut self, app: &App, name: &str) -> Beat {
         app.pulse.follow([self.sale]);
         let looking = app
@@ -265,9 +266,9 @@ impl Watcher {
     }
 }
 
-/// What an instance has counted since the look before, if that is not longer ago than this.
+/// What an instance has counted since the reading before, if that spans no more than `longest`.
 fn new_of(told: &Told, before: Option<&Told>, longest: Duration) -> Counts {
-    // It may have stopped to count and begun anew.
+    // The instance may have stopped and started again since.
     let before = before.filter(|before| before.counted_seconds <= told.counted_seconds);
     let since = before.map_or(0.0, |before| before.counted_seconds);
     if told.counted_seconds - since > longest.as_secs_f64() {
@@ -276,7 +277,7 @@ fn new_of(told: &Told, before: Option<&Told>, longest: Duration) -> Counts {
     before.map_or_else(|| told.counts.clone(), |before| told.counts.since(&before.counts))
 }
 
-/// The milliseconds that these shares of the answers took at most; none where there was no answer.
+/// The milliseconds that these shares of the answers took at most; `None` where there was no answer.
 #[must_use]
 pub fn quantiles<const N: usize>(counts: &Counts, shares: [f64; N]) -> [Option<f64>; N] {
     let Some(mut latency) = histogram() else {
@@ -376,21 +377,21 @@ mod tests {
     fn what_instances_tell_is_added_up_once() {
         let mut watcher = watcher();
         let sold_out = |beat: &Beat| beat.counts.answers.get("sold_out").copied().unwrap_or_default();
-        // What they have counted before the first look is not of the moment since it was meant to be.
+        // Counts from before the first reading do not belong to the time since it.
         let beat = watcher.beat(vec![told(1, 0.5, 5)], None);
         assert!(beat.counts.answers.is_empty() && beat.counts.latency.is_empty());
-        // The other one has only just begun, so all that it has is new.
+        // The other instance has only just begun, so all of its counts are new.
         let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 1.0, 7)], None);
         assert_eq!((sold_out(&beat), beat.counts.latency[&1023]), (7, 7));
-        // One tells the same once more, the other has 3 more.
+        // One instance publishes the same counts once more, the other has 3 more.
         let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 2.0, 10)], None);
         assert_eq!(sold_out(&beat), 3);
-        // One has begun anew; a third comes that has counted for longer than anybody here has looked.
+        // One instance has started again. A third one has counted for longer than this watcher has watched.
         let beat = watcher.beat(vec![told(1, 0.2, 4), told(2, 3.0, 10), told(3, 600.0, 1000)], None);
         assert_eq!(sold_out(&beat), 4);
         let beat = watcher.beat(vec![told(3, 601.0, 1001)], None);
         assert_eq!(sold_out(&beat), 1);
-        // Who was away for long comes back with what it has counted meanwhile, which was at no time that is shown.
+        // An instance returns after a long silence. The time of its new counts is unknown.
         let beat = watcher.beat(vec![told(2, 33.0, 500), told(3, 601.0, 1001)], None);
         assert_eq!(sold_out(&beat), 0);
         assert!(beat.counts.answers.is_empty());

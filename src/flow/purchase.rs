@@ -1,8 +1,8 @@
-//! Purchase: ask the shopper's home shard, and bring it units from others while it is short.
+//! Purchase: ask the shopper's home shard, and bring it units from other shards while it is short.
 //!
-//! A crash after the script, also while the answer waits for what the sale's durability promises ([`super::durable`]),
-//! leaves an order that its key finds again; a crash while units move leaves them on their
-//! way, and the scheduler brings them in.
+//! A crash after the script leaves an order that its key finds again. So does a crash while the answer waits for the
+//! sale's durability ([`super::durable`]). A crash while units move leaves them in transit, and the scheduler finishes
+//! the transfer.
 
 use super::App;
 use super::borrow::{Cover, Shortage, cover};
@@ -21,19 +21,19 @@ use crate::stock::purchase::{Asking, ShardAnswer};
 use crate::{bugs, crash, telemetry};
 use std::time::{Duration, Instant};
 
-/// How often a purchase asks again after units were brought: others may take them first.
+/// Attempts at the home shard. Other shoppers may take the units that were brought.
 const TRIES_MAX: u32 = 16;
-/// How long a purchase waits for a shard that is being reconciled: that is mostly over in a moment.
+/// How long a purchase waits for a shard that is being reconciled, which mostly takes a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long after it has come a purchase still asks its shard. Its shopper has been told that the outcome is not known soon
-/// after, and may believe a refusal of another request under the same key once this one can no longer have done anything.
+/// How long after its arrival a purchase may still ask its shard. Soon after, the shopper gets the answer that the
+/// outcome is unknown. From then on the shopper may trust a refusal of another request under the same key.
 const ASKED_MAX: Duration = Duration::from_millis(1500);
 
-/// Decides one request for units; `refused_by` tells what the sale asks for that does not come with the request, if anything.
-/// What is rare is boxed, so that the future of the common case stays small.
+/// Decides one request for units. `refused_by` returns a refusal if the request lacks what the sale asks for. Rare
+/// paths are boxed, so that the future of the common case stays small.
 ///
 /// # Errors
-/// A fault says that the outcome is unknown: the same key finds it.
+/// After a fault the outcome is unknown; the same key finds it.
 pub async fn purchase(
     app: &App,
     sale_id: SaleId,
@@ -74,7 +74,7 @@ pub async fn purchase(
         origin: telemetry::origin(),
         ..Asking::default()
     };
-    // Its Redis may have lost something since anybody saw to it.
+    // While the sale rested, its Redis may have lost something that no process has noticed.
     let mut waited = app.permits.is_resting(sale.id);
     if waited {
         Box::pin(app.permits.sells_again(home, PATIENCE)).await;
@@ -85,13 +85,13 @@ pub async fn purchase(
             return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
         }
         let answer = match app.stock.purchase(home, order, request, asking).await {
-            // The shard is not missing: its sale ended long ago.
+            // The shard is not missing: its sale ended long ago, and leaves Redis.
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if sale.leaving => {
                 return Ok(PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
             }
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
                 waited = true;
-                // Another life counts looks anew: a number of the one before says nothing there.
+                // The number is of the old epoch and means nothing in a new one.
                 asking.looked = None;
                 Box::pin(app.permits.sells_again(home, PATIENCE)).await;
                 continue;
@@ -121,12 +121,12 @@ pub async fn purchase(
                     }
                 }
             }
-            // The first answer may have been that the outcome is unknown, so this one waits as that one did.
+            // The first answer may have been that the outcome is unknown. So this one waits as the first did.
             ShardAnswer::Replayed { record, drained } => {
                 let order = record.into_order(order, &sale, request.user.clone(), drained)?;
                 match sale.durability {
                     Durability::Redis => PurchaseOutcome::Replayed(order),
-                    // The drain took it in when a replica had it.
+                    // The drain takes an order in only once a replica has its event.
                     Durability::Replica if drained => PurchaseOutcome::Replayed(order),
                     Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None, None))
                         .await?
@@ -182,9 +182,11 @@ pub async fn purchase(
     ))
 }
 
-/// Whether the shopper's row has changed since the script refused a request, so that the script must decide again: a copy of
-/// the request may have got the order, or an operator may have banned the account. To be asked after the proof that nothing
-/// is free: a copy that got an order before the proof is found, and one that gets an order later buys what came back.
+/// Whether the shopper's row has changed since the script refused a request, so that the script must decide again. A
+/// copy of the request may have got the order, or an operator may have banned the account.
+///
+/// Call this after the proof that nothing is free. It then finds a copy that got an order before the proof. A copy
+/// that gets an order later buys units that came back.
 async fn has_changed(
     app: &App,
     home: ShardKey,
@@ -200,8 +202,8 @@ async fn has_changed(
     }
 }
 
-/// Whether a request's key has an order: then it needs neither token nor admission, which may have expired since. `None` when
-/// Redis does not have the sale any more.
+/// Whether a request's key has an order. Then the request needs neither token nor admission, which may have expired
+/// since. `None` when Redis no longer has the sale.
 async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<Option<bool>, Fault> {
     let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
     if sale.retired || sale.leaving {
@@ -216,7 +218,7 @@ async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<O
     };
     let mut standing = app.stock.buyer_standing(home, &request.user, order).await;
     if matches!(standing, Err(Fault::Incomplete(_))) {
-        // The order may have been forgotten, and come back.
+        // Redis may have forgotten the order; a rebuild brings it back.
         app.permits.sells_again(home, PATIENCE).await;
         standing = app.stock.buyer_standing(home, &request.user, order).await;
     }
@@ -232,8 +234,8 @@ async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<O
     Ok(Some(app.ledger.order(order).await?.is_some()))
 }
 
-/// What becomes of a request for what the sale does not have: its key comes first here, too. A flood of them is answered
-/// without a probe.
+/// The answer to a request for an item that the sale does not have. Its key is checked first here, too. A flood of
+/// such requests is answered without a probe.
 async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
     if !app.sales.may_doubt() {
         return Ok(PurchaseOutcome::ItemNotFound.without_probe());
@@ -245,7 +247,7 @@ async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Resu
     })
 }
 
-/// What an order that was decided long ago makes of a request; `None` when there is no such order.
+/// The answer to a request whose key may have an order in the ledger; `None` when it has none.
 async fn replay_from_ledger(
     app: &App,
     sale: &Sale,
@@ -256,12 +258,12 @@ async fn replay_from_ledger(
     Ok(order.map(|order| again(sale, order, request)))
 }
 
-/// What an order that the ledger has revoked makes of a request under its key: it got no unit, and the key has an order.
+/// The answer to a request whose key has a revoked order: it got no unit, and the key stays used.
 fn revoked() -> PurchaseOutcome {
     PurchaseOutcome::SoldOut.without_probe()
 }
 
-/// What an order of the ledger makes of a request under its key.
+/// The answer to a request whose key has this order in the ledger.
 fn again(sale: &Sale, order: Order, request: &PurchaseRequest) -> PurchaseOutcome {
     if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
         upheld(sale, order).map_or_else(revoked, PurchaseOutcome::Replayed)

@@ -1,4 +1,4 @@
-//! Ready: can this instance work?
+//! Readiness: whether this instance can work. Reads only.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest that the question may take.
+/// How long each server may take to answer.
 const TIME_MAX: Duration = Duration::from_millis(1400);
-/// The longest that Redis is asked for its settings on top of that.
+/// How long Redis may take to return its settings on top of that.
 const RISKS_MAX: Duration = Duration::from_millis(400);
 
-/// How long an answer is believed: however many ask, the servers are asked twice a second.
+/// How long a verdict is served from memory: the servers are asked twice a second at most.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// What keeps an instance from working.
+/// The cause that keeps an instance from working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Redis,
@@ -27,7 +27,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What anybody may know of it: no address and no server's words.
+    /// The public text: no address and none of a server's own words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,6 @@ impl Cause {
     }
 }
 
-/// Why an instance cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotReady {
     pub cause: Cause,
@@ -50,7 +49,7 @@ pub struct NotReady {
 /// Warnings about the settings of Redis and unverified shards, or why this instance cannot work.
 pub type Verdict = Arc<Result<BTreeSet<String>, NotReady>>;
 
-/// The readiness of one process, as of a moment ago. Many who ask at once are one question.
+/// The readiness of one process, as of a moment ago. Many concurrent callers share one check.
 pub struct Readiness {
     verdict: Cache<(), Verdict>,
     was_ready: AtomicBool,
@@ -98,14 +97,14 @@ async fn check(app: &App) -> Result<BTreeSet<String>, NotReady> {
     if missing > 0 {
         return Err(not_ready(Cause::Schema)(behind(missing)));
     }
-    // Warnings are no reason not to work, and neither is a Redis that does not give its settings in time.
+    // An instance works despite warnings, and despite a Redis that does not return its settings in time.
     let risks = tokio::time::timeout(RISKS_MAX, app.stock.risks()).await;
     let mut warnings = risks.unwrap_or_default();
     warnings.extend(app.permits.unverified());
     Ok(warnings)
 }
 
-/// How fast both servers answer, side by side; Redis on a cluster with all of its primaries.
+/// How fast both servers answer, side by side; on a cluster, all primaries of Redis.
 pub async fn health(app: &App) -> Health {
     let (redis, postgres) = tokio::join!(timed(Box::pin(app.stock.ping())), timed(app.ledger.ping()));
     Health { redis, postgres }
@@ -125,7 +124,7 @@ async fn timed(question: impl Future<Output = Result<(), Fault>>) -> ServerHealt
     }
 }
 
-/// What is said of a schema that is behind.
+/// The reason given for a schema that is behind.
 #[must_use]
 pub fn behind(missing: usize) -> String {
     format!("the schema is {missing} migrations behind; run `flashsale migrate`")

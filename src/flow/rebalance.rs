@@ -1,6 +1,6 @@
 //! Rebalance: even the shards out ahead of need, so that few purchases have to borrow.
 //!
-//! Each move is a transfer of its own; a crash leaves at most units on their way.
+//! Each move is a transfer of its own; a crash leaves at most units in transit.
 
 use super::App;
 use super::borrow::transfer;
@@ -11,8 +11,8 @@ use crate::domain::sale::{Item, Sale};
 /// Moves of one item in one run.
 const MOVES_MAX: usize = 16;
 
-/// Moves units to the shards that have less than half of their share; returns how many moves that took. One process at a time
-/// does it: two that plan by the same reading would throw the same units back and forth, second after second.
+/// Moves units to the shards that have less than half of their share; returns the number of moves. One process at a
+/// time does it. Two that plan by the same reading would move the same units back and forth, second after second.
 pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 || plans(app, sale).await?.is_empty() {
         return Ok(0);
@@ -30,7 +30,7 @@ pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     Ok(moved)
 }
 
-/// The moves of every item, by what its shards have now.
+/// The moves of every item, by the units that its shards have now.
 async fn plans<'a>(app: &App, sale: &'a Sale) -> Result<Vec<(&'a Sku, (u16, u16, i64))>, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let plan_of = |item: &'a Item| {
@@ -41,8 +41,8 @@ async fn plans<'a>(app: &App, sale: &'a Sale) -> Result<Vec<(&'a Sku, (u16, u16,
     Ok(sale.items.iter().flat_map(plan_of).collect())
 }
 
-/// The moves, as (from, to, units), that bring each shard with less than half of its share up to it. None while
-/// there are fewer than two units a shard: moving the last ones about would only get in the way of those who buy.
+/// The moves, as (from, to, units), that bring each shard with less than half of its share up to it. There are none
+/// while there are fewer than two units a shard: moving the last ones only hinders purchases.
 fn plan(available: &[i64]) -> Vec<(u16, u16, i64)> {
     let shards = i64::try_from(available.len()).unwrap_or(i64::MAX).max(1);
     let share = available.iter().sum::<i64>() / shards;

@@ -1,12 +1,12 @@
-//! Rebuild: write shards anew from the ledger, when Redis has lost what it knew of them or an operator asks for it.
+//! Rebuild: write shards again from the ledger, when Redis has lost their data or an operator asks for it.
 //!
-//! The ledger's rows of the shards are locked throughout, and the shards have no permit: nobody sells from them, lends
-//! to them, drains them or decides about their orders. A shard that is being written is marked as loading and is of
-//! an epoch that the ledger does not know, so a crash on the way leaves one that is rebuilt again.
+//! The ledger's rows of the shards are locked throughout, and the shards have no permit. No process sells from them,
+//! lends to them, drains them or decides their orders. A shard that is being rebuilt is marked as loading, in an epoch
+//! that the ledger does not know. So a crash on the way leaves a shard that is rebuilt again.
 //!
-//! What is free on a rebuilt shard is what the sale owns and no other shard accounts for: units in the hands of a
-//! transfer to it have arrived, units that it had lent before it was lost are its own again, and a fence on every
-//! other shard keeps them from arriving there after all.
+//! The free units of a rebuilt shard are those that the sale owns and no other shard accounts for. Units in a transfer
+//! to it have arrived. Units that it had lent before the loss are its own again. A fence on every other shard keeps
+//! them from arriving there.
 
 pub mod preview;
 mod shoppers;
@@ -37,21 +37,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Shards drained at once; each has a connection.
+/// Shards drained at once; each drain has a connection.
 const DRAINS_AT_ONCE: usize = 4;
-/// How long the drain of what is left may take.
+/// How long the drain of the remaining events may take.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 
-/// Stops shards and writes them anew, once it is their sale's turn: with many sales to rebuild, each would have one of the
-/// connections of which all need another.
+/// Halts and rebuilds shards, once their sale has a place among the rebuilds. Without that limit, every sale would
+/// hold one of the connections of which all need another.
 pub(super) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shards: &[u16]) -> Result<Rebuilt, Fault> {
     let _turn = app.permits.turn_to_rebuild().await?;
     let seen = make_ready(app, sale, shards).await?;
     rebuild(app, sale, &seen).await
 }
 
-/// Stops shards and takes in what they have left, so that they may be written anew. Returns their epochs by the ledger,
-/// as they were before.
+/// Halts shards and takes in their remaining events, so that they may be rebuilt. Returns the epochs that the ledger
+/// listed before.
 ///
 /// # Errors
 /// A fault leaves events to be drained.
@@ -59,7 +59,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
     let standings = app.ledger.standings(&[sale.id]).await?;
     let seen = standings.into_iter().map(|((_, shard), it)| (shard, it.epoch));
     let seen: BTreeMap<u16, i64> = seen.filter(|(shard, _)| shards.contains(shard)).collect();
-    // All of them at once, so that the first still stands still when the last has been drained.
+    // Halt all at once, so that the first halt still holds when the last shard has been drained.
     let keys = shards.iter().map(|shard| ShardKey {
         sale: sale.id,
         shard: *shard,
@@ -75,17 +75,17 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
 async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> Result<(), Fault> {
     let key = ShardKey { sale: sale.id, shard };
     if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
-        // What it wrote in a life that is over is never taken in.
+        // Events of an earlier generation are never taken in.
         return Ok(());
     }
     match drain(app, sale, &[shard]).await {
-        // There is nothing that could be read.
+        // Nothing there can be read.
         Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Takes in all that shards have written by now.
+/// Takes in all events that shards have written by now.
 ///
 /// # Errors
 /// A fault leaves events to be drained.
@@ -99,7 +99,7 @@ pub(super) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), 
     }
 }
 
-/// Writes shards of a sale anew, if they are still as they were `seen`: their epochs in the ledger.
+/// Rebuilds shards of a sale, if the ledger still lists the epochs that were `seen`.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell and are rebuilt again.
@@ -143,10 +143,10 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             })
         }
         Ok(Written::TooMuchElsewhere) => {
-            // Others hold more than is theirs: they have forgotten something, too.
+            // Other shards account for more units than they can have: they have lost something, too.
             let all: Vec<u16> = claim.standings.keys().copied().collect();
             claim.release().await?;
-            tracing::warn!(sale = %sale.id, "the other shards account for too many units; all are rebuilt");
+            tracing::warn!(sale = %sale.id, "the other shards account for too many units; rebuilding all shards");
             let all = make_ready(app, sale, &all).await?;
             Box::pin(rebuild(app, sale, &all)).await
         }
@@ -158,15 +158,15 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
 }
 
 enum Written {
-    /// The shards are whole, in these epochs and on these servers.
+    /// The shards are rebuilt, in these epochs and on these servers.
     Whole {
         epochs: BTreeMap<u16, i64>,
         servers: BTreeMap<u16, String>,
         orders: usize,
-        /// Orders that each of them had accepted in an earlier life, and that nobody took in.
+        /// Orders that each shard had accepted in an earlier generation, and that the ledger never took in.
         left_out: BTreeMap<u16, i64>,
     },
-    /// The shards that were not to be written account for too much.
+    /// The other shards account for too many units.
     TooMuchElsewhere,
 }
 
@@ -190,7 +190,7 @@ async fn write_anew(
         };
         let server = app.stock.run_id(key).await?;
         let noted = claim.standings.get(shard).and_then(|it| it.run_id.as_ref());
-        // Nobody can note another one while the claim stands.
+        // No process can list another server while the claim stands.
         if noted.is_some_and(|noted| has_taken_over(noted, &server)) {
             return Err(superseded());
         }
@@ -206,7 +206,8 @@ async fn write_anew(
         .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
         .collect();
     let (mut without_events, mut left_out) = (Vec::new(), BTreeMap::new());
-    // Before the others are told: what a shard sends in the life that is ending must not be fenced off.
+    // Before the other shards get their fences: a fence must not keep out what a shard sends in the epoch that ends
+    // here.
     for (shard, life) in &lives {
         let known = seen.get(shard).copied().unwrap_or_default();
         let unknown = unknown_events(
@@ -222,7 +223,7 @@ async fn write_anew(
         if unknown > 0 {
             left_out.insert(*shard, unknown);
         }
-        // One that has no stream has lost its events, which is noticed in a moment.
+        // A shard without a stream has lost its events, which `begin_restore` reports below.
         let wrote = app
             .stock
             .last_event(ShardKey {
@@ -244,8 +245,7 @@ async fn write_anew(
         }
     }
     crash::point("rebuild.after_begin");
-    // The ledger never heard of some of their orders, and never will: their events are gone, or it is a copy of an
-    // earlier day.
+    // The ledger will never have some of their orders: the events are gone, or the ledger is a copy of an earlier day.
     app.stock.forget_buyers(&without_events).await?;
     forget_revoked(app, sale, claim, &epochs).await?;
     let others = look_at_others(app, sale, claim, &epochs).await?;
@@ -268,11 +268,11 @@ async fn write_anew(
     })
 }
 
-/// How many orders that are still in a shard's stream, of a life before the one that the ledger knows, it does not know;
-/// at least so many.
+/// Counts orders in a shard's stream that the ledger does not know, of generations before the one that it lists. There
+/// may be more.
 async fn unknown_events(app: &App, claim: &mut RebuildClaim, key: ShardKey, known: i64) -> Result<i64, Fault> {
     let Ok(events) = app.stock.events(key, EVENTS_MAX).await else {
-        // There is nothing that could be read.
+        // Nothing there can be read.
         return Ok(0);
     };
     let stale = events.iter().filter(|event| event.position.epoch < known);
@@ -282,13 +282,13 @@ async fn unknown_events(app: &App, claim: &mut RebuildClaim, key: ShardKey, know
     claim.unknown_orders(&orders).await
 }
 
-/// Whether a shard has written events, or had a life, of which the ledger knows nothing.
+/// Whether a shard has written events, or had a generation, that the ledger does not know.
 fn is_ahead(wrote: Position, standing: &Standing) -> bool {
     wrote.epoch > standing.epoch || (wrote.seq > 0 && wrote > standing.position)
 }
 
-/// Has shoppers begin anew who were not told yet that their order was revoked: one that could not be stored is not
-/// among the orders from which they are written.
+/// Empties the rows of shoppers whose revoked orders were not delivered to the shard yet. The ledger may not have
+/// stored such an order. Then no order restores the row.
 async fn forget_revoked(
     app: &App,
     sale: &Sale,
@@ -311,7 +311,7 @@ async fn forget_revoked(
     Ok(())
 }
 
-/// How many orders each shard had accepted that nobody knows any more, as far as this process has seen.
+/// How many accepted orders each shard has lost, as far as this process has seen.
 fn lost(
     app: &App,
     sale: SaleId,
@@ -322,7 +322,7 @@ fn lost(
     let known = epochs.keys().filter_map(|shard| {
         let seen = app.permits.last_seen(ShardKey { sale, shard: *shard })?;
         let drained = claim.standings.get(shard)?.position;
-        // Nothing is drained in an epoch whose first events are on their way.
+        // The ledger has no position in an epoch before it takes in the epoch's first events.
         let drained = if drained.epoch == seen.epoch { drained.seq } else { 0 };
         let in_this_life = claim.standings.get(shard)?.epoch == seen.epoch;
         let lost = seen.seq - drained;
@@ -333,12 +333,12 @@ fn lost(
         *known.entry(shard).or_default() += orders;
     }
     if !known.is_empty() {
-        tracing::error!(%sale, shards = ?known, "orders that Redis had accepted are lost; at least so many");
+        tracing::error!(%sale, shards = ?known, "Redis has lost orders that it had accepted; at least so many");
     }
     known
 }
 
-/// Ids of what must not come into a rebuilt shard, because its units are counted as its own already.
+/// The ids that a rebuilt shard must not apply, because their units are counted as its own already.
 fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
     let mut applied = others.on_their_way.get(&shard).cloned().unwrap_or_default();
     applied.extend(claim.waiting.iter().filter_map(|(of, message)| match message {

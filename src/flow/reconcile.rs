@@ -1,9 +1,11 @@
 //! Reconcile: find out whether shards still hold all that the ledger knows of them, and rebuild those that do not.
 //!
-//! What Redis loses, it loses from the end: after a restart or a failover its data are as they were a moment earlier.
-//! So a shard that still has the last event that was taken in, and whose units are where the ledger expects them
-//! once the rest is drained, but for decisions that it was not told yet, has lost nothing that matters. A crash on the way
-//! changes nothing.
+//! Redis loses data from the end: after a restart or a failover its data are as they were a moment earlier. So a shard
+//! is intact if both hold:
+//! - it still has the last event that was taken in,
+//! - after the drain, its units are where the ledger expects them, except for decisions that it has not got yet.
+//!
+//! A crash on the way leaves shards without permits, and the next reconcile starts over.
 
 use super::audit::shard_differences;
 use super::balance::{fits_without, is_even};
@@ -26,10 +28,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How often shards that others are still changing are looked at before they count as damaged.
+/// Rounds of comparing shards with the ledger before a difference counts as damage. Others may be changing the shards.
 const LOOKS_MAX: u32 = 6;
-/// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when that began by which those
-/// that are whole were judged: what a shard was suspected of before is answered by it.
+/// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when the check of the
+/// intact shards began: marks from before it are settled.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
@@ -39,7 +41,7 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant
     reconciled
 }
 
-/// Ends the halts of these shards, as far as it can be said; they end by themselves.
+/// Ends the halts of these shards, as far as their servers answer. Each halt also ends by itself.
 pub(super) async fn resume(app: &App, sale: SaleId, shards: &[u16]) {
     let keys = shards.iter().map(|shard| ShardKey { sale, shard: *shard });
     let _ended = join_all(keys.map(|key| app.stock.resume(key))).await;
@@ -53,11 +55,12 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
             sale: sale.id,
             shard: *shard,
         };
-        // Before anything is looked at: a server that takes over meanwhile has another.
+        // Ask before anything is read: a server that takes over meanwhile has another name.
         servers.insert(*shard, app.stock.run_id(key).await?);
         app.stock.halt(key).await?;
     }
-    // What other servers were told before this counts, and is in the ledger; what they are told after it does not.
+    // Deliveries to earlier servers before this claim count, and are in the ledger. Later deliveries to them do not
+    // count.
     let noted = |shard: u16| standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone());
     let moved = servers.iter().map(|(shard, run_id)| Moved {
         shard: *shard,
@@ -67,7 +70,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
     let is_new = |it: &Moved| it.before.as_ref().map(|before| before.trim_start_matches(CLAIMED)) != Some(&it.run_id);
     let moved: Vec<Moved> = moved.filter(is_new).collect();
     for it in &moved {
-        // Others are not to lose their shards to a server that takes no writes.
+        // Other servers must not lose their shards to one that takes no writes.
         let (sale, shard) = (sale.id, it.shard);
         app.stock.try_write(ShardKey { sale, shard }).await?;
     }
@@ -85,13 +88,13 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
     servers.retain(|shard, _| !damaged.contains(shard));
     let mut forgetful = Vec::new();
     if !servers.is_empty() {
-        // A state that Redis was told and has lost shows in no counter.
+        // If Redis lost the sale's state, no counter shows it.
         let Some(now) = app.ledger.sale(sale.id).await? else {
             return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
         };
         let standings = app.ledger.standings(&[sale.id]).await?;
         try_join_all(servers.keys().map(|shard| app.stock.set_state(&now, *shard))).await?;
-        // Also those that another process has claimed, which may not have come so far.
+        // Include shards that another process has claimed: it may not have got this far.
         let is_claimed = |(shard, run_id): &(&u16, &String)| before(**shard, run_id).as_ref() != Some(*run_id);
         let claimed: Vec<u16> = servers.iter().filter(is_claimed).map(|(shard, _)| *shard).collect();
         if !claimed.is_empty() {
@@ -101,7 +104,8 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         for (shard, run_id) in servers {
             let key = ShardKey { sale: sale.id, shard };
             let wrote = app.stock.last_event(key).await?;
-            // What was lost since it was looked at first shows in no counter where as much was taken as was given back.
+            // If Redis lost equal numbers of reserves and releases since the check, the counters still agree. Only the
+            // stream position shows the loss.
             if standings.get(&(sale.id, shard)).is_none_or(|it| wrote < it.position) {
                 forgetful.push(shard);
                 continue;
@@ -118,10 +122,10 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         app.metrics.reconciled_shards.of(["whole"]).inc_by(found.len() as u64);
     }
     if !damaged.is_empty() {
-        // Those get what no other accounts for, so no other must have forgotten what it has.
+        // A damaged shard gets the units that no other shard accounts for, so no other shard may have lost any.
         let mut damaged = damaged;
         damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
-        tracing::warn!(sale = %sale.id, shards = ?damaged, "shards have lost what the ledger knows; they are rebuilt");
+        tracing::warn!(sale = %sale.id, shards = ?damaged, "shards lack data that the ledger has; rebuilding them");
         let damaged: Vec<u16> = damaged.into_iter().collect();
         make_ready_and_rebuild(app, sale, &damaged).await?;
     }
@@ -135,7 +139,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
     }
 }
 
-/// Those of the shards that have lost something, and when that began by which the others were judged.
+/// Those of the shards that have lost something, and when the check of the others began.
 async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16>, Instant), Fault> {
     if bugs::has("every shard is found whole") {
         return Ok((BTreeSet::new(), Instant::now()));
@@ -164,7 +168,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
                 leave_out_delivered(app, sale, *shard, books).await?;
             }
         }
-        // Nothing was delivered between two readings that agree.
+        // If both readings agree, nothing was delivered between them.
         let after = read(app, sale, &whole, 0).await?;
         differ.clear();
         for (reading, after) in readings.iter().zip(&after) {
@@ -187,7 +191,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
         ));
     }
     damaged.extend(differ);
-    // What moved between shards, or was granted, shows only in all of them together; what is rebuilt comes right by it.
+    // Lost transfers and lost grants show only over all shards together. A rebuild puts them right anyway.
     if damaged.is_empty() {
         let sighted = sight(app, sale, &others(sale, shards)).await?;
         if !sighted.damaged.is_empty() {
@@ -219,8 +223,8 @@ async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Resu
     try_join_all(readings).await
 }
 
-/// Leaves out of a shard's waiting messages the decisions that the shard knows, because their relay has not struck them yet:
-/// otherwise a decision that Redis has lost could pass for one that is still to be delivered.
+/// Removes decisions that a shard has applied from its waiting messages: the relay has not marked them delivered yet.
+/// Otherwise a decision that Redis has lost could pass for one that is still to be delivered.
 async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut ShardBooks) -> Result<(), Fault> {
     let mut orders = Vec::new();
     for message in &books.waiting {
@@ -246,24 +250,25 @@ async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut Sha
     Ok(())
 }
 
-/// Whether a stream has all that the ledger took in, and a shard can go on writing into it.
+/// Whether a stream has all events that the ledger took in, and its shard can go on writing.
 fn is_whole(last: Position, standing: &Standing) -> bool {
     last.is_of(standing.epoch) && last >= standing.position
 }
 
-/// What shards look like from outside.
+/// Shards as they appear without comparing units.
 #[derive(Default)]
 struct Sighted {
-    /// Those that are not all there, or do not have the last event that the ledger took in.
+    /// Shards that are incomplete, or lack the last event that the ledger took in.
     damaged: BTreeSet<u16>,
-    /// Those whose servers do not answer.
+    /// Shards whose servers do not answer.
     silent: BTreeSet<u16>,
 }
 
-/// Sees to it that shards whose servers do not answer are reconciled before they sell again: others are judged without them.
+/// Marks silent shards unverified in the ledger, so that the others are judged without them. A silent shard is then
+/// reconciled before it sells again.
 ///
 /// # Errors
-/// `Unavailable` until the permits are over that other processes may have given them.
+/// `Unavailable` until the permits that other processes may have given them have run out.
 async fn set_aside(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<(), Fault> {
     let shards: Vec<u16> = silent.iter().copied().collect();
     let unmarked = app.ledger.mark_unverified(sale.id, &shards).await?;
@@ -276,7 +281,7 @@ async fn set_aside(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<(),
     )))
 }
 
-/// Those of the shards that are damaged at sight; a fault if one of them does not answer.
+/// Those of the shards that appear damaged without comparing units; a fault if one of them does not answer.
 async fn damaged_at_sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
     let sighted = sight(app, sale, shards).await?;
     if sighted.silent.is_empty() {
@@ -293,7 +298,7 @@ async fn sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<Sighted, Fault>
     if shards.is_empty() {
         return Ok(sighted);
     }
-    // A drain may have read events that Redis has lost since; once it is over, the ledger knows them.
+    // A drain may have read events that Redis has lost since. Once the drain is over, the ledger has them.
     app.ledger.wait_for_drains(sale.id, shards).await?;
     let standings = app.ledger.standings(&[sale.id]).await?;
     let seen = shards.iter().map(|shard| async move {

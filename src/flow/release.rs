@@ -1,7 +1,7 @@
-//! Release: tell the stock what the ledger has decided.
+//! Release: deliver the ledger's decisions to the stock.
 //!
-//! The message was committed with the decision. A crash before the shard was told leaves the message; after it, the
-//! message is delivered again and changes nothing.
+//! Each message was committed with its decision. A crash before the delivery leaves the message. A crash after it has
+//! the message delivered again, which changes nothing.
 
 use super::App;
 use super::borrow::finish;
@@ -23,23 +23,23 @@ use tracing::Instrument as _;
 use tracing::field::Empty;
 
 const BATCH_MAX: i64 = 500;
-/// How long one run begins another batch.
+/// A run starts no new batch after this.
 const RUN_MAX: Duration = Duration::from_secs(45);
-/// How often a shard may say that it does not know an order before a message about it counts as refused.
+/// Attempts to deliver a decision about an order that its shard does not know, before the message counts as refused.
 const UNKNOWN_MAX: i32 = 5;
 const AT_ONCE: usize = 64;
-/// How long a shopper or the payment provider waits for one message to be delivered.
+/// How long a shopper or the payment provider waits for one delivery.
 const NOW_MAX: Duration = Duration::from_millis(800);
-/// How long the messages of a batch may take to be told: nobody else can have them meanwhile.
+/// How long the deliveries of a batch may take: no other process can have its messages meanwhile.
 const TELL_MAX: Duration = Duration::from_secs(4);
 
-/// Delivers what is waiting; returns how many messages that were.
+/// Delivers waiting messages; returns how many were tried.
 ///
 /// # Errors
-/// A fault leaves the rest for the next run; the messages that it did not concern have been delivered.
+/// A fault leaves its messages to the next run; the other messages have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let (mut delivered, mut trouble) = (0, None);
-    // Messages for a node that is away must not hold up those for other nodes: the rest of the run leaves its shards out.
+    // Messages to a silent node must not hold up those to other nodes: the rest of the run leaves its shards out.
     let mut silent = HashSet::new();
     let run = Instant::now();
     while run.elapsed() < RUN_MAX {
@@ -52,7 +52,7 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
             break;
         }
         silent.extend(batch.silent);
-        // As in expiring: whoever buys meanwhile comes first. What is less than a batch is told without a rest.
+        // Purchases come first, so a pause as long as the batch follows a full one, as in `expire`.
         if i64::try_from(batch.messages) == Ok(BATCH_MAX) {
             tokio::time::sleep(took).await;
         }
@@ -60,24 +60,24 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     trouble.map_or(Ok(delivered), Err)
 }
 
-/// Delivers one batch of what is waiting for one sale.
+/// Delivers one batch of the messages that wait for one sale.
 ///
 /// # Errors
-/// A fault leaves it to the relay.
+/// A fault leaves them to the relay.
 pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
     release_batch(app, Some(sale), &HashSet::new()).await?;
     Ok(())
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Default)]
 struct Released {
     messages: usize,
-    /// None of them could be delivered.
+    /// No message could be delivered.
     stuck: bool,
-    /// The shards whose server did not say which one it is.
+    /// The shards whose servers did not answer with their names.
     silent: Vec<ShardKey>,
-    /// Why one of them has to wait.
+    /// Why one of the messages has to wait.
     trouble: Option<Fault>,
 }
 
@@ -106,10 +106,10 @@ async fn release_within(
     silent: &HashSet<ShardKey>,
     traced: &Batch,
 ) -> Result<Released, Fault> {
-    // Before it is known what is due: a shard that is rebuilt after that is of another epoch.
+    // Read before the due messages: a shard that is rebuilt later has another epoch.
     let epochs = app.permits.epochs();
     let epochs = &epochs;
-    // Others tell the servers that have taken over.
+    // Other processes deliver to the servers that have taken over.
     let taken_over = app.permits.superseded();
     let except: Vec<(SaleId, u16)> = taken_over.iter().chain(silent).map(|it| (it.sale, it.shard)).collect();
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &except).await?;
@@ -128,7 +128,7 @@ async fn release_within(
     let leaving = &leaving(app, &batch.messages).await;
     let before = &servers(app, &shards).await;
     let deadline = Instant::now() + TELL_MAX;
-    // Not within the batch's span: each message's script would be a span.
+    // Outside the batch's span: within it, each message's script would be a span.
     let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
             let key = shard(&outgoing);
@@ -152,7 +152,7 @@ async fn release_within(
     let (asked, silent): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().partition(|it| before.contains_key(it));
     let after = servers(app, &asked).await;
     for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
-        // Nobody reconciles a sale whose keys are being removed, so nobody can be certain.
+        // A sale that is leaving Redis is not reconciled, so its servers need not agree.
         if leaving.contains(&outgoing.sale) || bugs::has("a release that failed counts as delivered") {
             continue;
         }
@@ -161,7 +161,7 @@ async fn release_within(
         match (&mut *delivery, server) {
             (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
             (_, Some(_)) => {}
-            // It has just been replaced, or cannot be asked: who knows which one that was.
+            // The server was just replaced or does not answer, so which server got the message is unknown.
             (_, None) => *delivery = Delivery::Later,
         }
     }
@@ -175,7 +175,7 @@ async fn release_within(
         trouble = trouble.or(fault);
     }
     let untold = batch.settle(settled).instrument(traced.span().clone()).await?;
-    // Their shards have to be reconciled before anything counts as told.
+    // Their shards must be reconciled before any delivery counts.
     untold.into_iter().for_each(|sale| app.permits.need(sale));
     Ok(Released {
         messages,
@@ -185,7 +185,7 @@ async fn release_within(
     })
 }
 
-/// Those of the messages' sales whose keys are being removed.
+/// Those of the messages' sales that are leaving Redis.
 async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
     let sales: HashSet<SaleId> = messages.iter().map(|message| message.sale).collect();
     let mut leaving = HashSet::new();
@@ -197,7 +197,7 @@ async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
     leaving
 }
 
-/// Which servers these shards are on, as far as they can be asked.
+/// The servers of these shards, as far as they answer.
 async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
     let servers = app.stock.run_ids(shards).await;
     let known = shards.iter().zip(servers);
@@ -206,10 +206,10 @@ async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
         .collect()
 }
 
-/// Tells the stock at once of a decision that has just been committed. What fails here, the relay delivers.
+/// Delivers a decision at once that was just committed. If this fails, the relay delivers it.
 pub async fn release_now(app: &App, decided: &Decided) {
     if timeout(NOW_MAX, deliver_now(app, decided)).await.is_err() {
-        tracing::debug!(message = decided.message, "left to the relay");
+        tracing::debug!(message = decided.message, "the relay delivers this decision");
     }
 }
 
@@ -226,7 +226,7 @@ async fn deliver_now(app: &App, decided: &Decided) {
             sku: order.sku.to_string(),
             quantity: i64::from(order.quantity),
             state: order.state.as_str().to_owned(),
-            // The very moment that the ledger has, so that both sides show the same order.
+            // The ledger's own time, so that both sides show the same.
             at: decided.at,
         },
         attempts: 0,
@@ -238,7 +238,7 @@ async fn deliver_now(app: &App, decided: &Decided) {
     if app.permits.has_lost(shard) {
         return;
     }
-    // By the same connection, before and after: so it is certain who was told.
+    // Ask for the server on the same connection before and after. Then it is certain which server got the message.
     let before = app.stock.run_id(shard).await.ok();
     let (delivery, _) = deliver(app, &outgoing, &HashMap::new()).await;
     let told = app
@@ -250,17 +250,17 @@ async fn deliver_now(app: &App, decided: &Decided) {
     if let Some(told) = told.filter(|told| before.as_ref() == Some(told)) {
         crash::point("release.after_stock");
         app.metrics.releases.of(["applied"]).inc();
-        // If this fails, the relay finds the message, and the stock that it knows.
+        // If this fails, the relay delivers the message again, and the stock knows it.
         if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
-            tracing::debug!(%fault, message = decided.message, "left to the relay");
+            tracing::debug!(%fault, message = decided.message, "the relay delivers this decision");
         }
     }
 }
 
-/// Delivers one message; says why, if it has to wait.
+/// Delivers one message; returns why, if it has to wait.
 async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
     match tell(app, outgoing, epochs).await {
-        // A shard that nobody rebuilds any more need not know.
+        // The shard is leaving Redis and need not know.
         Ok(Delivery::Later | Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
             if leaving(app, std::slice::from_ref(outgoing))
                 .await
@@ -272,7 +272,7 @@ async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>
         Err(Fault::Bug(reason)) => (Delivery::Failed(reason).reported(outgoing), None),
         Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied { by: None }, None),
         Err(fault) => {
-            // A quarter of an hour of tries.
+            // The attempts have taken a quarter of an hour.
             if outgoing.attempts == 20 {
                 tracing::error!(%fault, message = outgoing.id, "a release cannot be delivered");
             }
@@ -282,7 +282,7 @@ async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>
 }
 
 impl Delivery {
-    /// What came of it, as it is counted.
+    /// The result as the metric counts it.
     const fn result(&self) -> &'static str {
         match self {
             Self::Applied { .. } => "applied",
@@ -291,7 +291,7 @@ impl Delivery {
         }
     }
 
-    /// A failure needs an operator, so it is logged as one.
+    /// Logs a refusal, since it needs an operator.
     fn reported(self, outgoing: &Outgoing) -> Self {
         if let Self::Failed(reason) = &self {
             tracing::error!(
@@ -332,7 +332,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 .await?;
             return Ok(match resolved {
                 Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
-                // A shard that has lost something: once it is rebuilt it knows the order, and this decision.
+                // The shard has lost something. After a rebuild it has the order and this decision.
                 Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
                     app.permits.suspect(shard);
                     Delivery::Later
@@ -368,7 +368,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 return Ok(gone(outgoing.sale));
             };
             if app.stock.epoch(shard).await? > *epoch {
-                // It was rebuilt since they were taken out, and has them.
+                // The shard was rebuilt since the units left it, and has them.
                 return Ok(Delivery::Applied { by: None });
             }
             let back = Transfer {

@@ -1,9 +1,10 @@
 //! Restock: an operator adds units, or takes unsold ones back.
 //!
-//! Units come onto the ledger's books first and reach the shards by the outbox. Units that leave go out of the
-//! shards first, as transfers that are bound for the ledger, and then off its books, or back if there were too few.
-//! What was asked for is written down before anything moves: a crash anywhere leaves it pending, and the scheduler,
-//! or the same request again, finishes it. Units that were added are said to be there once every shard has its part.
+//! Added units go onto the ledger's books first and reach the shards by the outbox. Withdrawn units leave the shards
+//! first, as transfers to the ledger. Then they go off its books, or back if there were too few.
+//!
+//! The request is written down before anything moves. A crash anywhere leaves it pending, and the scheduler, or the
+//! same request again, finishes it. An addition is reported as done once every shard has its part.
 
 use super::borrow::{finish, finish_left};
 use super::permit::attend;
@@ -23,37 +24,35 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-/// How often a withdrawal looks for units that were on the move.
+/// Attempts of a withdrawal while units are moving.
 const LOOKS_MAX: u16 = 3;
-/// How long, and how often, a restock waits for the same request that came just before.
+/// The time between two attempts, and the attempts while the same request, which came just before, is being decided.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS_MAX: u32 = 100;
-/// How long a restock waits for its units to reach their shards: a message that came too early is told again a second later.
+/// How long a restock waits for its units to reach their shards. A delivery that came too early is repeated a second
+/// later.
 const TELL_MAX: Duration = Duration::from_secs(3);
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
 
-/// What came of a restock.
+/// The outcome of a restock.
 #[derive(Debug, Clone)]
 pub enum RestockOutcome {
-    /// The units are there, or gone.
+    /// The units were added, or are gone.
     Applied(Arc<Sale>),
-    /// There are not that many free units, or there would be more than an item may have.
+    /// There are too few free units, or the item would have more than it may.
     Insufficient,
-    /// The key belongs to another restock.
     KeyReused,
-    /// The sale has no shards, not yet or not any more.
+    /// The sale has no shards: it is not loaded yet, or leaves Redis.
     NotLoaded(SaleState),
-    /// There is no such sale.
     SaleNotFound,
-    /// The sale has no such item.
     ItemNotFound,
 }
 
 /// Adds units to an item or, with a negative quantity, takes unsold ones back.
 ///
 /// # Errors
-/// A fault says that the outcome is unknown; the same key finds it.
+/// After a fault the outcome is unknown; the same key finds it.
 pub async fn restock(
     app: &App,
     id: SaleId,
@@ -67,7 +66,7 @@ pub async fn restock(
     if sale.item(sku).is_none() {
         return Ok(RestockOutcome::ItemNotFound);
     }
-    // Nobody tells the shards of a sale that is leaving which life they are in, so they would never hear of it.
+    // A restock needs the epoch of a permit, and shards of a sale that is leaving Redis get none.
     let leaves = sale.leaving;
     if leaves || !sale.is_in_stock() {
         let state = if leaves || sale.retired {
@@ -102,14 +101,14 @@ pub async fn restock(
     }
 }
 
-/// Tells the shards at once, and waits until they have their parts of what was added: until then, shoppers are told that
-/// there is none. Whoever else delivers may have their messages in hand, and they go on trying.
+/// Delivers to the shards at once, and waits until they have their parts: until then, shoppers see none of the added
+/// units. Another process may hold the messages, and keeps trying.
 async fn tell(app: &App, sale: SaleId, restock: Uuid) -> Result<(), Fault> {
     let until = Instant::now() + TELL_MAX;
     loop {
         let told = timeout_at(until, release_of(app, sale)).await;
         if let Ok(Err(fault)) = &told {
-            tracing::debug!(%fault, "a restock reaches its shards later");
+            tracing::debug!(%fault, "a restock has not reached its shards yet");
         }
         if !app.ledger.is_restock_on_its_way(sale, restock).await? {
             return Ok(());
@@ -123,14 +122,13 @@ async fn tell(app: &App, sale: SaleId, restock: Uuid) -> Result<(), Fault> {
     }
 }
 
-/// Decides a pending restock; returns whether it was applied.
 async fn decide(app: &App, sale: &Sale, id: Uuid) -> Result<bool, Fault> {
     let mut waits = 0..WAITS_MAX;
     let pending = loop {
         match app.ledger.take_restock(id).await? {
             TakenRestock::Decided { applied } => return Ok(applied),
             TakenRestock::Pending(pending) => break pending,
-            // The same request, sent twice at once: the other one is about to know.
+            // The same request came twice at once; the other one is about to finish.
             TakenRestock::Busy if waits.next().is_some() => tokio::time::sleep(WAIT).await,
             TakenRestock::Busy => return Err(Fault::Unavailable("this restock is being decided".to_owned())),
         }
@@ -150,16 +148,16 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         pending.restock.sku.clone(),
         -pending.restock.quantity,
     );
-    // Before anything is taken: the ledger agrees only if that is where it knows the shards to be.
+    // Ask before any unit is taken. The ledger agrees only if it lists the shards on these servers.
     let keys: Vec<ShardKey> = (0..sale.shards)
         .map(|shard| ShardKey { sale: sale.id, shard })
         .collect();
-    // Nothing is taken from a shard that does not answer, so no server's name is none.
+    // A shard that does not answer lends nothing, so its server's name may be empty.
     let servers = app.stock.run_ids(&keys).await.into_iter();
     let servers: Vec<String> = servers.map(Result::unwrap_or_default).collect();
     let mut taken: Vec<Taken> = Vec::new();
     for look in 0..LOOKS_MAX {
-        // What an earlier try took is still on its way to the ledger: it counts first.
+        // Units that an earlier attempt took are in transit to the ledger, so they count first.
         let known = already_taken(app, sale, id).await?;
         let is_known = |transfer: Uuid| known.iter().any(|it| it.transfer == transfer);
         taken = at_most(wanted, known.clone());
@@ -168,7 +166,7 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         let free = |it: &Result<Surveyed, Fault>| it.as_ref().map_or(0, |it| it.counters.available);
         let silent = survey.iter().find_map(|it| it.as_ref().err().cloned());
         if let Some(silent) = silent.filter(|_| survey.iter().map(free).sum::<i64>() < missing) {
-            // There may be enough with those that do not answer; until then, what there is stays where it can be sold.
+            // The silent shards may have enough. Until they answer, units stay where they can be sold.
             return Err(silent);
         }
         for (shard, seen) in (0u16..).zip(survey) {
@@ -199,7 +197,7 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         if missing == 0 {
             return pending.withdraw(&taken, &servers).await;
         }
-        // With too many, another look leaves some out.
+        // With too many units, the next attempt leaves some out.
         match finish_left(app, sale, 0).await {
             Ok(0) if missing > 0 => break,
             Err(fault) if missing > 0 => return Err(fault),
@@ -213,8 +211,8 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
     Ok(false)
 }
 
-/// As many of these transfers as make up no more than what is wanted. An earlier try that had not heard of one may have
-/// taken the same units elsewhere; what is left out is an orphan, and comes back.
+/// As many of these transfers as make up no more than the wanted units. An earlier attempt that missed a transfer may
+/// have taken the same units elsewhere. A transfer that is left out is an orphan, and its units go back.
 fn at_most(wanted: i64, mut taken: Vec<Taken>) -> Vec<Taken> {
     taken.sort_by_key(|it| it.units);
     loop {
@@ -222,7 +220,7 @@ fn at_most(wanted: i64, mut taken: Vec<Taken>) -> Vec<Taken> {
         if surplus <= 0 {
             return taken;
         }
-        // The smallest that is enough, or the largest.
+        // The smallest one that covers the surplus, or else the largest.
         let enough = taken.iter().position(|it| it.units >= surplus);
         taken.remove(enough.unwrap_or(taken.len() - 1));
     }
@@ -243,18 +241,19 @@ async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Take
         .collect())
 }
 
-/// The id of the transfer that takes a withdrawal's units out of a shard on one look: the same on every try.
+/// The id of the transfer that takes a withdrawal's units out of a shard at one attempt. A repeated request has the
+/// same ids.
 fn transfer_id(restock: Uuid, shard: u16, look: u16) -> Uuid {
     Uuid::from_u128(restock.as_u128() ^ (u128::from(look) << 16 | u128::from(shard)))
 }
 
-/// The restocks that a transfer out of this shard could belong to, one for each look.
+/// The restocks that a transfer out of this shard could belong to, one for each attempt.
 fn restock_of(transfer: Uuid, shard: u16) -> impl Iterator<Item = Uuid> {
     (0..LOOKS_MAX).map(move |look| transfer_id(transfer, shard, look))
 }
 
-/// Gives back units that were sent to the ledger for nothing: their restock was decided without them, because the
-/// call that took them came late. Returns how many transfers that were.
+/// Gives back units that left for the ledger for nothing: their restock was decided without them, because the call
+/// that took them came late. Returns how many transfers that were.
 pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
     let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
@@ -267,12 +266,12 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
         .iter()
         .flat_map(|(shard, it)| restock_of(it.id, *shard).map(|restock| (it.id, restock)))
         .collect();
-    // One id stands for several candidates: it is an orphan only if none of them needs it.
+    // One id stands for several candidates. It is an orphan only if none of them needs it.
     let free = app.ledger.orphans(sale.id, &pairs).await?;
     let is_orphan = |it: &Transfer| free.iter().filter(|id| **id == it.id).count() == usize::from(LOOKS_MAX);
     let mut tally = Tally::default();
     for (shard, it) in leaving.iter().filter(|(_, it)| is_orphan(it)) {
-        tracing::warn!(sale = %sale.id, shard, units = it.units, "units that a late call took out are given back");
+        tracing::warn!(sale = %sale.id, shard, units = it.units, "giving back units that a late call took out");
         let back = Transfer {
             to: Destination::Shard(*shard),
             ..it.clone()
@@ -283,7 +282,6 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
     tally.finish()
 }
 
-/// Finishes restocks that were left; returns how many.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     for id in app.ledger.pending_restocks(PENDING_MAX).await? {
@@ -300,7 +298,7 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
         return Ok(0);
     };
     if sale.leaving {
-        // What was taken out of shards goes with their keys; on the books it has stayed.
+        // Units that were taken out of shards go with the shards' keys; they are still on the books.
         pending.refuse().await?;
     } else if pending.restock.quantity > 0 {
         pending.add(&sale).await?;

@@ -1,8 +1,8 @@
-//! Retire: remove a sale's keys from Redis a day after it has ended or was closed, when nothing of it is open. From then on
-//! only the ledger knows it. Postgres's clock decides, and Redis's clock must agree that the sale is over.
+//! Retire: remove a sale's keys from Redis a day after it ended or was closed, when nothing of it is open. From then
+//! on only the ledger has the sale. Postgres's clock decides, and Redis's clock must agree that the sale is over.
 //!
-//! The ledger notes up to which shopper the keys have been removed, page by page, so any worker goes on where the last one
-//! stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
+//! The ledger notes, page by page, up to which shopper the keys have been removed. So any worker goes on where the
+//! last one stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
 
 use super::{App, Tally, gap};
 use crate::domain::fault::Fault;
@@ -20,18 +20,18 @@ const PAGE_MAX: i64 = 1000;
 const PAGES_MAX: usize = 100;
 /// Shards whose shoppers are removed at once.
 const SHARDS_AT_ONCE: usize = 8;
-/// How long one run begins another turn.
+/// A run starts no new turn after this.
 const RUN_MAX: Duration = Duration::from_secs(45);
 
-/// How far a sale has come.
 enum Retirement {
     Done,
     More,
-    /// It has to wait, or another worker is at it.
+    /// The sale has to wait, or another worker is removing it.
     Later,
 }
 
-/// Removes what is due; returns how many sales that were.
+/// Removes the sales that are due, and forgets old guard warnings, audit log entries, sessions and outages. Returns
+/// the number of sales.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     tally.note(app.ledger.forget_alerts().await.map(|()| 0));
@@ -53,10 +53,11 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// Messages that the stock has refused, and that no operator has seen to for a day, keep no sale in Redis.
+/// Drops messages that the stock has refused and no operator has handled for a day, so that they keep no sale in
+/// Redis.
 async fn forget_refused(app: &App) -> Result<(), Fault> {
     for (sale, messages) in app.ledger.forget_refused().await? {
-        tracing::error!(%sale, messages, "a sale leaves Redis with decisions of the ledger that it had refused");
+        tracing::error!(%sale, messages, "a sale leaves Redis with decisions that its shards refused");
     }
     Ok(())
 }
@@ -66,7 +67,7 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
         return Ok(Retirement::Later);
     };
     if sale.lifecycle != Lifecycle::Closed && app.stock.now().await? < sale.ends_at.timestamp_millis() {
-        // Postgres's clock is ahead by more than a day: Redis still sells it.
+        // Postgres's clock is ahead by more than a day: Redis still sells the sale.
         return Ok(Retirement::Later);
     }
     let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
@@ -85,13 +86,13 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
             return Ok(Retirement::Later);
         }
         if events > 0 {
-            // As the drain leaves them: their units have been given to others.
-            tracing::error!(sale = %id, shard = key.shard, events, "orders of a life that is over leave Redis; they are lost");
+            // The drain never takes these events in: their units have gone to others.
+            tracing::error!(sale = %id, shard = key.shard, events, "orders of an old generation are lost with the sale");
             app.stock.forget_buyers(&[(*key, None)]).await?;
         }
     }
     if gap::is_any(app, &sale).await? {
-        // The shoppers' rows are all that has the orders which the ledger has lost.
+        // Only the shoppers' rows have the orders that the ledger has lost.
         return Ok(Retirement::Later);
     }
     for _ in 0..PAGES_MAX {
@@ -118,9 +119,9 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
     Ok(Retirement::More)
 }
 
-/// Removes a sale whose shoppers are gone.
+/// Removes what is left of a sale after its shoppers.
 async fn remove_rest(app: &App, sale: &Sale) -> Result<(), Fault> {
-    // Those whose orders the ledger could not store are not among its shoppers.
+    // Shoppers whose orders the ledger could not store are not among the sale's shoppers.
     let spoilt = app.ledger.shards_with_dead_letters(sale.id).await?;
     let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
         .into_iter()

@@ -1,6 +1,7 @@
-//! The sales that this process knows. What never changes of a sale once it is loaded (items, prices, shards, secret)
-//! is remembered for good; what changes (state, times, stock) is read again after a moment. Selling asks only for
-//! the first kind, so it goes on while Postgres is away. Looking asks for the second, and then takes it as it was told last.
+//! The sales that this process knows. The fixed parts of a loaded sale (items, prices, shards, secret) are remembered
+//! for good. The changing parts (state, times, stock) are read again after a moment. Selling needs only the fixed
+//! parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is away they get
+//! the last ones known.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -19,26 +20,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long what may change, or what does not exist, is believed.
+/// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long a list of sales is believed, how many lists are kept, how long the longest is, and how many may be read at
-/// once: anybody may ask for them, and orders need the connections.
+/// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
+/// Any client may ask for them, and orders need the connections.
 const LIST_FRESH: Duration = Duration::from_millis(500);
 const LISTS_MAX: u64 = 100;
 const LIST_MAX: usize = 101;
 const READERS_MAX: usize = 2;
-/// What is not known is looked for so often in a second, and no more: it may have been created a moment ago elsewhere. What
-/// else is asked for is answered from memory.
+/// Queries per second for ids that this process does not know. A sale may have been created a moment ago elsewhere.
+/// All other such requests are answered from memory.
 const DOUBTS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
-/// How long ago an id may have been made that is not known yet, and how far from the newest number one may be. Numbers
-/// are given out in order, but not committed in it.
+/// The age of an unknown id, and the distance of an unknown number from the newest one, up to which it is queried.
+/// Numbers are given out in order, but not committed in order.
 const NEW: TimeDelta = TimeDelta::seconds(60);
 const NEAR: u32 = 1000;
-/// How long those who look at Redis alone wait to be told which sales there are.
+/// How long callers that read Redis alone wait for the list of sales.
 const LIVE_WAIT: Duration = Duration::from_secs(3);
-/// How long those who look at a sale wait for the ledger, before they are told what it told last.
+/// How long a page view waits for the ledger, before it gets the last state known.
 const LOOK_WAIT: Duration = Duration::from_millis(400);
-/// Sales remembered; more are read again.
+/// Sales remembered; further ones are read again.
 const SALES_MAX: u64 = 10_000;
 
 pub struct SaleBook {
@@ -49,11 +50,11 @@ pub struct SaleBook {
     loaded: Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
     live: Cache<(), LiveSales>,
-    /// What lists begin with after each sale, as the ledger had it a moment ago.
+    /// The list after each sale, as the ledger had it a moment ago.
     lists: Cache<Option<SaleId>, LiveSales>,
-    /// Lists that may be read at once.
+    /// Limits the lists that are read at once.
     readers: Semaphore,
-    /// The last that the ledger has told; nothing before the first.
+    /// The last list that the ledger returned; nothing before the first.
     last_live: RwLock<Option<LiveSales>>,
     known: RwLock<Known>,
     doubts: DefaultDirectRateLimiter,
@@ -62,17 +63,17 @@ pub struct SaleBook {
 /// Every sale whose keys are in Redis.
 type LiveSales = Arc<Vec<Arc<Sale>>>;
 
-/// What is known of a sale's id.
+/// How well this process knows a sale's id or number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// There is such a sale, or nobody has looked yet which there are.
+    /// There is such a sale, or this process has not read yet which there are.
     Known,
     /// It may have been created a moment ago.
     New,
     Nothing,
 }
 
-/// Every sale that there is, as of the last look; nothing before the first.
+/// Every sale that existed at the last reading; nothing before the first.
 #[derive(Default)]
 struct Known {
     ids: HashSet<SaleId>,
@@ -81,7 +82,6 @@ struct Known {
 }
 
 impl SaleBook {
-    /// A book over this ledger, empty.
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
         let brief = || Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH);
@@ -105,7 +105,7 @@ impl SaleBook {
         }
     }
 
-    /// Learns of the sales that have been created since the last time.
+    /// Reads which sales have been created since the last time.
     pub async fn learn(&self) -> Result<(), Fault> {
         let newest = self.known.read().unwrap_or_else(PoisonError::into_inner).newest;
         let sales = self
@@ -122,7 +122,7 @@ impl SaleBook {
         Ok(())
     }
 
-    /// Notes a sale of which this process has not heard, whatever it believed a moment ago.
+    /// Notes a sale that this process did not know, and replaces what it remembered a moment ago.
     async fn learn_of(&self, sale: &Arc<Sale>) {
         {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,6 @@ impl SaleBook {
         self.remember(sale).await;
     }
 
-    /// What is known of an id.
     fn standing(&self, id: SaleId) -> Standing {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.newest.is_none() || known.ids.contains(&id) {
@@ -145,7 +144,6 @@ impl SaleBook {
         if is_new { Standing::New } else { Standing::Nothing }
     }
 
-    /// What is known of a sale's number.
     fn standing_of_number(&self, number: u32) -> Standing {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.newest {
@@ -160,7 +158,6 @@ impl SaleBook {
         }
     }
 
-    /// Whether there is a sale of this id, as far as this process knows.
     #[must_use]
     pub fn knows(&self, id: SaleId) -> bool {
         self.known
@@ -170,19 +167,19 @@ impl SaleBook {
             .contains(&id)
     }
 
-    /// Whether what is probably not there may be looked for once more.
+    /// Whether an id that probably does not exist may be queried once more.
     pub(super) fn may_doubt(&self) -> bool {
         self.doubts.check().is_ok()
     }
 
-    /// The sale as it was at most a moment ago. Many who ask at once are one query.
+    /// The sale as it was at most a moment ago. Many concurrent callers share one query.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing(id);
         if standing == Standing::Nothing {
             return Ok(None);
         }
         let read = async {
-            // Many who ask for one that is new at the same moment are one look.
+            // Concurrent callers for one new id count as one query.
             if standing == Standing::New && self.doubts.check().is_err() {
                 return Ok(None);
             }
@@ -199,7 +196,8 @@ impl SaleBook {
         Ok(sale)
     }
 
-    /// The sale as it was at most a moment ago, or, when Postgres does not tell in time, as it told this process last.
+    /// The sale as it was at most a moment ago. If Postgres does not answer in time, the last state that this process
+    /// knows.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
@@ -213,8 +211,8 @@ impl SaleBook {
         }
     }
 
-    /// The first [`LIST_MAX`] sales that shoppers may know, newest first, after the one given. Many who ask at once are one
-    /// query.
+    /// The first [`LIST_MAX`] sales that shoppers may see, newest first, after the one given. Many concurrent callers
+    /// share one query.
     async fn list(&self, after: Option<SaleId>) -> Result<LiveSales, Fault> {
         let standing = after.map_or(Standing::Known, |id| self.standing(id));
         if standing == Standing::Nothing || standing == Standing::New && !self.may_doubt() {
@@ -229,11 +227,12 @@ impl SaleBook {
         self.lists.try_get_with(after, read).await.map_err(shared)
     }
 
-    /// Up to `max` sales that shoppers may know, newest first, after the one given. When Postgres does not tell in time,
-    /// those of them whose keys are in Redis.
+    /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in
+    /// time, those of them whose keys are in Redis.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered.
+    /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered or no list was ever
+    /// read.
     pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
         let why = match in_time(LOOK_WAIT, Box::pin(self.list(after))).await {
             Err(Fault::Unavailable(why)) => why,
@@ -259,7 +258,7 @@ impl SaleBook {
         Ok(sales)
     }
 
-    /// The fixed parts of a sale; its state may be old. While it is a draft, it is read again.
+    /// The fixed parts of a sale; its state may be old. A draft is read again each time.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer and the sale is not remembered.
@@ -270,8 +269,8 @@ impl SaleBook {
         }
     }
 
-    /// A sale that is known to be loaded, whose fixed parts need not be asked for: nobody has to have come here for it
-    /// before Postgres went away.
+    /// A sale that is known to be loaded, so its fixed parts need no query. No request need have named it before
+    /// Postgres went away.
     async fn known_loaded(&self, id: SaleId) -> Option<Arc<Sale>> {
         if let Some(sale) = self.loaded.get(&id).await {
             return Some(sale);
@@ -281,27 +280,27 @@ impl SaleBook {
         Some(sale)
     }
 
-    /// The sale as it was last read here, if it is loaded: for while Postgres does not answer.
+    /// The sale as this process last read it, if it is loaded; for while Postgres does not answer.
     pub async fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
         let told = self.told(|sale| sale.id == id);
         let loaded = self.loaded.get(&id).await;
         match (told, loaded) {
-            // What this process has changed itself, it knows before it is told.
+            // A change by this process itself is newer than its last list.
             (Some(told), Some(loaded)) if loaded.state_version > told.state_version => Some(loaded),
             (told, loaded) => told.or(loaded),
         }
     }
 
-    /// A loaded sale as the ledger told it last among all whose keys are in Redis. Every process asks for them all the while,
-    /// so that is a moment old when Postgres goes away.
+    /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,
+    /// so it is a moment old when Postgres goes away.
     fn told(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
         let live = self.last_live.read().unwrap_or_else(PoisonError::into_inner);
         let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
         found.cloned()
     }
 
-    /// A sale that is not known to be loaded. Ids that nobody has are believed for a moment; a draft is not: another
-    /// process may have loaded it since, and an order or a payment must not be taken for one that cannot be.
+    /// A sale that is not known to be loaded. An unknown id is trusted for a moment, a draft is not: another process
+    /// may have loaded it since. Then it can have orders and payments.
     async fn read_unloaded(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         let sale = self.fresh(id).await?;
         if sale.as_ref().is_none_or(|sale| is_loaded(sale)) {
@@ -311,7 +310,7 @@ impl SaleBook {
         self.fresh(id).await
     }
 
-    /// The fixed parts of the sale with this number, as far as this process may look for it.
+    /// The fixed parts of the sale with this number. Queries for unknown numbers are limited.
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing_of_number(number);
         if standing == Standing::Nothing {
@@ -324,7 +323,7 @@ impl SaleBook {
             return Ok(Some(sale));
         }
         let read = async {
-            // Many who ask for one that is new at the same moment are one look.
+            // Concurrent callers for one new number count as one query.
             if standing == Standing::New && self.doubts.check().is_err() {
                 return Ok(None);
             }
@@ -337,14 +336,14 @@ impl SaleBook {
         match self.numbers.try_get_with(number, read).await.map_err(shared)? {
             Some(id) => Box::pin(self.fixed_or_draft(id)).await,
             None => {
-                // Numbers that nobody has are believed for a moment only: one may be given out.
+                // An unknown number is not remembered: a new sale may get it at any moment.
                 self.numbers.invalidate(&number).await;
                 Ok(None)
             }
         }
     }
 
-    /// The same by its id. Whether a draft has been loaded this moment is only looked for so often in a second.
+    /// [`SaleBook::fixed`], except that only so many queries a second find out whether a draft was just loaded.
     async fn fixed_or_draft(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         if let Some(sale) = self.known_loaded(id).await {
             return Ok(Some(sale));
@@ -355,8 +354,8 @@ impl SaleBook {
         }
     }
 
-    /// The same for those whose word counts, however many they are: no payment is said to be of no sale unless the ledger
-    /// says so.
+    /// [`SaleBook::by_number`], but never rate-limited. For payment webhooks: "no such sale" must come from the
+    /// ledger.
     pub async fn by_number_for_certain(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
         if let Some(id) = self.numbers.get(&number).await.flatten()
             && let Some(sale) = self.fixed(id).await?
@@ -386,8 +385,9 @@ impl SaleBook {
         self.live.try_get_with((), read).await.map_err(shared)
     }
 
-    /// The same, and while Postgres does not answer, what it told last: for those who look at Redis alone. While it is away
-    /// no sale is loaded, so none is missing that another process has not loaded in the moment before.
+    /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
+    /// Postgres is away no sale is loaded. So the list lacks at most a sale that another process loaded in the moment
+    /// before.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer and has never answered this process.
@@ -400,12 +400,12 @@ impl SaleBook {
         })
     }
 
-    /// Forgets what this process remembers of a draft, which it has just deleted.
+    /// Forgets a draft that this process has just deleted.
     async fn forget_draft(&self, id: SaleId) {
         self.fresh.invalidate(&id).await;
     }
 
-    /// Notes a sale as this process has just changed it.
+    /// Notes a sale that this process has just changed.
     pub async fn changed(&self, sale: &Arc<Sale>) {
         self.lists.invalidate_all();
         self.fresh.invalidate(&sale.id).await;
@@ -413,7 +413,7 @@ impl SaleBook {
         self.remember(sale).await;
     }
 
-    /// That a sale leaves Redis, or has left it, is the one change of what is remembered of it for good.
+    /// Notes sales that leave Redis or have left it: the only change of their fixed parts.
     async fn note_leaving(&self, before: Option<LiveSales>, live: &LiveSales) {
         for sale in live.iter().filter(|sale| sale.leaving) {
             self.remember(sale).await;
@@ -433,18 +433,18 @@ impl SaleBook {
     }
 }
 
-/// Whether what never changes of a sale is final.
+/// Whether a sale's fixed parts are final.
 const fn is_loaded(sale: &Sale) -> bool {
     !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
 }
 
-/// What is asked of the ledger by those who can do without.
+/// Limits the wait for a query that its caller can do without.
 pub(super) async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let told = tokio::time::timeout(wait, asked).await;
     told.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
 }
 
-/// Redis's clock, or this host's while Redis is away: what a state looks like must not depend on it being there.
+/// Redis's clock, or this host's while Redis is away: a sale's state can be shown then, too.
 pub async fn clock(app: &App) -> Millis {
     app.stock.now().await.unwrap_or_else(|_| Utc::now().timestamp_millis())
 }
@@ -452,15 +452,15 @@ pub async fn clock(app: &App) -> Millis {
 /// Creates a sale as a draft.
 pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
     let sale = app.ledger.create_sale(new).await?;
-    // The others hear of it in a moment; if this does not learn of it, it looks for what is new.
+    // The other processes are notified. If this reading fails, the process queries unknown ids.
     let _unlearned = app.sales.learn().await;
     Ok(sale)
 }
 
-/// Creates a sale as a draft; if there is a key, once for each.
+/// Creates a sale as a draft; with a key, at most once for that key.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not answer: whether it was created, the same key tells.
+/// `Unavailable` when Postgres does not answer; the same key finds whether the sale was created.
 pub async fn create_once(app: &App, new: &NewSale, key: Option<&IdempotencyKey>) -> Result<CreateOutcome, Fault> {
     let Some(key) = key else {
         return Ok(CreateOutcome::Created(create(app, new).await?));
@@ -470,7 +470,7 @@ pub async fn create_once(app: &App, new: &NewSale, key: Option<&IdempotencyKey>)
     Ok(outcome)
 }
 
-/// Makes a draft another one, if it is of one of these versions; of any, if there are none.
+/// Replaces a draft, if it has one of these versions; `None` allows any version.
 pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[String]>) -> Result<ChangeOutcome, Fault> {
     let outcome = app.ledger.change_draft(id, new, versions).await?;
     if let ChangeOutcome::Changed(sale) = &outcome {
@@ -485,7 +485,7 @@ pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
     Ok(outcome)
 }
 
-/// The sale as it is now.
+/// The sale as the ledger has it now.
 pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
     app.ledger.sale(id).await
 }

@@ -1,4 +1,4 @@
-//! Stats: a sale in numbers, for operators and, coarsely, for shoppers.
+//! Stats: a sale in numbers, for operators and, coarsely, for shoppers. Reads only.
 
 use super::sale_book::shared;
 use super::{App, waiting_room};
@@ -19,24 +19,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long a glance is believed: many who look at a sale at once are one reading.
+/// How long a glance is served from memory: concurrent page views share one reading.
 const FRESH: Duration = Duration::from_millis(200);
 
 /// Shards asked at once for their oldest event.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// The time between two readings for those who need one that begins after they ask.
+/// The pause between two readings for callers that need one that begins after they ask.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How long the last good one is remembered.
+/// How long the last good glance is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// A sale's stock as shoppers may know it.
+/// A sale's stock as shoppers may see it.
 #[derive(Debug, Clone)]
 pub struct Glance {
-    /// The sale as the ledger had it a moment ago, or as its shards have it if they know better.
+    /// The sale as the ledger had it a moment ago, or as its shards have it if they are newer.
     pub sale: Arc<Sale>,
-    /// Units that are free, or on their way between two shards, by SKU; absent before the sale is loaded.
+    /// Units that are free, or in transit between two shards, by SKU; absent before the sale is loaded.
     pub free: BTreeMap<Sku, i64>,
     read_at: Millis,
     read: Instant,
@@ -56,8 +56,10 @@ impl Glance {
     }
 }
 
-/// Glances of a moment ago, by sale, and the last good ones, for those who would rather have an old one than none; and the
-/// readings for those who need one that begins after they ask.
+/// Three caches by sale:
+/// - glances of a moment ago,
+/// - the last good ones, for callers to whom an old one is better than none,
+/// - readings for callers that need one that begins after they ask.
 pub struct Glances(
     Cache<SaleId, Option<Arc<Glance>>>,
     Cache<SaleId, Arc<Glance>>,
@@ -73,14 +75,14 @@ impl Default for Glances {
     }
 }
 
-/// Readings of one sale, one at a time: each answers all who asked before it began.
+/// Readings of one sale, one at a time. Each answers all callers that asked before it began.
 #[derive(Default)]
 struct Rereadings {
     begun: AtomicU64,
     last: Mutex<Option<Rereading>>,
 }
 
-/// The last of them, by its number.
+/// The last reading, by its number.
 struct Rereading {
     number: u64,
     ended: Instant,
@@ -90,7 +92,7 @@ struct Rereading {
 /// Reads a sale's numbers; `None` when there is no such sale.
 ///
 /// # Errors
-/// `Unavailable` when either side cannot tell, `Incomplete` when a shard is not all there.
+/// `Unavailable` when either side does not answer, `Incomplete` when a shard is incomplete.
 pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     let Some(sale) = app.ledger.sale(id).await? else {
         return Ok(None);
@@ -125,20 +127,20 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     }))
 }
 
-/// What Redis alone tells of a sale.
+/// A sale's numbers from Redis alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockStats {
-    /// Where each item's units are.
     pub items: Vec<ItemStats>,
     pub shards: Vec<ShardStats>,
     /// Events that the ledger has not taken in.
     pub undrained_events: i64,
 }
 
-/// Reads what Redis alone tells, for while Postgres does not answer; `None` for a sale that this process does not remember.
+/// Reads a sale's numbers from Redis alone, for while Postgres does not answer; `None` for a sale that this process
+/// does not remember.
 ///
 /// # Errors
-/// `Unavailable` when Redis does not answer, `Incomplete` when a shard is not all there.
+/// `Unavailable` when Redis does not answer, `Incomplete` when a shard is incomplete.
 pub async fn stock_stats(app: &App, id: SaleId) -> Result<Option<StockStats>, Fault> {
     let Some(sale) = app.sales.remembered(id).await.filter(|sale| sale.is_in_stock()) else {
         return Ok(None);
@@ -165,7 +167,7 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
     app.stock.read_shards(sale).await
 }
 
-/// What needs an operator's eye, in any sale.
+/// Audit findings that need an operator, in any sale.
 pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
     app.ledger.alerts(None).await
 }
@@ -175,25 +177,25 @@ pub async fn stock_memory(app: &App) -> Result<Vec<(i64, i64)>, Fault> {
     app.stock.memory().await
 }
 
-/// What waits for the ledger in all sales.
+/// The events of all sales that wait for the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
     pub events: i64,
-    /// For how long the oldest of them has waited.
+    /// How long the oldest of them has waited.
     pub oldest: Duration,
 }
 
-/// Looks for what waits for the ledger, also while that does not answer; shards that do not answer are left out.
+/// Counts the events that wait for the ledger, also while it does not answer. Shards that do not answer are left out.
 ///
 /// # Errors
-/// `Unavailable` when Postgres has never told which sales there are, or Redis does not tell the time.
+/// `Unavailable` when Postgres has never returned the list of sales, or Redis does not return the time.
 pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
     let sales = app.sales.last_live().await?;
     let of = |sale: &Arc<Sale>| {
         let id = sale.id;
         (0..sale.shards).map(move |shard| ShardKey { sale: id, shard })
     };
-    // Nothing waits in one that rests.
+    // No event waits in a sale that rests.
     let may_wait = |sale: &&Arc<Sale>| sale.is_in_stock() && !app.permits.is_resting(sale.id);
     let shards: Vec<ShardKey> = sales.iter().filter(may_wait).flat_map(of).collect();
     let waiting = app.stock.undrained_each(&shards).await;
@@ -224,7 +226,7 @@ pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
     })
 }
 
-/// Fills in the units of a sale that only the ledger knows any more.
+/// Fills in the units of a retired sale, which only the ledger has.
 fn by_ledger(items: &mut [ItemStats], sums: &Sums) {
     for item in items {
         for shard in &sums.shards {
@@ -236,11 +238,12 @@ fn by_ledger(items: &mut [ItemStats], sums: &Sums) {
     }
 }
 
-/// What a sale still offered a moment ago; `None` when there is no such sale. While Postgres does not answer, of a sale that
-/// this process remembers.
+/// A sale's free units a moment ago; `None` when there is no such sale. While Postgres does not answer, this works for
+/// sales that this process remembers.
 ///
 /// # Errors
-/// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when none of them is all there.
+/// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when all of them are
+/// incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     app.glances
         .0
@@ -249,7 +252,7 @@ pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault>
         .map_err(shared)
 }
 
-/// What a sale offers, by a reading that begins after this call: what was sold before the call is not in it.
+/// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
 pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
     let begun = rereadings.begun.load(Ordering::SeqCst);
@@ -273,10 +276,11 @@ pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, F
     glance
 }
 
-/// What a sale offered when that could last be told: Postgres may be away, or a shard be rebuilt, while the others sell.
+/// [`glance`] or, if that fails, the last good one. Postgres may be away, or a shard be rebuilt, while the others
+/// sell.
 ///
 /// # Errors
-/// As [`glance`], when it could not be told for long.
+/// As [`glance`], when there was no good one for long.
 pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match glance(app, id).await {
         Err(fault) => match app.glances.1.get(&id).await {
@@ -301,7 +305,7 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
             }
         }
     }
-    // One shard that cannot tell takes nothing from what the others sell, and nobody is told that its units are gone.
+    // One silent shard takes nothing from what the others sell, and its units do not count as gone.
     let last = match fault {
         Some(fault) if readings.is_empty() => return Err(fault),
         Some(fault) => Some(app.glances.1.get(&id).await.ok_or(fault)?),
@@ -313,7 +317,7 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
         None => app.stock.now().await?,
     };
     let mut free = BTreeMap::new();
-    // One that has left Redis, a day after its end, has nothing to offer; one that is not loaded has everything.
+    // A sale that has left Redis, a day after its end, has no free unit. A sale that is not loaded has no entries.
     if sale.retired || !readings.is_empty() {
         for item in &sale.items {
             let counters = total(&item.sku, &readings);
@@ -334,8 +338,8 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     Ok(Some(glance))
 }
 
-/// The sale with the newest state that anybody has told a shard: while Postgres does not answer, another process may have
-/// changed it since this one was told.
+/// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed
+/// the sale since this one read it.
 fn as_told_to_shards(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
     let records = readings.iter().map(|reading| &reading.record);
     let told = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
@@ -351,8 +355,8 @@ fn as_told_to_shards(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
     }
 }
 
-/// Up to `max` sales that shoppers may know, newest first, after the one given, and whether more follow. One that cannot tell
-/// what it offers does not take the others along: it is as it was seen last, or left out.
+/// Up to `max` sales that shoppers may see, newest first, after the one given, and whether more follow. A sale that
+/// cannot be read keeps no other out. It appears as it was last, or is left out.
 ///
 /// # Errors
 /// As [`glance`], when all of them would be left out.
@@ -378,7 +382,7 @@ pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Ve
     Ok((found, has_more))
 }
 
-/// An item over all shards.
+/// An item's counters over all shards.
 #[must_use]
 pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
     readings
@@ -393,12 +397,12 @@ fn item_stats(sku: &Sku, owned: i64, counters: &Counters) -> ItemStats {
         available: counters.available,
         held: counters.held,
         sold: counters.sold,
-        // Shards are read one after the other: units that have arrived by then are missing where they left.
+        // Shards are read one after the other, so units may have arrived that had not left yet. The sum is negative
+        // then.
         in_transit: counters.in_transit().max(0),
     }
 }
 
-/// One shard at a glance.
 #[must_use]
 pub fn shard_stats(reading: &ShardReading) -> ShardStats {
     let by_sku = |count: fn(&Counters) -> i64| -> BTreeMap<Sku, i64> {
@@ -432,7 +436,7 @@ mod tests {
     #[test]
     fn units_that_came_in_while_shards_were_read_are_not_fewer_than_none_on_their_way() {
         let sku: Sku = "phone".parse().unwrap();
-        // The borrower was read after they had come in, the lender before they had left.
+        // The borrower was read after the units had arrived, the lender before they had left.
         let counters = Counters {
             available: 8,
             r#in: 3,

@@ -1,6 +1,6 @@
-//! Stopped: count what the guards of this process refuse, by sale, and add it up in the ledger.
+//! Refusal counts: count what the guards of this process refuse, by sale, and add it up in the ledger.
 //!
-//! A crash loses what was counted in the last second.
+//! A crash loses the counts of the last second.
 
 use super::App;
 use crate::domain::fault::Fault;
@@ -12,26 +12,27 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Sales and layers that are counted at once; with more, which only ids that nobody has can come to, the rest is not.
+/// Sales and layers that are counted at once. Only requests for invented sales can reach this; further ones are not
+/// counted.
 const COUNTED_MAX: usize = 10_000;
 
-/// How long Postgres is waited for. If it comes to it later, something is counted twice.
+/// How long a call waits for Postgres. If Postgres commits later, some refusals are counted twice.
 const ADD_MAX: Duration = Duration::from_secs(2);
 
 type Key = (SaleId, Layer);
 
-/// What has been stopped since it was last added up. Those who count do not wait for each other, except for the first of
+/// Refusals since they were last added up. Requests that count do not wait for each other, except for the first of
 /// each sale and layer.
 #[derive(Default)]
 pub struct Stopped(RwLock<HashMap<Key, AtomicU64>>);
 
 impl Stopped {
-    /// Counts one request for this sale.
+    /// Counts one refused request for this sale.
     pub fn count(&self, sale: SaleId, layer: Layer) {
         let key = (sale, layer);
         let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get(&key) {
-            // Nobody takes the counts away meanwhile.
+            // The read lock keeps the counts from being taken away meanwhile.
             count.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -63,10 +64,10 @@ fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
     }
 }
 
-/// Adds up in the ledger what was stopped for sales that there are.
+/// Adds the refusals of existing sales up in the ledger.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not answer: what was counted is kept for the next time.
+/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<usize, Fault> {
     let counts = app.stopped.take();
     if counts.is_empty() {

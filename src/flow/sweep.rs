@@ -1,4 +1,5 @@
-//! Sweep: go over the sales that are in Redis and finish or even out what is there. Each step is another flow's.
+//! Upkeep: go over the sales in Redis, and finish or even out what is there. Each step is another flow's, and so is
+//! what a crash leaves.
 
 use super::{App, Tally, begin_anywhere};
 use super::{borrow, pay, preload, rebalance as even, restock};
@@ -7,17 +8,17 @@ use crate::domain::sale::{Lifecycle, Sale, SaleState};
 use crate::domain::time::Millis;
 use std::sync::Arc;
 
-/// Transfers younger than this are still in the hands of whoever began them.
+/// Transfers younger than this may still be in progress.
 const LEFT_AFTER: Millis = 2_000;
 
-/// Units that were sent to the ledger for longer than this, by a call that came late, are looked into.
+/// Units in transit to the ledger for longer than this are checked: a late call may have sent them.
 const ORPHANED_AFTER: Millis = 30_000;
 
-/// Finishes transfers that were left between two shards, brings back units that left for nothing, and has sales reconciled of
-/// which that was broken off; returns how many transfers that were.
+/// Finishes transfers that were left between two shards, and gives back units that left for nothing. Also wakes sales
+/// whose reconcile was broken off. Returns the number of transfers.
 pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
-    // Whoever had woken them may have gone in the middle of it, and their messages wait for the end of it.
+    // The process that reconciled these sales may be gone. Their messages wait for the end of the reconcile.
     for sale in app.ledger.claimed_sales().await? {
         app.permits.need(sale);
     }
@@ -34,7 +35,7 @@ pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     tally.finish()
 }
 
-/// Evens out the shards of sales that sell, or are about to; returns how many moves that took.
+/// Evens out the shards of sales that are scheduled or open; returns the number of moves.
 pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     if sales.is_empty() {
@@ -54,10 +55,10 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
 /// Settles payments and restocks that were left pending; returns how many.
 ///
 /// # Errors
-/// The first fault; the other kind has been seen to all the same.
+/// The first fault; the other kind is settled all the same.
 pub async fn settle(app: &App) -> Result<usize, Fault> {
     let mut tally = Tally::default();
-    // Beside each other: payments that wait for shards that are silent take their time.
+    // Side by side: payments that wait for silent shards take their time.
     let (payments, restocks) = tokio::join!(
         Box::pin(pay::settle_pending(app)),
         Box::pin(restock::settle_pending(app))

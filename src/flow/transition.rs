@@ -1,7 +1,7 @@
 //! Transition: an operator opens, pauses, resumes or closes a sale.
 //!
-//! The ledger decides and leaves a message for each shard; the shards are told, all at once, before the operator is
-//! answered. A crash in between leaves the messages.
+//! The ledger decides and leaves a message for each shard. The shards get the new state, all at once, before the
+//! operator is answered. A crash in between leaves the messages.
 
 use super::App;
 use super::preload::tell_all_shards;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Changes a sale's state, by Redis's clock.
 ///
 /// # Errors
-/// A fault says that not every shard is certain to know; asking again tells them.
+/// After a fault some shards may lack the new state; the same call again delivers it.
 pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result<TransitionOutcome, Fault> {
-    // A sale that opens now has opened by every server's clock. To stop one, no server need answer.
+    // An opening sale must be open by every server's clock. To pause or close a sale, no server need answer.
     let stops = matches!(transition, Transition::Pause | Transition::Close);
     let now = match app.stock.slowest_clock().await {
         Err(_) if stops => Utc::now().timestamp_millis(),

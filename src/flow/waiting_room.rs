@@ -1,7 +1,7 @@
-//! Waiting room: a shopper takes a place in line, or hears how he stands.
+//! Waiting room: a shopper takes a place in line, or asks how the place stands.
 //!
-//! Whoever asks also moves the line on, so nobody else has to. A crash changes nothing: asking again finds the place. If Redis
-//! loses the line, everybody's ticket takes him back to his place when he asks the next time.
+//! Every such request also moves the line on, so no job has to. A crash changes nothing: asking again finds the place.
+//! If Redis loses the line, each shopper's ticket restores the place at the next request.
 
 use super::App;
 use super::stats::{glance_anew, last_glance};
@@ -15,29 +15,28 @@ use crate::stock::keys::ShardKey;
 use crate::stock::room::{RoomAnswer, Waiting};
 use futures_util::future::try_join_all;
 
-/// So long after the start, how many have been let in lately tells how fast it goes.
+/// How long after the start the recent admissions show the line's speed.
 const SPEED_KNOWN_AFTER: Millis = 10_000;
 
-/// What came of asking for a turn.
+/// The outcome of asking for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOutcome {
     Turn(Turn),
-    /// As many wait as may.
+    /// The waiting room is full.
     Full,
     Banned,
-    /// There is nothing to wait for.
+    /// The sale does not sell, so there is no line.
     NotOpen(SaleState),
-    /// The sale lets everybody in.
+    /// The sale has no waiting room.
     NoRoom,
-    /// There is no such sale.
     SaleNotFound,
 }
 
-/// Takes a place for a shopper, or tells how he stands; `ticket` is the place that he was told before, which counts if the
-/// line has been lost since.
+/// Takes a place for a shopper, or returns how the place stands. `ticket` is the shopper's earlier place, which counts
+/// if the line has been lost since.
 ///
 /// # Errors
-/// `Unavailable` or `Incomplete` when it cannot be told now; asking again finds the same place.
+/// `Unavailable` or `Incomplete` when the place is not known now; asking again finds the same place.
 pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -> Result<WaitOutcome, Fault> {
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
@@ -46,7 +45,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         return Ok(WaitOutcome::NoRoom);
     }
     let mut glance = last_glance(app, id).await?;
-    // The last unit may have been sold since: who asks after that is not let in.
+    // The last unit may have been sold since. A shopper who asks after that is not admitted.
     if glance.as_ref().is_some_and(|glance| !glance.is_sold_out()) {
         glance = glance_anew(app, id).await?;
     }
@@ -108,12 +107,12 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     })
 }
 
-/// Notes that a shopper has bought, so that the next one may come in. Whoever is not noted counts as admitted until his time
-/// is over.
+/// Notes that a shopper has bought, so that the next one may come in. If that fails, the shopper counts as admitted
+/// until the admission ends.
 pub async fn leave(app: &App, sale: &Sale, user: &UserId) {
     let member = Member::of(&sale.secret, user);
     if let Err(fault) = app.stock.leave_room(home(sale, user), &member).await {
-        tracing::debug!(%fault, sale = %sale.id, "a shopper who has bought is not noted in the waiting room");
+        tracing::debug!(%fault, sale = %sale.id, "could not note in the waiting room that a shopper has bought");
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a rebuild of a sale would change. It reads both sides and writes nothing; while the sale sells, the numbers move on.
+//! What a rebuild of a sale would change. It reads both sides and writes nothing. While the sale sells, the numbers
+//! move on.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
@@ -14,13 +15,13 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::BTreeMap;
 
 const SHARDS_AT_ONCE: usize = 32;
-/// How often the two sides are read while the drain takes in what is read.
+/// Attempts at reading both sides while the drain takes events in.
 const ROUNDS_MAX: u32 = 5;
 
-/// A shard that can be read, and the units of its events that the ledger lacks.
+/// A shard's reading, if it can be read, and the units of its events that the ledger lacks.
 type Found = (Option<ShardReading>, BTreeMap<Sku, i64>);
 
-/// What a rebuild of all shards would change; `None` when there is no such sale, or Redis does not hold it.
+/// The changes that a rebuild of all shards would make; `None` when there is no such sale, or Redis does not hold it.
 ///
 /// # Errors
 /// `Unavailable` when either side does not answer.
@@ -42,7 +43,7 @@ pub async fn preview(app: &App, id: SaleId) -> Result<Option<RebuildPreview>, Fa
     ))
 }
 
-/// Reads all shards; `None` when the ledger has taken in meanwhile what it lacked before.
+/// Reads all shards; `None` when the ledger has taken in some of their events since `sums` was read.
 async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<Found>>, Fault> {
     let found = futures_util::stream::iter(0..sale.shards).map(|shard| async move {
         let position = sums.shards.get(usize::from(shard)).and_then(|it| it.position);
@@ -52,7 +53,7 @@ async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<Found>>,
                 let is_whole = backlog.gaps.is_empty();
                 Ok(is_whole.then_some((Some(reading), backlog.units)))
             }
-            // It has lost something; its events may still be there.
+            // The shard has lost something; its events may still be there.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
                 let left = app.stock.undrained(&[ShardKey { sale: sale.id, shard }]).await?;
                 let left = left.first().copied().unwrap_or_default();
@@ -72,7 +73,7 @@ fn compare(sale: &Sale, sums: &Sums, found: &[Found]) -> RebuildPreview {
     let kept = |shard: usize, sku: &Sku| {
         let of = |units: &BTreeMap<Sku, (i64, i64)>| units.get(sku).copied().unwrap_or_default();
         let (held, sold) = sums.shards.get(shard).map_or((0, 0), |it| of(&it.units));
-        // Its events are taken in first.
+        // A rebuild takes the shard's events in first.
         let undrained = found.get(shard).and_then(|(_, units)| units.get(sku));
         (held + undrained.copied().unwrap_or_default(), sold)
     };

@@ -1,4 +1,5 @@
-//! The shoppers of shards that are written anew: read from the ledger's orders, in pages, while earlier ones are written.
+//! The shoppers of rebuilt shards. They are read from the ledger's orders, page by page, while earlier pages are
+//! written.
 
 use crate::bugs;
 use crate::domain::fault::Fault;
@@ -17,23 +18,21 @@ use tokio::task::JoinError;
 
 /// Shoppers written in one round trip.
 const BUYERS_MAX: usize = 500;
-/// Round trips under way at once.
+/// Round trips at once.
 const WRITES_MAX: usize = 8;
-/// Round trips' shoppers that are read ahead: some ten megabytes.
+/// Pages that are read ahead: some ten megabytes.
 const PAGES_MAX: usize = 64;
 
-/// What the rebuilt shards' orders keep: held and sold units, by shard and SKU.
+/// The held and sold units of the rebuilt shards' orders, by shard and SKU.
 #[derive(Default)]
 pub(super) struct Live {
     pub(super) units: BTreeMap<(u16, Sku), (i64, i64)>,
-    /// How many orders there are, whatever their state.
+    /// The number of orders in any state.
     pub(super) orders: usize,
 }
 
-/// A shard and some of its shoppers.
 type Page = (u16, Vec<(UserId, BuyerRecord)>);
 
-/// Writes every shopper of the claimed shards.
 pub(super) async fn restore_buyers(
     app: &App,
     sale: &Sale,
@@ -51,7 +50,6 @@ pub(super) async fn restore_buyers(
     Ok(live)
 }
 
-/// Reads the shoppers of these shards, in pages.
 async fn read_buyers(
     sale: &Sale,
     claim: &mut RebuildClaim,
@@ -72,7 +70,7 @@ async fn read_buyers(
                 page.push((user, buyer(sale, &positions, orders, now)?));
             }
             if page.len() == BUYERS_MAX || (order.is_none() && !page.is_empty()) {
-                // Whoever writes says himself why he does not any more.
+                // The writer reports its own fault.
                 if pages.send((*shard, std::mem::take(&mut page))).await.is_err() {
                     return Err(Fault::Unavailable("the shoppers are not written any more".to_owned()));
                 }
@@ -97,7 +95,6 @@ async fn read_buyers(
     Ok(live)
 }
 
-/// Writes pages of shoppers until there are no more.
 async fn write_buyers(
     app: &App,
     sale: SaleId,
@@ -123,7 +120,7 @@ async fn write_buyers(
     Ok(())
 }
 
-/// A shopper as the ledger knows him: requests that were refused are not in his window.
+/// A shopper's row as the ledger knows it. Its window lacks requests that were refused.
 fn buyer(
     sale: &Sale,
     positions: &HashMap<&Sku, u16>,

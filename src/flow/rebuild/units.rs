@@ -1,4 +1,4 @@
-//! The units of shards that are written anew: what the sale owns, less what the other shards account for.
+//! The units of rebuilt shards: what the sale owns, less what the other shards account for.
 
 use super::shoppers::Live;
 use crate::bugs;
@@ -19,25 +19,25 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How often the other shards are looked at until nothing moves between them.
+/// Attempts at reading the other shards while units move between them.
 const LOOKS_MAX: u32 = 50;
-/// How far apart versions of a shard's lives are: more than units can move in one.
+/// The distance between the versions of two epochs of a shard: more than the moves of one epoch.
 const VERSIONS: i64 = 1 << 28;
 
 /// What the other shards of a sale account for.
 #[derive(Default)]
 pub(super) struct Others {
-    /// Their units, and those on their way to the ledger that it has not taken off its books.
+    /// Their units, and units in transit to the ledger that are still on its books.
     units: BTreeMap<Sku, i64>,
-    /// Units that they have sent to the rebuilt shards, less those that they got from them.
+    /// Units that they sent to the rebuilt shards, less those that they got from them.
     sent: BTreeMap<Sku, i64>,
-    /// Units that are granted to them, and of which they have not been told.
+    /// Units that the ledger granted to them and that were not delivered yet.
     untold: BTreeMap<Sku, i64>,
     /// Transfers to the rebuilt shards that are written down, by shard.
     pub(super) on_their_way: HashMap<u16, Vec<Uuid>>,
 }
 
-/// Reads the shards that are not rebuilt, at a moment when nothing moves between them.
+/// Reads the shards that are not rebuilt, at a moment when no unit moves between them.
 pub(super) async fn look_at_others(
     app: &App,
     sale: &Sale,
@@ -64,7 +64,8 @@ pub(super) async fn look_at_others(
     for look in 1..=LOOKS_MAX {
         let first = read().await?;
         let mut finished = 0;
-        // It takes nothing in then, and if that is because it is reconciled in the same round, not before this ends.
+        // A shard without a permit takes nothing in. If this same round reconciles it, it gets the permit only after
+        // this call.
         let stands_still = |shard: u16| {
             let reading = first.iter().find(|reading| reading.shard == shard);
             reading.is_none_or(|reading| reading.record.permit_until <= reading.now)
@@ -94,7 +95,7 @@ pub(super) async fn look_at_others(
                 .collect()
         };
         if finished == 0 && versions(&first) == versions(&second) {
-            // What had arrived by then is among the units that are counted, and nothing else is.
+            // The units of `settled` transfers are among those counted, and no other transfer's are.
             return account(&second, claim, epochs, &settled);
         }
         tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
@@ -102,8 +103,7 @@ pub(super) async fn look_at_others(
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
 
-/// What these shards know of already: transfers between them that have arrived, or have come back from the ledger, and
-/// restocks of which they have been told.
+/// The ids that these shards have applied: transfers that arrived or came back from the ledger, and restocks.
 async fn settled(
     app: &App,
     sale: &Sale,
@@ -147,7 +147,7 @@ fn account(
         }
         for transfer in &reading.transfers {
             match transfer.to {
-                // What has come back, and is not struck yet, is among the shard's units.
+                // Back in the shard's units, and not marked done yet.
                 Destination::Ledger if settled.contains(&here(transfer.id)) => {}
                 Destination::Ledger => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
@@ -158,16 +158,16 @@ fn account(
                 Destination::Shard(to) if epochs.contains_key(&to) => {
                     others.on_their_way.entry(to).or_default().push(transfer.id);
                 }
-                // Arrived, and not struck yet.
+                // Arrived, and not marked done yet.
                 Destination::Shard(to) if settled.contains(&(to, transfer.id)) => {}
-                // Between two of them.
+                // In transit between two of these shards.
                 Destination::Shard(_) => {
                     *others.sent.entry(transfer.sku.clone()).or_default() -= transfer.units;
                     *others.units.entry(transfer.sku.clone()).or_default() += transfer.units;
                 }
             }
         }
-        // Units that are granted to this shard, and of which it has not been told.
+        // Units that the ledger granted to this shard and that were not delivered yet.
         for (of, message) in &claim.waiting {
             if let Message::Restock { id, sku, units } = message
                 && *of == reading.shard
@@ -181,7 +181,7 @@ fn account(
     Ok(others)
 }
 
-/// Divides what no other shard accounts for among the rebuilt ones; `None` when that is less than their orders keep.
+/// Divides the units that no other shard accounts for among the rebuilt ones; `None` when their orders need more.
 pub(super) fn divide(
     sale: &Sale,
     claim: &RebuildClaim,
@@ -210,8 +210,8 @@ pub(super) fn divide(
             let (held, sold) = kept(*shard);
             let available = part(free, shards, at);
             let units = available + held + sold;
-            // Books between shards: what came from others, or went to them, is one sum. What came and is no longer
-            // here has left the sale.
+            // Units from other shards and units to them are one sum. Units that arrived and are no longer here have
+            // left the sale.
             let (came_in, out) = match came {
                 ..0 => (0, -came),
                 _ if at + 1 == shards => (came, (came - units).max(0)),
