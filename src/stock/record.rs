@@ -9,7 +9,7 @@
 //! | a shopper | byte 7, its upper four bits | byte 7 is 16 or more |
 //!
 //! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
-//! unavailable to this instance, which never rebuilds it. A record that begins with a higher byte is damaged, not newer.
+//! unavailable to this instance, which never rebuilds it. A record with a higher byte is damaged, not newer.
 //!
 //! A change of a record that version 0 cannot express takes two releases: the first reads the new version, the second
 //! writes it. ARCHITECTURE.md, *Upgrades*, has the full rule.
