@@ -1,5 +1,5 @@
-//! Sales: created, loaded, opened, paused, closed, retired. Each step is one transaction, so a crash leaves a sale
-//! before the step or after it.
+//! Sales: created, loaded, opened, paused, closed, retired. Each step but retiring is one transaction, so a crash
+//! leaves the sale before the step or after it. Retiring goes page by page, and the next run goes on.
 
 use super::ban::lock_changes;
 use super::news::CHANGED;
