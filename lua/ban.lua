@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Ban: keep a shopper from buying until a moment, or no longer.
--- Invariant: the newest decision about the account counts, in whatever order they come; no unit moves.
--- allow-oom: whoever is to be kept out is kept out also when memory is short.
+-- Ban: keep a shopper from buying until a moment, or lift the ban.
+-- Invariant: the newest decision about the account counts, in whatever order decisions arrive; no unit moves.
+-- allow-oom: a ban must take effect also when memory is short.
 --
 -- KEYS[1] {sale:shard}:shard         string  the shard; never expires
--- KEYS[2] {sale:shard}:buyer:<user>  string  the shopper; expires only while it holds no order
--- ARGV[1] until_s   seconds since the epoch; 0 is no ban, 4294967295 is for ever
+-- KEYS[2] {sale:shard}:buyer:<user>  string  the shopper; expires only while it has no order
+-- ARGV[1] until_s   Unix seconds; 0 is no ban, 4294967295 is for ever
 -- ARGV[2] revision  1..32767, and then 1 again: counts the decisions about this account
--- ARGV[3] epoch     the life that the shard is being written to; 0 for one that is not being written
--- Returns {'NOTED'}    the shopper is banned until then
---         {'STALE'}    a newer decision is known
---         {'LOADING'}  the shard is being written anew, or not to this life: come again
+-- ARGV[3] epoch     the epoch to which the shard is being rebuilt; 0 for a shard that is not being rebuilt
+-- Returns {'NOTED'}    the shard follows this decision
+--         {'STALE'}    the shard has a newer decision
+--         {'LOADING'}  the shard is loading, at another epoch: the caller tries again later
 -- Retry:  the revision makes the second run, and one that comes late, change nothing.
 -- Caller: src/stock/ban.rs (the packed layouts are written down in src/stock/record.rs)
 
@@ -32,7 +32,7 @@ if unpack('>B', shard) == 0 and unpack('>I6', shard, 37) ~= epoch then
 end
 local buyer = redis.call('GET', buyer_key)
 if not buyer and until_s == 0 and revision == 1 then
-  -- The first decision: no earlier one can come late.
+  -- The account's first decision is no ban, so no earlier ban can arrive late.
   return { 'NOTED' }
 end
 local row = buyer or pack('>I4I2BI2I3', 0, 0, 0, 0, 0)
@@ -51,10 +51,10 @@ row = pack('>I4I2', until_s, revision) .. row:sub(7)
 if elsewhere ~= 0 or #row > 12 + items * 6 + entries * 12 then
   redis.call('SET', buyer_key, row)
 elseif not buyer and until_s == 0 then
-  -- The ban that was lifted may be on its way still.
+  -- The lifted ban may still be on its way. For ten minutes, this row makes it stale.
   redis.call('SET', buyer_key, row, 'PX', 600000)
 else
-  -- A shopper without orders is forgotten with his window, but not before his ban, or the sale, has ended.
+  -- A row without orders expires with its window, but not before the ban or the sale has ended.
   local ends_at = unpack('>I6', shard, 15)
   local expires_at = math.min(until_s * 1000, ends_at) + 1000
   if buyer then

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Barrier: write something, so that a WAIT after it covers every write that this node has made before.
--- Invariant: nothing of the shard changes.
+-- Barrier: write a key, so that a WAIT after it covers every earlier write of this node.
+-- Invariant: no record of the shard changes.
 --
 -- KEYS[1] {sale:shard}:barrier  string  empty; expires by itself
--- ARGV[1] kept_ms  1..86400000 milliseconds until it does
--- Returns {'SET'}  every earlier write of this node precedes this one on the way to its replicas
+-- ARGV[1] kept_ms  1..86400000 milliseconds until the key expires
+-- Returns {'SET'}  replicas get every earlier write of this node before this one
 -- Retry:  each run is a barrier of its own.
 -- Caller: src/stock/replicate.rs (and src/stock/permit.rs)
 

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- End restore: write the units of a shard that is being restored, and let it follow the sale's state.
--- Invariant: nothing is written on a shard that sells, or in another life of it; it has no permit yet.
--- allow-oom: a damaged shard must be restored also when memory is short.
+-- End restore: write the units of a shard that is being rebuilt, and the sale's state.
+-- Invariant: a shard that sells, or has another epoch, is not written; the rebuilt shard has no permit yet.
+-- allow-oom: a damaged shard must be rebuilt also when memory is short.
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard, loading
--- KEYS[2]   {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[2]   {sale:shard}:applied     set     ids of transfers and restocks that are finished here; never expires
 -- KEYS[3..] {sale:shard}:item:<sku>  string  the items' units on this shard, rewritten; at most 1000
--- ARGV[1]   epoch   the life that is being restored
--- ARGV[2]   record  the shard's, with the sale's state
+-- ARGV[1]   epoch   the epoch that is being rebuilt
+-- ARGV[2]   record  the shard's new record, with the sale's state
 -- ARGV[3..] units of each item, in the order of the keys, then ids whose units are counted among them
--- Returns {'RESTORED'}  the shard is whole
---         {'CHANGED'}   it is in another life, or sells
--- Retry:  the second run finds a shard that does not load, and changes nothing.
+-- Returns {'RESTORED'}  the shard is rebuilt
+--         {'CHANGED'}   the shard has another epoch, or is not loading
+-- Retry:  the second run finds a shard that is not loading, and changes nothing.
 -- Caller: src/stock/restore.rs
 
 local shard_key, applied_key, epoch, record = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]

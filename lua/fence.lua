@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Fence: let nothing in that a shard sent before it was rebuilt.
+-- Fence: refuse units that a lender sent before it was rebuilt.
 -- Invariant: a fence only ever rises.
 --
--- KEYS[1] {sale:shard}:fences  hash  the earliest epoch that is let in, by lender; never expires
+-- KEYS[1] {sale:shard}:fences  hash  by lender, the earliest epoch whose transfers are accepted; never expires
 -- ARGV[1..] lender, epoch for each shard that is rebuilt; at most 256
 -- Returns {'FENCED'}  always
 -- Retry:  the second run finds the fence.

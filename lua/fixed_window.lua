@@ -1,16 +1,15 @@
 #!lua
--- Fixed window: count requests in windows, each of which begins with the first request after the one before.
--- Invariant: a counter leaves with its window; traffic can neither put that off nor take it away, and no count is
---   above its limit. Around the end of a window twice the limit may pass within less than a window: see
---   docs/limits.md.
+-- Fixed window: count requests in windows; a window begins with the first request after the previous window.
+-- Invariant: a counter expires with its window, and no request changes when; no count is above its limit.
+-- Around the end of a window, twice the limit may pass within less than a window: see docs/limits.md.
 --
 -- KEYS[1] {limit:id}:counter  string  6 bytes: the window's end in ms; 4 bytes: the count; expires a second after it
 -- ARGV[1] limit      1..1000000000 in a window
 -- ARGV[2] window_ms  1..86400000
 -- ARGV[3] cost       1..limit: how much this request counts
--- ARGV[4] now_ms     absent: ask TIME; stands in for it in tests
--- Returns {'PASSED', used}      so much of the limit is used, this request included
---         {'LIMITED', wait_ms}  the window ends after that long; nothing was counted
+-- ARGV[4] now_ms     for tests; absent: TIME
+-- Returns {'PASSED', used}      so much of the limit is used, with this request
+--         {'LIMITED', wait_ms}  the window ends after wait_ms; nothing was counted
 -- Retry:  each run counts.
 -- Caller: src/stock/limit.rs
 
@@ -31,7 +30,8 @@ local counter = redis.call('GET', counter_key)
 local ends_at, used = now + window_ms, 0
 if counter and #counter == 10 then
   local its_end, its_count = unpack('>I6I4', counter)
-  -- One that would end later than a window that begins now is of a clock that was set back, or of longer windows.
+  -- A counter that ends later than a window that begins now is ignored: the clock was set back, or the window was
+  -- longer.
   if now < its_end and its_end <= ends_at then
     ends_at, used = its_end, its_count
   end
@@ -39,6 +39,6 @@ end
 if used + cost > limit then
   return { 'LIMITED', ends_at - now }
 end
--- A second more, because an expiry counts from the script's start and the window from TIME.
+-- A second more: the expiry counts from the script's start, the window from TIME.
 redis.call('SET', counter_key, pack('>I6I4', ends_at, used + cost), 'PX', ends_at - now + 1000)
 return { 'PASSED', used + cost }

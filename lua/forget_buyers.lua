@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Forget buyers: remove shoppers of a shard that is being written anew.
--- Invariant: nothing is removed from a shard that sells, or that is in another life: a call may come late.
--- allow-oom: a damaged shard must be restored also when memory is short.
+-- Forget buyers: remove shoppers of a shard that is being rebuilt.
+-- Invariant: no row is removed from a shard that sells or has another epoch, also when the call comes late.
+-- allow-oom: a damaged shard must be rebuilt also when memory is short.
 --
 -- KEYS[1]   {sale:shard}:shard         string  the shard; never expires
 -- KEYS[2..] {sale:shard}:buyer:<user>  string  shoppers, at most 1000; removed
--- ARGV[1] epoch  the life that is being written
--- Returns {'FORGOTTEN'}  they are gone
---         {'CHANGED'}    the shard is of another epoch, or not being written
+-- ARGV[1] epoch  the epoch that is being rebuilt
+-- Returns {'FORGOTTEN'}  the rows are gone
+--         {'CHANGED'}    the shard has another epoch, or is not loading
 -- Retry:  the second run finds nothing to remove.
 -- Caller: src/stock/restore.rs
 

@@ -1,13 +1,13 @@
 #!lua
--- Leave room: an admitted shopper has bought, and makes room for the next one.
--- Invariant: whoever leaves the waiting room like that is counted once.
+-- Leave room: count an admitted shopper as a buyer, and make room for the next one.
+-- Invariant: a shopper who leaves the waiting room in this way is counted once.
 --
--- KEYS[1] {sale:shard}:admitted  sorted set  who was let in, by the end of that; never expires
--- KEYS[2] {sale:shard}:door      string      how letting in goes; never expires
+-- KEYS[1] {sale:shard}:admitted  sorted set  admitted shoppers, by the end of their admission; never expires
+-- KEYS[2] {sale:shard}:door      string      the state of admission; never expires
 -- ARGV[1] member  12 bytes that stand for the shopper
--- Returns {'LEFT'}         he made room
---         {'NOT_THERE'}    he had left before, or was never let in
--- Retry:  changes nothing.
+-- Returns {'LEFT'}         the shopper was admitted, and has made room
+--         {'NOT_THERE'}    the shopper had left before, or was never admitted
+-- Retry:  the second run changes nothing.
 -- Caller: src/stock/room.rs
 
 local admitted_key, door_key, member = KEYS[1], KEYS[2], ARGV[1]

@@ -1,30 +1,30 @@
 #!lua flags=allow-oom
 -- Permit: give one shard the right to sell for a moment.
--- Invariant: only the epoch that was reconciled with the ledger, on the server where that was done, is given a
---   permit; one that is over is not renewed: somebody tells the shard the sale's state first; no counter changes.
--- allow-oom: the brake must be able to hold before memory runs out, and to be let go.
+-- Invariant: only the epoch that was reconciled with the ledger, on the server of that reconcile, gets a permit. An
+--   expired permit is not renewed, because the shard must first get the sale's state. No counter changes.
+-- allow-oom: the script must be able to set and to release the brake when memory is short.
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard; never expires
 -- KEYS[2]   {sale:shard}:events      stream  trimmed by the drain after its commit; never expires
--- KEYS[3]   {sale:shard}:halt        string  while it is there, nothing is given; expires by itself
+-- KEYS[3]   {sale:shard}:halt        string  while it exists, no permit is given; expires by itself
 -- KEYS[4..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
--- ARGV[1] epoch       the generation that was reconciled
+-- ARGV[1] epoch       the epoch that was reconciled
 -- ARGV[2] for_ms      1..60000 milliseconds
--- ARGV[3] memory_max  0..1000 thousandths of the memory that this Redis may use: its maxmemory, or without one half of
---                     the machine's. While it uses so much, events may wait for a 300th of age_max_ms, and one that
---                     cannot be read not at all
--- ARGV[4] age_max_ms  for so long events may wait for the ledger; the brake holds while one waits for longer
--- ARGV[5] run_id      the server on which that was done: its run id, its replication id, and the one that it had as a
---                     replica, with hyphens in between
--- ARGV[6] renewal     1: only what holds goes on; anything else: it may be given anew
--- ARGV[7] now_ms      absent: ask TIME; stands in for it in tests
--- Returns {'PERMITTED', waiting, last_id, brake}  so many events wait for the ledger, of all up to this one; brake
---                                              is 1 while it holds
---         {'STALE', epoch}                        it is of another epoch
---         {'MOVED'}                               it is on another server
---         {'HALTED'}                              somebody is about to write it anew
---         {'LAPSED'}                              it has no permit that could be renewed
--- Retry:  the second run gives the same again.
+-- ARGV[3] memory_max  0..1000 thousandths of the memory that Redis may use: maxmemory, or without it half of the
+--                     machine's memory. From this use on, events may wait for a 300th of age_max_ms, and an event whose
+--                     age cannot be read sets the brake
+-- ARGV[4] age_max_ms  how long events may wait for the ledger; the brake holds while one waits longer
+-- ARGV[5] run_id      the server of the reconcile: its run id, its replication id, and the one that it had as a
+--                     replica, joined by hyphens
+-- ARGV[6] renewal     1: only a permit that still holds is extended; anything else: a new one may be given
+-- ARGV[7] now_ms      for tests; absent: TIME
+-- Returns {'PERMITTED', waiting, last_id, brake}  waiting: events in the stream; last_id: the last id it ever had;
+--                                                 brake: 1 while it holds
+--         {'STALE', epoch}                        the shard has this epoch instead
+--         {'MOVED'}                               the shard is on another server
+--         {'HALTED'}                              a process reconciles the shard, or is about to rebuild it
+--         {'LAPSED'}                              the shard has no permit that could be renewed
+-- Retry:  the second run gives the permit again.
 -- Caller: src/stock/permit.rs
 
 local pack, unpack = struct.pack, struct.unpack
@@ -83,7 +83,7 @@ if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and oldest[2][2
     brake = 1
   end
 elseif oldest and is_full then
-  -- How long it has waited cannot be read.
+  -- The event's age cannot be read.
   brake = 1
 end
 local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil
@@ -92,8 +92,8 @@ for at = 1, #stream, 2 do
     last_id = stream[at + 1]
   end
 end
--- Every process renews: one that comes just after another writes nothing. Any later one does, so that a permit outlives
--- renewals that fail.
+-- Every process renews. One that comes just after another writes nothing. A later one writes, so that a permit outlives
+-- failed renewals.
 if its_brake ~= brake or (permit_until - now) * 5 < for_ms * 4 then
   redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
 end

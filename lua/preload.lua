@@ -1,18 +1,18 @@
 #!lua
 -- Preload: create one shard with its part of every item's stock, not selling yet and without a permit.
--- Invariant: a shard is created once in an epoch; an existing one is left exactly as it is.
+-- Invariant: a shard is created once in an epoch; an existing shard is left exactly as it is.
 --
 -- KEYS[1]   {sale:shard}:shard       string  created; never expires
 -- KEYS[2]   {sale:shard}:events      stream  created empty; never expires
 -- KEYS[3..] {sale:shard}:item:<sku>  string  created, in the order of the items' positions; at most 1000
 -- ARGV[1] epoch       1.. the shard's generation
--- ARGV[2] starts_at   milliseconds since the epoch
--- ARGV[3] ends_at     milliseconds since the epoch
+-- ARGV[2] starts_at   Unix milliseconds
+-- ARGV[3] ends_at     Unix milliseconds
 -- ARGV[4] rate_limit  1..100000 requests in a window
 -- ARGV[5] window_ms   1..86400000 milliseconds
 -- ARGV[6..] units, unit_limit for each item, in the order of the keys
 -- Returns {'LOADED'}   the shard was created
---         {'ALREADY'}  it was there
+--         {'ALREADY'}  the shard existed
 -- Retry:  the second run finds the shard.
 -- Caller: src/stock/preload.rs
 
@@ -38,11 +38,11 @@ end
 if there == #KEYS then
   return { 'ALREADY' }
 elseif there > 0 then
-  -- One without the other is a loss, not a fresh start.
+  -- Some keys without the others mean a loss, not a fresh start.
   return redis.error_reply('MISSING keys')
 end
 
--- Trimming the first entry leaves an empty stream that exists: selling never creates one.
+-- Trimming the only entry leaves a stream that exists and is empty. Selling never creates a stream.
 redis.call('XADD', events_key, ARGV[1] .. '-0', 'created', '')
 redis.call('XTRIM', events_key, 'MAXLEN', 0)
 redis.call('SET', shard_key, pack('>BBI6I6I6I4I6I6I6', 0, 0, 0, starts_at, ends_at, rate_limit, window_ms, 0, epoch)

@@ -1,38 +1,38 @@
 #!lua
--- Purchase: decide one shopper's request for units of one item and write all that follows from it.
+-- Purchase: decide one shopper's request for units of one item, and write the order, its event and the counters.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item on this shard, before and
 --   after; available is never below zero; one idempotency key has one order; every order has one event.
 --
 -- KEYS[1] {sale:shard}:shard         string  the shard; never expires
 -- KEYS[2] {sale:shard}:item:<sku>    string  the item's units on this shard; never expires
--- KEYS[3] {sale:shard}:buyer:<user>  string  the shopper; expires only while it holds no order
+-- KEYS[3] {sale:shard}:buyer:<user>  string  the shopper; expires only while it has no order
 -- KEYS[4] {sale:shard}:events        stream  trimmed by the drain after its commit; never expires
 -- ARGV[1] order     16 bytes, derived from sale, user and idempotency key: the same key is the same order
 -- ARGV[2] quantity  1..100000 units
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
--- ARGV[4] looked    the number of a LOOK, since when the ledger was asked and does not have the order; or empty
--- ARGV[5] now_ms    absent or empty: ask TIME; stands in for it in tests
--- ARGV[6] holds     absent or 0: as many as the row takes; else how many unpaid orders the shopper may have at a time
--- ARGV[7] cooldown  absent or 0: none; else milliseconds without buying after an order that was not paid, doubled for
---                   each further one in a row, a day at most. The first that is cancelled within a minute is none
--- ARGV[8] origin    absent: nobody traces the request; else 24 bytes: carried to the drain, opaque here
--- Returns record                         the order was written (a bare string: an array costs 6 % of the call)
+-- ARGV[4] looked    the number of a LOOK, if the ledger was asked since and does not have the order; or empty
+-- ARGV[5] now_ms    for tests; absent or empty: TIME
+-- ARGV[6] holds     how many unpaid orders the shopper may have at a time; absent or 0: as many as the row takes
+-- ARGV[7] cooldown  milliseconds without buying after an unpaid order, doubled for each further one in a row, at most a
+--                   day; absent or 0: none. The first order that is cancelled within a minute does not count
+-- ARGV[8] origin    24 bytes: carried to the drain, opaque here; absent: the request is not traced
+-- Returns record                         the order was written (a bare string, because an array costs more)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
---         {'LOOK', number}               some of the shopper's orders are in the ledger alone: look there first
---         {'STOPPED'}                    the shard has no permit to sell, or is being written anew
---         {'OVERLOADED'}                 too much waits for the ledger
+--         {'LOOK', number}               some of the shopper's orders are in the ledger alone: ask the ledger first
+--         {'STOPPED'}                    the shard has no permit to sell, or is being rebuilt
+--         {'OVERLOADED'}                 the brake holds: events have waited too long for the ledger
 --         {'BANNED'}                     the account is banned
---         {'RATE_LIMITED', wait_ms}      the window is full for that long
---         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while it is being loaded
---         {'COOLING_DOWN', wait_ms}      too many of the shopper's last orders were not paid
---         {'TOO_MANY_HOLDS'}             as many unpaid orders as there may be
---         {'LIMIT_REACHED'}              more than the shopper may have of this item
---         {'SHORT', available}           this shard holds too few units; others may hold more
+--         {'RATE_LIMITED', wait_ms}      the shopper's window is full for wait_ms
+--         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while the shard is loading
+--         {'COOLING_DOWN', wait_ms}      the shopper did not pay the last orders
+--         {'TOO_MANY_HOLDS'}             the shopper has as many unpaid orders as allowed, or the row is full
+--         {'LIMIT_REACHED'}              more units than the shopper may have of this item
+--         {'SHORT', available}           this shard has too few free units; others may have more
 -- Retry:  the same key finds its order and returns it; a refused request counts once in its window.
 -- Caller: src/stock/purchase.rs (the packed layouts are written down in src/stock/record.rs)
 
--- A shopper's undecided orders stay in the row. With more bytes of them than this, nothing is added: about 400 orders.
+-- A row with more bytes of orders than this takes no new order: about 400 orders. Undecided orders never leave the row.
 local ORDERS_MAX = 16384
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
@@ -47,7 +47,7 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- One command reads all that is decided on, and one writes it: each costs as much as all the packing below.
+-- One command reads all records and one writes them: a command costs as much as all the packing below.
 local found = call('MGET', shard_key, item_key, buyer_key)
 local shard, units, buyer = found[1], found[2], found[3]
 if shard and shard:find('^[\4-\31]') then
@@ -62,7 +62,7 @@ end
 local state, brake, permit_until, starts_at, ends_at, rate_limit, window_ms = unpack('>BBI6I6I6I4I6', shard)
 local available, held, unit_limit, item = unpack('>I6I6I4I2', units)
 
--- What is known of a ban goes from row to row as it is: 4 bytes of seconds, 2 of the decision's number.
+-- The ban is copied unchanged from row to row: 4 bytes of seconds, 2 of the decision's revision.
 local banned, elsewhere, limits, window, orders = 0, 0, '', '', ''
 if buyer then
   local items, entries
@@ -73,12 +73,12 @@ if buyer then
   local window_at = 13 + items * 6
   local orders_at = window_at + entries * 12
   limits, window, orders = buyer:sub(13, window_at - 1), buyer:sub(window_at, orders_at - 1), buyer:sub(orders_at)
-  -- An id is half a keyed hash: no other bytes of a shopper look like it.
+  -- An order id is half a keyed hash, so no other bytes of the row equal it.
   local _, at = orders:find(order, 1, true)
   if at then
     local _, its_item, its_quantity = unpack('>BI2I4', orders, at + 1)
     if state == 0 then
-      -- It is being written anew: this row may be of a life that is over.
+      -- The shard is being rebuilt: this row may be of an earlier generation.
       return { 'STOPPED' }
     elseif its_item ~= item or its_quantity ~= quantity then
       return { 'KEY_REUSED' }
@@ -100,7 +100,7 @@ elseif banned ~= 0 and now < math.floor(banned / 65536) * 1000 then
   return { 'BANNED' }
 end
 
--- The window is a row of 12-byte entries, oldest first: 6 bytes of time, then 6 of the order it counted.
+-- The window has 12-byte entries, oldest first: 6 bytes of time, then the last 6 of the counted order's id.
 local member, counted = order:sub(11), nil
 if window ~= '' then
   local first = 1
@@ -120,7 +120,7 @@ if not counted then
   window = window .. pack('>I6', now) .. member
 end
 
--- What the shopper has of each item is a row of 6-byte entries: 2 bytes of the item's position, then 4 of units.
+-- The shopper's units have a 6-byte entry for each item: 2 bytes of the item's position, then 4 of units.
 local mine, mine_at = 0, #limits + 1
 for at = 1, #limits, 6 do
   local its_item, its_units = unpack('>I2I4', limits, at)
@@ -129,7 +129,7 @@ for at = 1, #limits, 6 do
     break
   end
 end
--- What the guards of unpaid holds go by: only where they are asked for is every order looked at.
+-- The guards on unpaid orders must read every order, so this runs only where a caller asks for them.
 local holds, cooling_until = 0, 0
 if ARGV[6] then
   local unpaid, regrets, last, at = 0, 0, 0, 1
@@ -140,7 +140,8 @@ if ARGV[6] then
     elseif its_state == 1 then
       unpaid, regrets = 0, 0
     elseif its_state == 2 and resolved_at - created_at <= 60000 and regrets == 0 then
-      -- Who changes his mind at once has kept nothing from anybody; who does so again and again, has.
+      -- One order that is cancelled within a minute is forgiven: it kept no unit from others for long. Further ones
+      -- count.
       regrets = 1
     elseif its_state == 2 or its_state == 3 then
       unpaid, last = unpaid + 1, math.max(last, resolved_at)
@@ -175,16 +176,16 @@ if refusal then
     if #orders + elsewhere > 0 then
       call('SET', buyer_key, row)
     else
-      -- A shopper with nothing but a window is forgotten with it; a second of slack, because an expiry counts
-      -- from the script's start and the window from TIME. Up to a tenth more, so that a rush does not go at once.
+      -- A row with nothing but a window expires with it. A second more: the expiry counts from the script's start, the
+      -- window from TIME. Up to a tenth of the window more, so that the rows of a rush do not all expire at once.
       call('SET', buyer_key, row, 'PX', window_ms + 1000 + math.floor(order:byte(16) * window_ms / 2560))
     end
   end
   return refusal
 end
 
--- XADD goes first: it alone can still refuse (no stream), and nothing has been written by then. Its id is the
--- shard's epoch and the next sequence number.
+-- XADD is the first write, because only XADD can still fail (no stream). Its id is the shard's epoch and the next
+-- sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
 local next_id, event = shard:sub(43), head .. order .. ARGV[3]
 local id

@@ -2,7 +2,7 @@
 -- Read shard: everything that one shard knows of its units, as of one moment.
 --
 -- KEYS[1]   {sale:shard}:shard       string  the shard
--- KEYS[2]   {sale:shard}:transfers   hash    transfers on their way by id
+-- KEYS[2]   {sale:shard}:transfers   hash    transfers in transit, by id
 -- KEYS[3]   {sale:shard}:events      stream  events that the drain has not trimmed yet
 -- KEYS[4..] {sale:shard}:item:<sku>  string  the items' units on this shard, at most 1000
 -- ARGV[1] events_max  0..1000 undrained events to return

@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- Resolve: an order leaves `reserved`, as the ledger has decided; its units go where the decision says.
+-- Resolve: move an order out of `reserved`, as the ledger has decided, and its units where the decision says.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
--- allow-oom: this gives units back, and must work when memory is short.
+-- allow-oom: the script frees units, and must run also when memory is short.
 --
 -- KEYS[1] {sale:shard}:item:<sku>    string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:buyer:<user>  string  the shopper
 -- ARGV[1] order    16 bytes
 -- ARGV[2] state    1 paid, 2 cancelled, 3 expired, 4 revoked
--- ARGV[3] at_ms    when it was decided, milliseconds since the epoch
+-- ARGV[3] at_ms    when the ledger decided, Unix milliseconds
 -- Returns {'RESOLVED'}         the order was reserved and now is not
---         {'ALREADY'}          it was in that state, or was decided so long ago that only the ledger has it
---         {'CONFLICT', state}  it had left `reserved` for another state
---         {'UNKNOWN'}          no such order here
+--         {'ALREADY'}          the order was in that state, or is not here and may be in the ledger alone
+--         {'CONFLICT', state}  the order had left `reserved` for another state
+--         {'UNKNOWN'}          the shopper has no such order here
 -- Retry:  the second run finds the state and changes nothing.
 -- Caller: src/stock/resolve.rs
 
--- A shopper with more than this leaves decided orders to the ledger, so that a purchase never reads much.
+-- A row with more bytes than this leaves decided orders to the ledger, so that a purchase reads few bytes.
 local ROW_MAX = 4096
 
 local pack, unpack = struct.pack, struct.unpack
@@ -76,7 +76,7 @@ local decided = order .. pack('>BI2I4I6I6', target, item, quantity, created_at, 
 local length = unpack('>B', buyer, at + 20)
 local kept = decided .. buyer:sub(at + 20, at + 20 + length)
 if #buyer > ROW_MAX then
-  -- Another number each time: who has looked in the ledger before this must look again.
+  -- A new number each time: a caller that asked the ledger before this must ask it again.
   kept, elsewhere = '', elsewhere % 255 + 1
 end
 redis.call('MSET', item_key, pack('>I6I6', available, held) .. units:sub(13, 18) .. pack('>I6I6', sold, revoked)

@@ -4,15 +4,15 @@
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
--- KEYS[3] {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[3] {sale:shard}:applied     set     ids of transfers and restocks that are finished here; never expires
 -- ARGV[1] id     the restock's id, 36 bytes
 -- ARGV[2] units  1..1000000000
--- ARGV[3] epoch  this shard's before the caller saw that the restock was due: a later life of it may have counted the
---                units already
+-- ARGV[3] epoch  this shard's epoch before the caller saw that the restock was due: a rebuild since then may have
+--                counted the units already
 -- Returns {'ADDED'}    the units are free here
---         {'ALREADY'}  they were added before
---         {'STALE'}    this shard has been rebuilt since; look whether it is still due
--- Retry:  the id is remembered for as long as the sale.
+--         {'ALREADY'}  the units were added before
+--         {'STALE'}    this shard was rebuilt since; the caller checks again whether the restock is due
+-- Retry:  the id stays in applied for as long as the sale.
 -- Caller: src/stock/restock.rs
 
 local pack, unpack = struct.pack, struct.unpack

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Restore buyers: write shoppers of a shard that is being restored.
--- Invariant: nothing is written on a shard that sells, or in another life of it.
--- allow-oom: a damaged shard must be restored also when memory is short.
+-- Restore buyers: write shoppers of a shard that is being rebuilt.
+-- Invariant: a shard that sells, or has another epoch, is not written.
+-- allow-oom: a damaged shard must be rebuilt also when memory is short.
 --
 -- KEYS[1]   {sale:shard}:shard         string  the shard, loading
 -- KEYS[2..] {sale:shard}:buyer:<user>  string  shoppers, rewritten; at most 1000
--- ARGV[1]   epoch  the life that is being restored
+-- ARGV[1]   epoch  the epoch that is being rebuilt
 -- ARGV[2..] row for each shopper, in the order of the keys
 -- Returns {'WRITTEN'}  the shoppers have these rows
---         {'CHANGED'}  the shard is in another life, or sells
+--         {'CHANGED'}  the shard has another epoch, or is not loading
 -- Retry:  the second run writes the same.
 -- Caller: src/stock/restore.rs
 

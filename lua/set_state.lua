@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- Set state: open, pause or close one shard, with the sale's times.
--- Invariant: the shard follows the newest version that it was told; no counter changes; a shard that is being written
---   anew stays as it is.
+-- Invariant: the shard follows the newest version that it received; no counter changes; a shard that is being rebuilt
+--   stays as it is.
 --
 -- KEYS[1] {sale:shard}:shard  string  the shard; never expires
 -- ARGV[1] version    1.. the sale's state version in the ledger
 -- ARGV[2] state      1 active, 2 paused, 3 closed
--- ARGV[3] starts_at  milliseconds since the epoch
--- ARGV[4] ends_at    milliseconds since the epoch
+-- ARGV[3] starts_at  Unix milliseconds
+-- ARGV[4] ends_at    Unix milliseconds
 -- Returns {'SET'}      the shard follows this version
---         {'STALE'}    it already follows this one or a newer one
---         {'LOADING'}  it is being written anew: its rows may be of a life that is over
+--         {'STALE'}    the shard already follows this version or a newer one
+--         {'LOADING'}  the shard is being rebuilt: its rows may be of an earlier generation
 -- Retry:  the version makes the second run, and one that comes late, change nothing.
 -- Caller: src/stock/set_state.rs
 

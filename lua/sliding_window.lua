@@ -1,15 +1,15 @@
 #!lua
--- Sliding window: let so many requests pass in any span of a window's length, to the millisecond.
--- Invariant: the set holds the requests that passed within the last window and no others, so never more than the
---   limit; it leaves one window after the last of them.
+-- Sliding window: let at most `limit` requests pass in any span of a window's length, to the millisecond.
+-- Invariant: the set holds only requests that passed within the last window, so never more than the limit; it expires
+--   one window after the last of them.
 --
--- KEYS[1] {limit:id}:window  sorted set  the requests that passed, by their moment; expires with the last of them
+-- KEYS[1] {limit:id}:window  sorted set  the requests that passed, by time; expires with the last of them
 -- ARGV[1] limit      1..100000 in any window
 -- ARGV[2] window_ms  1..86400000
--- ARGV[3] request    1..128 bytes that name this request and no other: two with one name count once
--- ARGV[4] now_ms     absent: ask TIME; stands in for it in tests
--- Returns {'PASSED', used}      so many are in the window, this one included
---         {'LIMITED', wait_ms}  one more may pass after that long; this one was not counted
+-- ARGV[3] request    1..128 bytes that name this request alone: two requests with one name count once
+-- ARGV[4] now_ms     for tests; absent: TIME
+-- Returns {'PASSED', used}      so many requests are in the window, with this one
+--         {'LIMITED', wait_ms}  one more may pass after wait_ms; this request was not counted
 -- Retry:  a request that passed passes again for a window's length, and is counted once.
 -- Caller: src/stock/limit.rs
 
@@ -30,11 +30,11 @@ local used = redis.call('ZCARD', window_key)
 if redis.call('ZSCORE', window_key, request) then
   return { 'PASSED', used }
 elseif used >= limit then
-  -- With a lower limit than before, more than one has to leave first.
+  -- If the limit was lowered, more than one entry has to leave first.
   local leaves = redis.call('ZRANGE', window_key, used - limit, used - limit, 'WITHSCORES')
   return { 'LIMITED', leaves[2] + window_ms - now }
 end
 redis.call('ZADD', window_key, now, request)
--- A second more, because an expiry counts from the script's start and the window from TIME.
+-- A second more: the expiry counts from the script's start, the window from TIME.
 redis.call('PEXPIRE', window_key, window_ms + 1000)
 return { 'PASSED', used + 1 }

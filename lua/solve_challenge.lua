@@ -1,16 +1,15 @@
 #!lua
--- Solve challenge: take the one answer to a challenge, and bind a right one to the request that it was given for.
--- Invariant: a challenge is solved for one request at the most; a wrong answer ends it; it never stays longer than it
---   was posed for.
+-- Solve challenge: check the one answer to a challenge, and bind a right answer to its request.
+-- Invariant: at most one request solves a challenge; a wrong answer deletes the challenge; no run extends its expiry.
 --
--- KEYS[1] {challenge:name}:answer  string  the right answer's digest; once it was given, its request after it; expires
--- ARGV[1] digest   32 bytes: that of the answer that was given
--- ARGV[2] request  1..64 bytes: the idempotency key for which it was given
+-- KEYS[1] {challenge:name}:answer  string  the right answer's digest; after a right answer, its request too; expires
+-- ARGV[1] digest   32 bytes: the digest of the given answer
+-- ARGV[2] request  1..64 bytes: the idempotency key of the request
 -- Returns {'SOLVED'}   now, or before by the same answer for the same request
---         {'WRONG'}    and the challenge is gone
---         {'UNKNOWN'}  it was never posed, has expired or is gone
---         {'USED'}     it was solved for another request, or by another answer
--- Retry:  a right answer is right again for the same request; after a wrong one, the challenge is unknown.
+--         {'WRONG'}    the answer is wrong, and the challenge is deleted
+--         {'UNKNOWN'}  the challenge was never posed, has expired or is deleted
+--         {'USED'}     the challenge was solved for another request, or by another answer
+-- Retry:  a right answer is right again for the same request; after a wrong answer, the challenge is unknown.
 -- Caller: src/stock/challenge.rs
 
 local answer_key = KEYS[1]

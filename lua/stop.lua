@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Stop: take a shard's permit away, and let nobody give it another for a while.
--- Invariant: no counter changes; a shard that is not there is not created.
--- allow-oom: what is about to be written anew must stop also when memory is short.
+-- Stop: take a shard's permit away, and block new permits for a while.
+-- Invariant: no counter changes; a missing shard is not created.
+-- allow-oom: a shard that is about to be rebuilt must be halted also when memory is short.
 --
 -- KEYS[1] {sale:shard}:shard  string  the shard; never expires
--- KEYS[2] {sale:shard}:halt   string  while it is there, lua/permit.lua gives nothing; expires by itself
--- ARGV[1] halt_ms  0..60000 milliseconds; with 0 the next permit may come at once
--- Returns {'STOPPED'}  the shard may not sell
--- Retry:  the second run stops it again, and halts it from then on.
+-- KEYS[2] {sale:shard}:halt   string  while it exists, lua/permit.lua gives no permit; expires by itself
+-- ARGV[1] halt_ms  0..60000 milliseconds; 0: the next permit may come at once
+-- Returns {'STOPPED'}  the shard has no permit
+-- Retry:  the second run does the same; the halt counts from then on.
 -- Caller: src/stock/permit.rs
 
 local shard_key, halt_key, halt_ms = KEYS[1], KEYS[2], tonumber(ARGV[1])

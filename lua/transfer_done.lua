@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Transfer done: strike a transfer whose units have arrived.
--- Invariant: no counter changes; a struck id is never taken again.
+-- Transfer done: mark a transfer delivered, once its units have arrived.
+-- Invariant: no counter changes; an id that is marked delivered is never used again.
 --
--- KEYS[1] {sale:shard}:transfers  hash  transfers on their way by id; never expires
--- KEYS[2] {sale:shard}:applied    set   ids that are finished here; never expires
+-- KEYS[1] {sale:shard}:transfers  hash  transfers in transit, by id; never expires
+-- KEYS[2] {sale:shard}:applied    set   ids of transfers and restocks that are finished here; never expires
 -- ARGV[1] id  the transfer's id, 36 bytes
 -- Returns {'DONE'}  always
--- Retry:  striking twice is striking once.
+-- Retry:  the second run changes nothing.
 -- Caller: src/stock/transfer.rs
 
 local transfers_key, applied_key, id = KEYS[1], KEYS[2], ARGV[1]

@@ -2,33 +2,33 @@
 -- Transfer in: add units that another shard sent, once.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
 -- allow-oom: the units have left their shard; they must be able to arrive.
--- A shard that is being rebuilt takes nothing in, or what it took would be overwritten; nothing comes in from a
--- lender's earlier life, because its rebuilding has counted those units as still its own; and nothing that left a
--- lender on another server, which may have been taken over from, or have lost it in a restart.
+-- The script refuses three kinds of units:
+--   all units, while this shard has no permit: a rebuild would overwrite them;
+--   units that left an earlier generation of the lender: its rebuild has counted them as its own;
+--   units of a lender on this server, if the server is another one by now: it may have lost the transfer.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
--- KEYS[3] {sale:shard}:fences      hash    the earliest epoch that is let in, by lender; never expires
--- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
--- KEYS[5] {sale:shard}:transfers   hash    transfers on their way by id; only for units that come back to the shard
---                                          that sent them: what is not written down there has never left
+-- KEYS[3] {sale:shard}:fences      hash    by lender, the earliest epoch whose transfers are accepted; never expires
+-- KEYS[4] {sale:shard}:applied     set     ids of transfers and restocks that are finished here; never expires
+-- KEYS[5] {sale:shard}:transfers   hash    transfers in transit, by id; only for units that return to their lender:
+--                                          without an entry here, they have never left
 -- ARGV[1] id         the transfer's id, 36 bytes
 -- ARGV[2] units      1..1000000000
 -- ARGV[3] lender     the number of the shard that sent them
--- ARGV[4] epoch      the lender's when it sent them
--- ARGV[5] own_epoch  this shard's before the caller saw the transfer written down at the lender: a later life of it may
---                    have counted the units already, and have forgotten the id
--- ARGV[6] server     where the lender, which is on this server as well, has the transfer written down: run id,
---                    replication id, and the one that it had as a replica, with hyphens in between; empty when it
---                    is on another
--- ARGV[7] now_ms     absent: ask TIME; stands in for it in tests
+-- ARGV[4] epoch      the lender's epoch when it sent them
+-- ARGV[5] own_epoch  this shard's epoch before the caller read the transfer at the lender: a rebuild since then may
+--                    have counted the units already, and have lost the id
+-- ARGV[6] server     the server on which the lender has the transfer, if this shard is on it too: run id, replication
+--                    id, and the one that it had as a replica, joined by hyphens; empty when the lender is on another
+-- ARGV[7] now_ms     for tests; absent: TIME
 -- Returns {'IN'}       the units are free here
---         {'ALREADY'}  they were added before
---         {'FENCED'}   the lender has been rebuilt since, or has forgotten that they left; the units are its own
---         {'STALE'}    this shard has been rebuilt since; look at the lender again
---         {'MOVED'}    this is not that server; look at the lender again
+--         {'ALREADY'}  the units were added before
+--         {'FENCED'}   the lender was rebuilt since, or has no such transfer; the units are its own
+--         {'STALE'}    this shard was rebuilt since; the caller reads the lender again
+--         {'MOVED'}    this is another server by now; the caller reads the lender again
 --         {'STOPPED'}  this shard has no permit
--- Retry:  the id is remembered for as long as the sale.
+-- Retry:  the id stays in applied for as long as the sale.
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack

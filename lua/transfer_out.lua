@@ -1,23 +1,23 @@
 #!lua
--- Transfer out: take free units of an item out of this shard and write down where they go.
+-- Transfer out: take free units of an item out of this shard, and record where they go.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, before and after.
--- Only a shard that may sell may lend: what one has that forgot what it sold is not there.
+-- Only a shard with a permit may lend: a shard that has lost its sales shows units that it does not have.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
 -- KEYS[2] {sale:shard}:shard       string  the shard; never expires
--- KEYS[3] {sale:shard}:transfers   hash    transfers on their way by id; never expires
--- KEYS[4] {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[3] {sale:shard}:transfers   hash    transfers in transit, by id; never expires
+-- KEYS[4] {sale:shard}:applied     set     ids of transfers and restocks that are finished here; never expires
 -- ARGV[1] id      the transfer's id, 36 bytes
--- ARGV[2] sku     1..64 bytes, for the one who finishes what was left
+-- ARGV[2] sku     1..64 bytes, for a process that finishes an interrupted transfer
 -- ARGV[3] to      the borrower's shard, or `ledger` for units that leave the sale
 -- ARGV[4] wanted  1..1000000000 units at the most
--- ARGV[5] at_ms   milliseconds since the epoch, for the one who finishes what was left
--- ARGV[6] now_ms  absent: ask TIME; stands in for it in tests
--- Returns {'OUT', units, epoch}  that many are on their way (the first answer again, when repeated)
+-- ARGV[5] at_ms   Unix milliseconds, for a process that finishes an interrupted transfer
+-- ARGV[6] now_ms  for tests; absent: TIME
+-- Returns {'OUT', units, epoch}  so many units are in transit (a repeated call gets the first answer)
 --         {'NONE'}               nothing is free here
 --         {'DONE'}               this transfer is finished already
 --         {'STOPPED'}            the shard has no permit
--- Retry:  the id is found in transfers, or in applied once it was struck.
+-- Retry:  the second run finds the id in transfers, or in applied once it is marked delivered.
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack

@@ -1,30 +1,30 @@
 #!lua
--- Waiting room: give a shopper a place in line, let in whoever's turn it is, and say how this shopper stands.
--- Invariant: a shopper waits at one place or is admitted, not both; nobody overtakes; no more are let in than the rate
---   allows, nor than the free units may be for; nobody is let in before the sale starts or while it is paused.
+-- Waiting room: give a shopper a place in line, admit those whose turn it is, and return this shopper's standing.
+-- Invariant: a shopper waits at one place or is admitted, not both; no shopper overtakes. No more are admitted than the
+--   rate allows, nor than the free units may be for. None is admitted before the sale starts or while it is paused.
 --
 -- KEYS[1] {sale:shard}:shard     string      the shard's state and times; never expires
--- KEYS[2] {sale:shard}:room      sorted set  who waits, by place; never expires
--- KEYS[3] {sale:shard}:admitted  sorted set  who was let in, by the end of that; never expires
--- KEYS[4] {sale:shard}:door      string      how letting in goes; never expires
--- KEYS[5] {sale:shard}:returned  set         who came back to his place in a line that was lost; never expires
--- KEYS[6] {sale:shard}:buyer:<user>  string  the shopper, of whom only the ban is looked at
+-- KEYS[2] {sale:shard}:room      sorted set  waiting shoppers, by place; never expires
+-- KEYS[3] {sale:shard}:admitted  sorted set  admitted shoppers, by the end of their admission; never expires
+-- KEYS[4] {sale:shard}:door      string      the state of admission; never expires
+-- KEYS[5] {sale:shard}:returned  set         shoppers who took the place that they had in a lost line; never expires
+-- KEYS[6] {sale:shard}:buyer:<user>  string  the shopper, of whom only the ban is read
 -- ARGV[1] member    12 bytes that stand for the shopper
--- ARGV[2] lot       0..2^40-1, the shopper's place among those who came before the start
--- ARGV[3] rate      shoppers a second that this shard lets in, a fraction
+-- ARGV[2] lot       0..2^40-1, the shopper's place among those who come before the start
+-- ARGV[3] rate      shoppers a second that this shard admits, a fraction
 -- ARGV[4] stay_ms   how long an admission lasts
 -- ARGV[5] free      units that are free for this shard's shoppers, a fraction
 -- ARGV[6] room_max  how many may wait here
 -- ARGV[7] its_room  the line that the shopper's ticket names, or empty
--- ARGV[8] its_place  his place in that line, or empty
--- ARGV[9] now_ms    absent: ask TIME; stands in for it in tests
+-- ARGV[8] its_place  the ticket's place in that line, or empty
+-- ARGV[9] now_ms    for tests; absent: TIME
 -- Returns {'ADMITTED', until_ms}
---         {'WAITING', place, ahead, waiting, room, rate}  rate: let in lately, in thousandths of a shopper a second
---         {'FULL'}             as many wait as may
+--         {'WAITING', place, ahead, waiting, room, rate}  rate: admitted lately, in thousandths of a shopper a second
+--         {'FULL'}             room_max shoppers wait already
 --         {'BANNED'}           the account is banned
---         {'NOT_OPEN', state}  closed, or draft while it is being loaded
--- Retry:  a shopper who waits or is admitted is told the same again. A place that this line does not know counts
---         only if it was given by another line, which was lost, and once: in this one, it has been used.
+--         {'NOT_OPEN', state}  closed, or draft while the shard is loading
+-- Retry:  a shopper who waits or is admitted gets the same answer again. A ticket's place counts only if another line,
+--         which was lost, gave it, and only once. A place of this line that is not in it has been used.
 -- Caller: src/stock/room.rs
 
 local call, pack, read = redis.call, struct.pack, struct.unpack
@@ -63,19 +63,19 @@ elseif now < banned * 1000 then
   return { 'BANNED' }
 end
 
--- The line's name is when it began; level is what the rate has let come together, in millionths of a shopper.
+-- The line's name is the time when it began. `level` is how many the rate lets in by now, in millionths of a shopper.
 local room, at, level, bought, gone, span_at, span, span_before = now, now, 1000000, 0, 0, now, 0, 0
 local door = call('GET', door_key)
 if door then
   room, at, level, bought, gone, span_at, span, span_before = read('>I6I6I6I6I6I6I4I4', door)
 end
 
--- Half a millisecond more is the mark of who has been let in and does not know it yet.
+-- A score with half a millisecond marks a shopper who is admitted and has not asked since.
 local admitted = tonumber(call('ZSCORE', admitted_key, member) or 0)
 local admitted_until = math.floor(admitted)
 local place = call('ZSCORE', room_key, member)
 if admitted > 0 and (admitted_until > now or state == 2) then
-  -- His time begins when he hears of it, and does not run in a pause.
+  -- An admission lasts from the shopper's first question after it, and does not run during a pause.
   if admitted ~= admitted_until or state == 2 then
     admitted_until = now + stay_ms
     call('ZADD', admitted_key, admitted_until, member)
@@ -101,20 +101,20 @@ if now - span_at >= 10000 then
   span_at = now
 end
 if state == 1 and now >= starts_at then
-  -- Whoever was let in and has not bought in time makes room; a hundred at a time, so that no call takes long.
+  -- An admitted shopper who has not bought in time makes room. A hundred at a time, so that no call takes long.
   late = call('ZRANGEBYSCORE', admitted_key, '-inf', now, 'LIMIT', 0, 100)
   if #late > 0 then
     call('ZREM', admitted_key, unpack(late))
     gone = gone + #late
   end
   if free > 0 then
-    -- Of those who are let in, only some buy: as many more as that takes, at most fifty times as many.
+    -- Only a share of the admitted shoppers buys, so more are admitted than units are free: at most fifty times more.
     local share = math.max(0.02, (bought + 1) / (bought + gone + 1))
     local wanted = math.ceil(free / share) - call('ZCARD', admitted_key)
     let_in = math.min(math.floor(come / 1000000), wanted, 100)
   end
   if let_in > 0 then
-    -- Whoever does not come for it within a minute has gone, and makes room that much sooner.
+    -- A shopper who does not ask within a minute after being admitted has gone, and makes room that much sooner.
     local invited_until = now + math.min(stay_ms, 60000) + 0.5
     local next_ones = call('ZPOPMIN', room_key, let_in)
     for i = 1, #next_ones, 2 do
@@ -129,7 +129,7 @@ if state == 1 and now >= starts_at then
     come, span = come - let_in * 1000000, span + let_in
   end
 end
--- Seldom, when nothing has happened: what has come together since then is counted the next time.
+-- Without a change, the door is written at most every 100 ms: the next write counts the time since the last one.
 if not door or let_in > 0 or #late > 0 or now - at >= 100 then
   call('SET', door_key, pack('>I6I6I6I6I6I6I4I4',
     room, math.max(at, now), math.floor(come), bought, gone, span_at, span, span_before))
@@ -138,6 +138,6 @@ end
 if admitted_until > now then
   return { 'ADMITTED', admitted_until }
 end
--- What the span before let in counts for as much of it as lies within the last ten seconds.
+-- The previous span counts for the part of it that lies within the last ten seconds.
 local lately = span + span_before * math.max(0, 10000 - (now - span_at)) / 10000
 return { 'WAITING', tonumber(place), call('ZRANK', room_key, member), call('ZCARD', room_key), room, lately * 100 }

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Withdraw done: strike units that left the sale for the ledger, once the ledger has taken them off its books.
+-- Withdraw done: mark a withdrawal delivered, once the ledger has taken its units off the books.
 -- Invariant: available + held + sold + revoked + out = granted + in for the item, and withdrawn <= out.
 --
 -- KEYS[1] {sale:shard}:item:<sku>  string  the item's units on this shard; never expires
--- KEYS[2] {sale:shard}:transfers   hash    transfers on their way by id; never expires
--- KEYS[3] {sale:shard}:applied     set     ids that are finished here; never expires
+-- KEYS[2] {sale:shard}:transfers   hash    transfers in transit, by id; never expires
+-- KEYS[3] {sale:shard}:applied     set     ids of transfers and restocks that are finished here; never expires
 -- ARGV[1] id   the transfer's id, 36 bytes; its destination is `ledger`
 -- ARGV[2] sku  the item's, 1..64 bytes
--- Returns {'DONE'}  the units are no longer this shard's, or were struck before
--- Retry:  the id is found in applied.
+-- Returns {'DONE'}  the withdrawal is marked delivered, now or before
+-- Retry:  the second run finds the id in applied.
 -- Caller: src/stock/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
@@ -29,7 +29,7 @@ if units and units:find('^[\1-\31]') then
 elseif not units or #units ~= 60 then
   return redis.error_reply('MISSING item')
 end
--- What is withdrawn stays in `out`: the shard may have borrowed it, so it cannot be taken off what it was granted.
+-- Withdrawn units stay in `out`: the shard may have borrowed them, so `granted` cannot be lowered.
 local out = unpack('>I6', units, 31)
 local withdrawn = unpack('>I6', units, 55)
 sent = tonumber(sent)

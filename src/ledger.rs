@@ -1,8 +1,8 @@
-//! The ledger: Postgres, which decides what becomes of a unit once it has been taken. This module alone names
-//! `sqlx`. Its constraints carry the promises; the code only has to run into them.
+//! The ledger: Postgres, which decides what becomes of a unit after it is reserved. Only this module names `sqlx`. The
+//! constraints of its tables carry the promises: a write that would break one fails.
 //!
-//! Every call fails with `Unavailable` when Postgres does not answer in time. Doc comments name other faults, and what an unknown
-//! outcome leaves where that is not obvious.
+//! Every call fails with `Unavailable` when Postgres does not answer in time. Doc comments name other faults, and what
+//! an unknown outcome leaves where that is not obvious.
 
 pub mod alert;
 pub mod audit;
@@ -42,7 +42,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     migrations
 });
 
-/// How long the end waits for what runs on a connection.
+/// How long closing waits for statements that still run.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// How long the first connection may take.
 const REACH_MAX: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ const REACH_MAX: Duration = Duration::from_secs(5);
 const LOCK_MAX: &str = "5s";
 /// How often a process asks whether another one has finished the migrations.
 const MIGRATED_EVERY: Duration = Duration::from_millis(250);
-/// How long anybody waits for a free connection.
+/// How long a call waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
 /// A handle on the ledger; clones share its pools. Shoppers, operators, payments, the jobs, reports and news have a pool
@@ -62,15 +62,15 @@ pub struct Ledger {
     payments: PgPool,
     jobs: PgPool,
     reports: PgPool,
-    /// For the one connection that listens.
+    /// For the one connection that receives notifications.
     news: PgPool,
 }
 
 impl Ledger {
-    /// Connects, and fails if nobody answers.
+    /// Connects, and fails if the server does not answer.
     ///
     /// # Errors
-    /// `Unavailable` when the server cannot be reached, or the URL is none.
+    /// `Unavailable` when the server cannot be reached, or the URL is invalid.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
         reach(url).await?;
         Ok(Self {
@@ -83,8 +83,8 @@ impl Ledger {
         })
     }
 
-    /// The same ledger for what operators ask: it uses their connections where others use those of shoppers, so no crowd
-    /// of shoppers keeps an operator from pausing a sale.
+    /// The same ledger for operators' requests: it uses the operators' pool in place of the shoppers'. So no crowd of
+    /// shoppers keeps an operator from pausing a sale.
     #[must_use]
     pub fn for_operators(&self) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// Ends all connections; what runs on them has a moment to finish.
+    /// Closes all connections. Statements that still run have a moment to finish.
     pub async fn close(&self) {
         let all = [
             &self.api,
@@ -108,11 +108,11 @@ impl Ledger {
             .await
             .is_err()
         {
-            tracing::warn!("Postgres did not let go of its connections in time");
+            tracing::warn!("the connections to Postgres did not close in time");
         }
     }
 
-    /// Whether every migration of this binary has been applied; else the number of those that are missing.
+    /// How many migrations of this binary have not been applied.
     pub async fn migrations_missing(&self) -> Result<usize, Fault> {
         let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"");
         if !there.fetch_one(&self.api).await? {
@@ -129,8 +129,8 @@ impl Ledger {
     }
 }
 
-/// Applies the migrations that are missing, while others use the ledger. One that another transaction keeps waiting for too long
-/// fails and may be repeated.
+/// Applies the missing migrations, while other processes use the ledger. A migration that waits too long for another
+/// transaction fails, and may be repeated.
 ///
 /// # Errors
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
@@ -144,8 +144,8 @@ pub async fn migrate(url: &str) -> Result<(), Fault> {
 
 async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
     let mut connection = acquire(pool).await?;
-    // The lock is tried, not waited for: a concurrent index build waits for every statement that runs, also for one that waits
-    // for the build's process.
+    // The lock is polled, not waited for. A concurrent index build waits for every statement that runs, also for one
+    // that waits for the building process.
     let lock = async |connection: &mut PgConnection| {
         sqlx::query_scalar!("select pg_try_advisory_lock(hashtextextended('flashsale migrations', 0)) as \"it!\"")
             .fetch_one(connection)
@@ -162,7 +162,8 @@ async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
     }
     drop_unfinished_indexes(&mut connection).await?;
     for migration in MIGRATIONS.iter() {
-        // An index build waits for older transactions and keeps nobody waiting. Other changes keep everybody waiting.
+        // A concurrent index build waits for older transactions and blocks none. Other changes block all others, so
+        // their wait for a lock has a limit.
         let lock_max = if migration.no_tx { "0" } else { LOCK_MAX };
         sqlx::query_scalar!("select set_config('lock_timeout', $1, false)", lock_max)
             .fetch_one(&mut *connection)
@@ -175,7 +176,8 @@ async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Drops indexes whose concurrent build broke off: they are never used, and have the name of the index that is missing.
+/// Drops indexes whose concurrent build broke off. Postgres never uses them, and they have the name of the missing
+/// index.
 async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fault> {
     let unfinished = sqlx::query_scalar!(
         "select format('%I', c.relname) as \"index!\" from pg_index i join pg_class c on c.oid = i.indexrelid \
@@ -193,7 +195,7 @@ async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fa
     Ok(())
 }
 
-/// Connects once, outside of any pool: a pool tries again until its time is over, and forgets why.
+/// Connects once, outside of any pool: a pool retries until its time is over, and loses the reason.
 async fn reach(url: &str) -> Result<(), Fault> {
     let options = PgConnectOptions::from_str(url)?;
     let place = format!("{}:{}", options.get_host(), options.get_port());
@@ -210,8 +212,8 @@ async fn reach(url: &str) -> Result<(), Fault> {
     }
 }
 
-/// Connections on which a statement, and a transaction between two statements, may take so long: what a process has
-/// locked that stands still is given to others after `idle_max`.
+/// A pool with time limits: `statement_max` for a statement, and `idle_max` for a pause inside a transaction. The
+/// second one frees the locks of a process that stands still.
 async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
     let options = PgConnectOptions::from_str(url)?.options([
         ("statement_timeout", statement_max),
@@ -227,7 +229,7 @@ async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &s
         .map_err(Fault::from)
 }
 
-/// What an error of the client or the server means.
+/// Maps an error of the client or the server to a fault.
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         let passing = match &error {
@@ -239,8 +241,8 @@ impl From<sqlx::Error> for Fault {
             | sqlx::Error::Configuration(_) => true,
             sqlx::Error::Database(database) => {
                 let code = database.code().unwrap_or_default();
-                // Connection trouble, no resources, operator's intervention (statement time-outs too), a deadlock, a lock
-                // that did not come, or a transaction that stood still for too long: the same again may succeed.
+                // These may pass: connection trouble, no resources, an operator's intervention (statement time-outs
+                // too), a deadlock, a lock time-out, or a transaction that was idle for too long.
                 ["08", "53", "57", "40"].contains(&code.get(..2).unwrap_or_default())
                     || ["55P03", "25P03", "25P04"].contains(&code.as_ref())
             }
@@ -254,7 +256,7 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
-/// Whether the error says that this very data cannot be stored, whatever else happens.
+/// Whether the error is about the data itself, so that no retry can store it.
 fn is_about_data(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     // Data exceptions, integrity violations, and a program limit (an index row too large).
@@ -269,8 +271,8 @@ fn is_locked(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code == "55P03")
 }
 
-/// Has a transaction wait only for a moment for what somebody has locked: a shard that is being rebuilt is locked for long, and
-/// others have their turn meanwhile.
+/// Limits how long a transaction waits for a lock. A rebuild locks its shard for long, and the caller goes on with
+/// other shards meanwhile.
 async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {
     sqlx::query!("set local lock_timeout = '200ms'")
         .execute(&mut **tx)
@@ -283,7 +285,7 @@ async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
     begun.map_err(Fault::from)
 }
 
-/// Begins a transaction that is brief from its first statement on, as [`be_brief`] has it.
+/// Begins a transaction with the limit of [`be_brief`] from its first statement on.
 async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
     let begun = pool
         .begin_with("begin; set local lock_timeout = '200ms'")
@@ -292,9 +294,9 @@ async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
     begun.map_err(Fault::from)
 }
 
-/// Begins what takes the first rows of a queue. A queue that was empty when its statistics were made looks small however
-/// long it has become since; then Postgres would read and sort all of it for each batch, instead of following the index
-/// that has it in its order. A plan that was made while the queue was empty is not kept, either.
+/// Begins a transaction that takes the first rows of a queue. If the queue was empty when Postgres made its statistics,
+/// the planner takes it for small. Postgres would then read and sort the full queue for each batch, instead of
+/// following the index. So sorting is off, and no plan from the time of an empty queue is kept.
 async fn begin_in_order(pool: &PgPool) -> Result<Tx, Fault> {
     let begun = pool
         .begin_with("begin; set local enable_sort = off; set local plan_cache_mode = force_custom_plan")
@@ -312,7 +314,8 @@ async fn commit(tx: Tx) -> Result<(), Fault> {
     committed.map_err(Fault::from)
 }
 
-/// One step of a transaction, as a span of what it is part of. What is part of nothing would be a trace of its own.
+/// A span for one step of a transaction, inside the current span. Without a current span there is none, because it
+/// would be a trace of its own.
 fn step(what: &'static str) -> Span {
     if Span::current().is_none() {
         Span::none()
@@ -321,13 +324,13 @@ fn step(what: &'static str) -> Span {
     }
 }
 
-/// A stored text as one of our words.
+/// Parses a stored text into a type of the domain.
 fn word<T: FromStr<Err = E>, E: std::fmt::Display>(text: &str) -> Result<T, Fault> {
     text.parse()
         .map_err(|error: E| Fault::Bug(format!("in the ledger: {error}")))
 }
 
-/// A number of Rust as SQL stores it, and back.
+/// A number as SQL stores it; [`unsigned`] is the way back.
 fn small(number: u16) -> i16 {
     i16::try_from(number).unwrap_or(i16::MAX)
 }

@@ -1,9 +1,10 @@
-//! The stock: Redis, which decides who gets a unit. This module alone names the `redis` crate. Each Lua script has
-//! one caller here, in the file of its name.
+//! The stock: Redis, which decides who gets a unit. Only this module names the `redis` crate. The first lines of each
+//! file here name the Lua scripts that it calls.
 //!
-//! Every call has a time limit. A fault says that the outcome is unknown, never that nothing happened; each script
-//! is idempotent, so the same call may be made again. Every call fails with `Unavailable` when Redis does not answer, and with
-//! `Incomplete` when its shard is not all there; doc comments name other faults.
+//! Every call has a time limit. After a fault the outcome is unknown: the call may have taken effect. Each script is
+//! idempotent, so the caller may repeat the call; only the limiters that count each run ([`limit`]) are not. Every call
+//! fails with `Unavailable` when Redis does not answer, and with `Incomplete` when the shard's data is incomplete. Doc
+//! comments name other faults.
 
 pub mod ban;
 pub mod challenge;
@@ -35,14 +36,15 @@ use link::Link;
 use replicate::Replicas;
 use std::time::Duration;
 
-/// The longest that one call may take. The API answers within two seconds, whatever happens below.
+/// The time limit of one call. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
-/// The longest that connecting may take.
+/// The time limit for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// A handle on the stock: one connection to each server, which all callers share; each write carries what is waiting.
-/// Its driver runs on the runtime that connected, so callers on another one wake a thread for each call: every HTTP
-/// worker connects by itself. What has to wait for a replica has a connection of its own ([`replicate`]).
+/// A handle on the stock: one connection to each server, shared by all callers. One write carries all waiting calls.
+/// The connection's driver runs on the runtime that connected. A caller on another runtime wakes a thread for each
+/// call, so every HTTP worker connects by itself. Calls that wait for a replica have a connection of their own
+/// ([`replicate`]).
 #[derive(Clone)]
 pub struct Stock {
     link: Link,
@@ -51,18 +53,18 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Connects, and fails if nobody answers. TLS trusts the public authorities.
+    /// Connects, and fails if no server answers. TLS trusts the public authorities.
     ///
     /// # Errors
-    /// `Unavailable` when the server cannot be reached in time, or the URL is none.
+    /// `Unavailable` when the server cannot be reached in time, or the URL is invalid.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
         Self::connect_with(url, &RedisCertificates::default()).await
     }
 
-    /// The same; TLS has these certificates.
+    /// Like [`Stock::connect`], with these certificates for TLS.
     ///
     /// # Errors
-    /// As `connect`, and when Redis and we do not accept each other's certificates.
+    /// As `connect`, and when one side rejects the other's certificate.
     pub async fn connect_with(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
         let (link, way) = Link::connect(url, certificates).await?;
         Ok(Self {
@@ -72,7 +74,7 @@ impl Stock {
         })
     }
 
-    /// The same, whose calls are counted there.
+    /// The same handle, which counts its calls in `metrics`.
     #[must_use]
     pub fn counted(self, metrics: &StockMetrics) -> Self {
         Self {
@@ -87,7 +89,7 @@ impl Stock {
         self.noted(bounded(command.query_async(&mut link)).await)
     }
 
-    /// Passes an answer on and counts it if it is none.
+    /// Passes an answer on, and counts it if it is a fault.
     fn noted<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
         if let Err(fault) = &answer {
             self.metrics.faults.of([fault.kind()]).inc();
@@ -111,10 +113,10 @@ async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resu
     }
 }
 
-/// What Redis says of an event that would need an id above the highest, or not above the last one.
+/// Redis's errors for an event whose id would be above the highest, or not above the last one.
 const NO_NEXT_ID: [&str; 3] = ["specified in XADD", "last possible ID", "Elements are too large"];
 
-/// What an error of the client or the server means.
+/// Maps an error of the client or the server to a fault.
 fn fault(error: &redis::RedisError) -> Fault {
     use redis::ErrorKind;
     match error.code() {
@@ -124,7 +126,7 @@ fn fault(error: &redis::RedisError) -> Fault {
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),
         Some("MISCONF" | "BUSY") => return Fault::Unavailable(format!("Redis refuses writes: {error}")),
         Some("BADARG" | "INVARIANT" | "WRONGTYPE") => return Fault::Bug(format!("{error}")),
-        // A stream has an entry that no script wrote, with a higher id: its shard is rebuilt.
+        // The stream has an entry with a higher id that no script wrote. Its shard is rebuilt.
         Some("ERR")
             if error
                 .detail()
@@ -132,14 +134,14 @@ fn fault(error: &redis::RedisError) -> Fault {
         {
             return Fault::Incomplete("the stream has a foreign entry".to_owned());
         }
-        // A script has stopped at something that it cannot work with.
+        // A script has failed on data that it cannot work with.
         Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script")) => {
             return Fault::Bug(format!("{error}"));
         }
         _ => {}
     }
-    // Anything else may be over when it is tried again, also what this code does not know: a password that is being
-    // changed, a replica that is missing.
+    // Other errors may pass, also those that this code does not know: a password that is being changed, a missing
+    // replica.
     match error.kind() {
         ErrorKind::UnexpectedReturnType => Fault::Bug(format!("Redis answered: {error}")),
         _ => Fault::Unavailable(format!("Redis does not answer as it should: {error}")),

@@ -1,4 +1,5 @@
-//! What guards tell the operators of, and who has been told.
+//! Guard warnings: guards raise them, and a sender delivers each to the operators' webhook. A crash leaves a claim that
+//! ends by itself; then the warning is sent again.
 
 use super::news::RAISED;
 use super::{Ledger, begin, commit, unsigned, word};
@@ -9,18 +10,18 @@ use chrono::{DateTime, Utc};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long an alert is one sender's own: longer than a delivery may take. Then others may send it.
+/// How long a warning stays claimed by one sender: longer than a delivery may take. Then others may send it.
 const CLAIM: Duration = Duration::from_secs(15);
-/// Alerts that are given up in one step.
+/// Warnings that are given up in one step.
 const GIVE_UP_MAX: i64 = 1000;
 
-/// An alert to deliver, which nobody else does meanwhile.
+/// A claimed warning: no other sender delivers it meanwhile.
 #[derive(Debug, Clone)]
 pub struct ClaimedAlert {
     pub alert: Alert,
     /// Its id for the webhook.
     pub webhook_id: Uuid,
-    /// How often that was tried before.
+    /// How often its delivery was attempted before.
     pub attempts: u32,
     /// Until when it is claimed.
     claimed_until: DateTime<Utc>,
@@ -48,8 +49,8 @@ impl Row {
 }
 
 impl Ledger {
-    /// Raises an alert, and tells every process that follows them. One after the other, in the order of their numbers:
-    /// who has seen one has seen all that are before it.
+    /// Raises a warning, and notifies every process. Warnings become visible in the order of their numbers: a reader
+    /// that has seen one has seen all before it.
     pub async fn raise_alert(&self, kind: AlertKind, user: &UserId, detail: &str) -> Result<(), Fault> {
         sqlx::query!(
             "with turn as (select pg_advisory_xact_lock(hashtextextended('raising of alerts', 0)) as taken), \
@@ -66,7 +67,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Up to `max` alerts, newest first, older than the one with this number.
+    /// Up to `max` warnings, newest first, older than the one with this number.
     pub async fn guard_alerts(&self, before: Option<i64>, max: i64) -> Result<Vec<ListedAlert>, Fault> {
         let rows = sqlx::query!(
             "select alert_id, raised_at, kind, user_id, detail, delivered_at, given_up_at from guard_alerts \
@@ -95,7 +96,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Up to `max` alerts, oldest first, newer than the one with this number.
+    /// Up to `max` warnings, oldest first, newer than the one with this number.
     pub async fn alerts_after(&self, after: i64, max: i64) -> Result<Vec<Alert>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -109,7 +110,7 @@ impl Ledger {
         rows.into_iter().map(Row::into_alert).collect()
     }
 
-    /// The number of the newest alert; 0 when there is none.
+    /// The number of the newest warning; 0 when there is none.
     pub async fn newest_alert(&self) -> Result<i64, Fault> {
         sqlx::query_scalar!("select coalesce(max(alert_id), 0) as \"newest!\" from guard_alerts")
             .fetch_one(&self.api)
@@ -117,8 +118,8 @@ impl Ledger {
             .map_err(Fault::from)
     }
 
-    /// Claims the oldest alert that is to be delivered now; `None` when there is none, or somebody else is at one: one
-    /// after the other, they arrive in their order.
+    /// Claims the oldest warning that is due; `None` when there is none, or while another sender has claimed one. So
+    /// warnings arrive one after the other, in their order.
     pub async fn claim_alert(&self) -> Result<Option<ClaimedAlert>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let is_first = sqlx::query_scalar!(
@@ -163,12 +164,12 @@ impl Ledger {
         }))
     }
 
-    /// Notes that the webhook has taken an alert.
+    /// Notes that the webhook has accepted a warning.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it is sent once more when its claim is over.
+    /// `Unavailable` when Postgres does not answer: the warning is sent once more when its claim is over.
     pub async fn alert_delivered(&self, claimed: &ClaimedAlert) -> Result<(), Fault> {
-        // Also if the claim is over, or it has been given up meanwhile.
+        // This counts also if the claim is over, or if the warning was given up meanwhile.
         sqlx::query!(
             "update guard_alerts set delivered_at = now(), given_up_at = null, claimed_until = null, \
              attempts = attempts + 1 where alert_id = $1 and delivered_at is null",
@@ -179,12 +180,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that the webhook has not taken an alert, which is to be sent again after this time.
+    /// Notes that the webhook has not accepted a warning, which is sent again after this time.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it is sent once more when its claim is over.
+    /// `Unavailable` when Postgres does not answer: the warning is sent once more when its claim is over.
     pub async fn alert_failed(&self, claimed: &ClaimedAlert, again_after: Duration) -> Result<(), Fault> {
-        // If the claim is over, whoever has it now decides.
+        // If the claim is over, the sender that has the warning now decides.
         sqlx::query!(
             "update guard_alerts set attempts = attempts + 1, claimed_until = null, \
              not_before = now() + $3 * interval '1 second' \
@@ -198,7 +199,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives up alerts that were not delivered in time; returns how many.
+    /// Gives up warnings that were not delivered in time; returns how many.
     pub async fn give_alerts_up(&self) -> Result<u64, Fault> {
         let given_up = sqlx::query!(
             "update guard_alerts set given_up_at = now(), claimed_until = null where alert_id in \
@@ -214,7 +215,7 @@ impl Ledger {
         Ok(given_up.rows_affected())
     }
 
-    /// Forgets alerts of a month ago.
+    /// Deletes warnings older than thirty days.
     pub async fn forget_alerts(&self) -> Result<(), Fault> {
         sqlx::query!("delete from guard_alerts where raised_at < now() - interval '30 days'")
             .execute(&self.jobs)

@@ -1,4 +1,4 @@
-//! What the ledger counts, for reports.
+//! The stock audit: what the ledger counts, for reports and for comparison with the stock.
 
 use super::outbox::Message;
 use super::{Ledger, Tx, begin, small, unsigned};
@@ -13,22 +13,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The ledger's side of one shard, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardBooks {
-    /// The last event that was taken in.
+    /// The last event that was drained.
     pub position: Option<Position>,
     /// Held and sold units by SKU.
     pub units: BTreeMap<Sku, (i64, i64)>,
-    /// Messages that the shard has not been told, oldest first.
+    /// Undelivered messages to the shard, oldest first.
     pub waiting: Vec<Message>,
 }
 
 /// The ledger's side of one shard in sums, as of one moment. Its size depends on the items alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardSums {
-    /// The last event that was taken in.
+    /// The last event that was drained.
     pub position: Option<Position>,
     /// Held and sold units by SKU.
     pub units: BTreeMap<Sku, (i64, i64)>,
-    /// Units of decided orders that the outbox has still to deliver, by SKU: all of them, and those that were paid.
+    /// Units of decided orders whose messages are undelivered, by SKU: all of them, and those that were paid.
     pub undelivered: BTreeMap<Sku, (i64, i64)>,
 }
 
@@ -60,7 +60,7 @@ pub struct Misfit {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owned {
     pub stock: BTreeMap<Sku, i64>,
-    /// What shards have not been told of units that came to the sale or left it, with the shard.
+    /// Undelivered messages about units that entered or left the sale, with the shard.
     pub waiting: Vec<(u16, Message)>,
 }
 
@@ -83,7 +83,7 @@ impl Ledger {
         Ok(Owned { stock, waiting })
     }
 
-    /// Units that orders hold and own on these shards, by SKU.
+    /// Held and sold units on these shards, by SKU.
     pub async fn kept_on(&self, sale: SaleId, shards: &BTreeSet<u16>) -> Result<BTreeMap<Sku, i64>, Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let kept = sqlx::query!(
@@ -98,7 +98,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Reads in one snapshot where the shards of a sale stand: what its grants say, however many orders there are.
+    /// Reads the books of a sale's shards in one snapshot. Units come from the grants, so the cost does not depend on
+    /// orders.
     pub async fn shard_books(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
         let mut tx = snapshot(&self.jobs).await?;
         shards_of(&mut tx, sale, shards).await
@@ -133,7 +134,7 @@ impl Ledger {
             let sku = super::word(&row.sku)?;
             at(&mut sums.shards, row.shard)?.units.insert(sku, (row.held, row.sold));
         }
-        // A message that is none of ours is left out: the relay reports it.
+        // A message that cannot be read is left out: the relay reports it.
         let decided = sqlx::query!(
             "select shard, message->>'sku' as \"sku!\", sum((message->>'quantity')::int8)::int8 as \"units!\", \
              coalesce(sum((message->>'quantity')::int8) filter (where message->>'state' = 'paid'), 0)::int8 as \"paid!\" \
@@ -162,7 +163,7 @@ impl Ledger {
         Ok(sums)
     }
 
-    /// The shards and items whose grants differ from their orders, which are all added up.
+    /// The shards and items whose grants differ from the sum of their orders. Reads every order of the sale.
     pub async fn misfits(&self, sale: SaleId) -> Result<Vec<Misfit>, Fault> {
         let mut tx = snapshot(&self.reports).await?;
         sqlx::query!("set local statement_timeout = '60s'")
@@ -192,8 +193,7 @@ impl Ledger {
         misfits.collect()
     }
 
-    /// Events of a sale that could not be taken in, do not say of which order they are, and are not dealt with: shard,
-    /// position and reason.
+    /// Dead letters of a sale that name no order and are not settled: shard, position and reason.
     pub async fn unreadable_events(&self, sale: SaleId) -> Result<Vec<(u16, Position, String)>, Fault> {
         let dead = sqlx::query!(
             "select shard, epoch, seq, reason from dead_letters \
@@ -234,9 +234,9 @@ impl Ledger {
         Ok(counts)
     }
 
-    /// When the oldest hold ends: of one sale, or of all that Redis has.
+    /// When the first hold ends: of one sale, or of all that Redis has.
     pub async fn oldest_hold(&self, sale: Option<SaleId>) -> Result<Option<DateTime<Utc>>, Fault> {
-        // Shard by shard, as `orders_due` has them: one look into the index each.
+        // Shard by shard, as the index `orders_due` has them: one lookup for each shard.
         let oldest = sqlx::query_scalar!(
             "select min(first.expires_at + coalesce( \
                  (select sum(a.until - greatest(a.since, first.created_at)) from outages a \
@@ -250,8 +250,8 @@ impl Ledger {
         oldest.fetch_one(&self.reports).await.map_err(Fault::from)
     }
 
-    /// What needs an operator's eye: in one sale, or anywhere. A payment without an order belongs to no sale, so it
-    /// counts everywhere.
+    /// Audit findings that need an operator: in one sale, or anywhere. A payment without an order belongs to no sale,
+    /// so it counts everywhere.
     pub async fn alerts(&self, sale: Option<SaleId>) -> Result<Alerts, Fault> {
         let row = sqlx::query!(
             "select (select count(*) from dead_letters where settled_at is null and ($1::uuid is null or sale_id = $1)) \
@@ -278,7 +278,7 @@ impl Ledger {
     }
 }
 
-/// A transaction in which everything is as of one moment.
+/// A read-only transaction that sees the ledger as of one moment.
 async fn snapshot(pool: &PgPool) -> Result<Tx, Fault> {
     let mut tx = begin(pool).await?;
     sqlx::query!("set transaction isolation level repeatable read, read only")
@@ -293,7 +293,7 @@ fn at<T>(shards: &mut [T], shard: i16) -> Result<&mut T, Fault> {
     found.ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
 }
 
-/// Where the shards of a sale stand, without its orders.
+/// The books of a sale's shards, without its orders.
 async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
     let mut books = vec![ShardBooks::default(); usize::from(shards)];
     let positions = sqlx::query!(

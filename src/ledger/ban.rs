@@ -1,4 +1,5 @@
-//! Accounts that may not buy.
+//! Bans: accounts that may not buy. Each decision is stored with the messages that deliver it, so a crash leaves both
+//! or none.
 
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
@@ -40,9 +41,9 @@ impl Row {
 }
 
 impl Ledger {
-    /// Bans an account, and leaves a message for its home shard in every sale that is in Redis. Once its sessions were
-    /// ended, they stay so. `None` when a guard would ban an account that is banned, or whose ban was lifted a moment ago:
-    /// an operator's word counts for more.
+    /// Bans an account, and writes a message for its home shard in every sale that is in Redis. If an earlier decision
+    /// ended its sessions, they stay ended. `None` when a guard would ban an account that is banned, or whose ban was
+    /// lifted less than two minutes ago: an operator's decision outranks a guard's.
     pub async fn ban(&self, new: &NewBan) -> Result<Option<Ban>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
@@ -72,13 +73,13 @@ impl Ledger {
         row.into_ban().map(Some)
     }
 
-    /// The decisions of the last minutes, bans and lifts, at most ten thousand of them: a Redis that has lost its last
-    /// moment may have forgotten them.
+    /// The bans and lifts of the last ten minutes, at most ten thousand of them: a Redis that has lost its last writes
+    /// may lack them.
     pub async fn recent_bans(&self) -> Result<Vec<Ban>, Fault> {
         recent_bans(&mut *acquire(&self.jobs).await?).await
     }
 
-    /// What was decided last about those accounts of which shards have still to be told.
+    /// The last decision about each account of which a message to these shards is undelivered.
     pub async fn waiting_bans(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<Ban>, Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let rows = sqlx::query_as!(
@@ -95,7 +96,7 @@ impl Ledger {
         rows.into_iter().map(Row::into_ban).collect()
     }
 
-    /// Lifts an account's ban; `None` when it has none that could be lifted.
+    /// Lifts an account's ban; `None` when the account is not banned.
     pub async fn lift_ban(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
@@ -115,7 +116,7 @@ impl Ledger {
         row.into_ban().map(Some)
     }
 
-    /// What was decided last about an account, if anything.
+    /// The last decision about an account, if there is one.
     pub async fn ban_of(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
         let row = sqlx::query_as!(
             Row,
@@ -123,18 +124,18 @@ impl Ledger {
              from bans where user_id = $1",
             user.as_str()
         )
-        // Whoever tells the stock of it has one of the other connections.
+        // A caller that delivers the decision holds a connection of the jobs' pool, so this one uses another pool.
         .fetch_optional(&self.api)
         .await?;
         row.map(Row::into_ban).transpose()
     }
 
-    /// Up to `max` accounts that are banned now, by the order of their ids after the one given.
+    /// Up to `max` accounts that are banned now, in the order of their ids, after the one given.
     pub async fn banned(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
         banned(&mut *acquire(&self.jobs).await?, after, max).await
     }
 
-    /// Up to `max` accounts that are banned now, those first of which it was decided last, after the one given.
+    /// Up to `max` accounts that are banned now, the latest decision first, after the one given.
     pub async fn banned_newest_first(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -150,8 +151,7 @@ impl Ledger {
         rows.into_iter().map(Row::into_ban).collect()
     }
 
-    /// Up to `max` decisions after the one with this number, oldest first, of accounts that are banned or whose sessions
-    /// were ended.
+    /// The last decision about each account, if its number is above this one: up to `max` of them, oldest first.
     pub async fn bans_since(&self, change: i64, max: i64) -> Result<Vec<Ban>, Fault> {
         let rows = sqlx::query_as!(
             Row,
@@ -166,8 +166,8 @@ impl Ledger {
     }
 }
 
-/// [`Ledger::recent_bans`], on a connection that one has. Decisions are numbered in their order, so the numbers are read from the
-/// newest on, as far as the first that is too old.
+/// [`Ledger::recent_bans`] on a given connection. Decisions are numbered in their order, so Postgres reads the numbers
+/// from the newest to the first that is too old.
 pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
     let rows = sqlx::query_as!(
         Row,
@@ -181,7 +181,7 @@ pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban
     rows.into_iter().map(Row::into_ban).collect()
 }
 
-/// [`Ledger::banned`], on a connection that one has.
+/// [`Ledger::banned`] on a given connection.
 pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
     let rows = sqlx::query_as!(
         Row,
@@ -196,8 +196,8 @@ pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>
     rows.into_iter().map(Row::into_ban).collect()
 }
 
-/// One decision after the other, so that they become visible in the order of their numbers, and none while a sale begins to
-/// be loaded: it is told of those before, and they of it.
+/// Lets one transaction decide at a time, so that decisions become visible in the order of their numbers. It also
+/// excludes the start of a sale's loading: the sale gets the decisions before it, and later decisions find the sale.
 pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('bans', 0)) as locked")
         .execute(&mut **tx)
@@ -205,7 +205,7 @@ pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Leaves the messages of a decision, and commits it.
+/// Writes the messages of a decision, and commits it.
 async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
     let sales = sqlx::query!(
         "select sale_id, secret, shards from sales where state <> 'draft' and retired_at is null order by number"

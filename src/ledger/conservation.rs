@@ -1,4 +1,4 @@
-//! Conservation checks: which process does one, and what the last one of each sale found.
+//! Conservation checks: which process runs one, and what the last one of each sale found.
 
 use super::Ledger;
 use crate::domain::fault::Fault;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conservation {
     pub sale: SaleId,
-    /// Units that no place accounts for, or that two do.
+    /// Units that no place has, or that two places have.
     pub difference: i64,
     /// Held and sold units in which Redis and Postgres differ.
     pub drift: i64,
@@ -30,7 +30,7 @@ impl Ledger {
         Ok(claimed.rows_affected() == 1)
     }
 
-    /// Stores what a check found; nothing for a sale that has been forgotten meanwhile.
+    /// Stores what a check found, if the sale's check has not been deleted meanwhile.
     pub async fn note_conservation(&self, found: Conservation) -> Result<(), Fault> {
         sqlx::query!(
             "update conservation_checks set difference = $2, drift = $3 where sale_id = $1",
@@ -43,7 +43,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the last checks found: of `max` sales at most, those that are off first.
+    /// What the last checks found, for at most `max` sales. Sales with a difference or a drift come first.
     pub async fn conservation(&self, max: i64) -> Result<Vec<Conservation>, Fault> {
         let rows = sqlx::query!(
             "select sale_id, difference, drift from conservation_checks \
@@ -59,7 +59,7 @@ impl Ledger {
         Ok(found.collect())
     }
 
-    /// Forgets the checks of all other sales.
+    /// Deletes the checks of all other sales.
     pub async fn keep_conservation(&self, of: &[SaleId]) -> Result<(), Fault> {
         let of: Vec<Uuid> = of.iter().map(|sale| sale.0).collect();
         sqlx::query!("delete from conservation_checks where sale_id <> all ($1)", &of)

@@ -1,4 +1,4 @@
-//! Who is signed in at the console.
+//! The sessions of operators at the console.
 
 use super::{Ledger, begin, commit, word};
 use crate::domain::console::{OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
@@ -6,7 +6,7 @@ use crate::domain::fault::Fault;
 use std::net::IpAddr;
 
 impl Ledger {
-    /// Begins a session; with too many, the oldest end.
+    /// Begins a session. Beyond [`SESSIONS_MAX`], the oldest sessions end.
     pub async fn begin_session(
         &self,
         digest: &[u8; 32],
@@ -39,7 +39,7 @@ impl Ledger {
         })
     }
 
-    /// The session of this digest, if there is one that has not ended.
+    /// The session of this digest, if it exists and has not ended.
     pub async fn session(&self, digest: &[u8; 32]) -> Result<Option<Session>, Fault> {
         let row = sqlx::query!(
             "select session_id, operator, expires_at from console_sessions where digest = $1 and expires_at > now()",
@@ -65,7 +65,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets sessions that have ended by themselves.
+    /// Deletes expired sessions.
     pub async fn forget_sessions(&self) -> Result<(), Fault> {
         sqlx::query!("delete from console_sessions where expires_at < now()")
             .execute(&self.jobs)

@@ -1,5 +1,5 @@
-//! Taking events in: each exactly once, because a shard's position moves in the transaction that stores its rows,
-//! and because an order's id, its key and its event are each unique for ever.
+//! The drain: applies each event exactly once. A shard's position moves in the transaction that stores its rows, and an
+//! order's id, its key and its event are each unique for ever. A crash leaves the position and the rows as they were.
 
 mod recover;
 
@@ -17,35 +17,36 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// Tries to store a part of a batch of which some cannot be stored; what is not reached is left to the next transaction.
+/// How many attempts one transaction makes to store parts of a batch with bad rows. The next transaction takes the rows
+/// that are not reached.
 const TRIES_MAX: usize = 64;
 
-/// A shard that nobody else drains until this is dropped or applied: its row is locked, which is fence, lock and
+/// A claimed shard: no other process drains it until this is dropped or applied. The lock on its row is fence, lock and
 /// queue in one.
 pub struct Claim {
     tx: Tx,
     pub sale: SaleId,
     shard: u16,
-    /// The last event that has been taken in.
+    /// The last event that was drained.
     pub position: Position,
-    /// The life of the shard that the ledger knows.
+    /// The shard's epoch in the ledger.
     pub epoch: i64,
     /// The Redis server on which the shard was last reconciled.
     pub run_id: Option<String>,
 }
 
-/// What a batch came to.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Events that have been looked at, from the first on: all, unless too many of them could not be taken in.
+    /// Events that were processed, from the first on: all, unless too many of them could not be stored.
     pub events: usize,
     /// Orders that are new in the ledger.
     pub inserted: usize,
-    /// Of them, those that the ledger refused.
+    /// Of these, the orders that the ledger revoked.
     pub revoked: usize,
-    /// Events that could not be taken in.
+    /// Events that became dead letters.
     pub dead: usize,
-    /// The orders that are new and were not refused, where shoppers wait for them.
+    /// New orders that were not revoked, if the sale's shoppers wait for the ledger.
     pub orders: Vec<Accepted>,
 }
 
@@ -61,14 +62,14 @@ struct Row<'a> {
     currency: &'a str,
 }
 
-/// An event that cannot be taken in.
+/// An event that becomes a dead letter.
 struct Dead<'a> {
     /// Its place in the batch.
     at: usize,
     position: Position,
     raw: &'a [u8],
     reason: String,
-    /// Its order, if it says one.
+    /// Its order, if that fits the sale.
     row: Option<&'a Row<'a>>,
 }
 
@@ -83,11 +84,11 @@ struct Inserted {
 }
 
 impl Ledger {
-    /// Claims a shard for draining, unless somebody else has it.
+    /// Claims a shard for draining; `None` while another process has it.
     pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
         let mut tx = begin(&self.jobs).await?;
-        // Only as strong as it must be: whoever pays, cancels or expires refers to the shard with its message, while
-        // holding the grant that a drain wants. `for update` would keep them out, and both would wait for ever.
+        // The weakest lock that serves. A transaction that pays, cancels or expires holds a grant that the drain wants,
+        // and its message refers to this row. `for update` would block that reference, and both would wait for ever.
         let row = sqlx::query!(
             "select epoch, drained_epoch, drained_seq, run_id from shards where sale_id = $1 and shard = $2 \
              for no key update skip locked",
@@ -112,10 +113,10 @@ impl Ledger {
 }
 
 impl Claim {
-    /// Takes in events that follow the claim's position, in their order, and commits.
+    /// Applies events that follow the claim's position, in their order, and commits.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then nothing of this is done, or all of it.
+    /// `Unavailable` when Postgres does not answer: then all of the batch is committed, or nothing.
     pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
         let mut rows = Vec::with_capacity(events.len());
         let mut dead: Vec<Dead<'_>> = Vec::new();
@@ -147,7 +148,7 @@ impl Claim {
             let (new, looked_at) = match inserted {
                 Ok(new) => (new, rows.len()),
                 Err(error) => {
-                    tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; looking for what spoils it");
+                    tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; searching for the bad rows");
                     self.insert_by_halves(&rows, error, now, &mut dead).await?
                 }
             };
@@ -190,8 +191,8 @@ impl Claim {
             )
             .execute(&mut *self.tx)
             .await?;
-            // Nobody could ever pay for the order, so its shopper is told, and its units are withheld. Telling it twice
-            // changes nothing.
+            // The order can never be paid. So its shard gets it as revoked, and withholds its units. A repeated
+            // delivery changes nothing.
             if let Some(row) = row {
                 let (of, units) = (row.reserved, (row.sku.to_string(), i64::from(row.reserved.quantity)));
                 let message = Message::resolve(of.order.0, of.user.as_str(), units, OrderState::Revoked, now);
@@ -214,11 +215,11 @@ impl Claim {
         Ok(drained)
     }
 
-    /// Stores rows as nearly every batch has them, none of which is in the ledger and all of which its shard's own grants
-    /// suffice for. That is much cheaper than [`Claim::insert`], as nothing is looked for before it is inserted, and nothing
-    /// is told of what was. When they are not like that, nothing of them has been stored.
+    /// Stores rows of the usual kind: the ledger has none of them, and the shard's own grants suffice for all. That is
+    /// much cheaper than [`Claim::insert`], which searches for conflicts and returns what it inserts. If the rows are
+    /// of another kind, none is stored.
     async fn insert_new(&mut self, rows: &[Row<'_>], durability: Durability) -> Result<Quick, Fault> {
-        // Whoever waits for the ledger is told what it says of his order.
+        // A shopper who waits for the ledger gets the order as the ledger has it, so the inserted rows are needed.
         if rows.is_empty() || durability == Durability::Postgres || rows.iter().any(|row| row.position <= self.position)
         {
             return Ok(Quick::Refused);
@@ -238,8 +239,8 @@ impl Claim {
         Ok(quick)
     }
 
-    /// Stores rows and counts their units as held, behind a savepoint. The inner error says that the data cannot be
-    /// stored; then nothing of it has been.
+    /// Stores rows and counts their units as held, behind a savepoint. The inner error says why the data cannot be
+    /// stored; then nothing of it is.
     async fn insert(&mut self, rows: &[Row<'_>], units: Units, now: Millis) -> Result<Result<New, String>, Fault> {
         if rows.is_empty() {
             return Ok(Ok(New::default()));
@@ -266,11 +267,11 @@ impl Claim {
         Err(Fault::Bug("gathered units were not taken".to_owned()))
     }
 
-    /// Stores rows of which some cannot be stored, which it finds by halves; `error` is why all together cannot be. Returns
-    /// what is new, and how many rows have been looked at, from the first on.
+    /// Stores rows of which some cannot be stored, and finds those by halves. `error` says why all rows together
+    /// failed. Returns what is new, and how many rows were processed, from the first on.
     ///
-    /// Only the orders are stored piece by piece. Their units are counted in the end, all together: grants are locked in
-    /// the order of the SKUs by everybody, and what a savepoint has locked stays locked.
+    /// Only the orders are stored piece by piece; their units are counted together at the end. Every transaction locks
+    /// grants in the order of the SKUs, and the locks of a released savepoint last.
     async fn insert_by_halves<'a>(
         &mut self,
         rows: &'a [Row<'a>],
@@ -279,7 +280,7 @@ impl Claim {
         dead: &mut Vec<Dead<'a>>,
     ) -> Result<(New, usize), Fault> {
         let (mut inserted, mut looked_at, mut tries) = (Vec::new(), 0, 0);
-        // The next one is the last of them.
+        // The last piece is the next one.
         let mut pieces = vec![rows];
         let mut refused = Some(error);
         while tries < TRIES_MAX
@@ -326,7 +327,8 @@ impl Claim {
         Err(Fault::Bug("gathered units were not taken".to_owned()))
     }
 
-    /// Stores the orders of some rows, behind a savepoint; not their units. The inner error is as for [`Claim::insert`].
+    /// Stores the orders of some rows behind a savepoint, without their units. The inner error is as for
+    /// [`Claim::insert`].
     async fn insert_piece(&mut self, rows: &[Row<'_>]) -> Result<Result<Vec<Inserted>, String>, Fault> {
         let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
@@ -343,28 +345,28 @@ impl Claim {
     }
 }
 
-/// What came of storing a batch the quick way.
+/// The outcome of [`Claim::insert_new`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quick {
     Stored,
     /// The shard's own grants do not suffice.
     Short,
-    /// Some of it is there, or cannot be stored; or it was not tried.
+    /// The ledger has some of the rows or cannot store them, or the quick way was not attempted.
     Refused,
 }
 
-/// Where the units of a batch come from. An update that finds too few units on a shard's own grant may keep that
-/// row locked, and gathering locks every shard's in their order: so what was tried first is undone first, or two
-/// drains would wait for each other.
+/// Where the units of a batch come from. An update that finds too few units on a shard's own grant may keep that row
+/// locked. Gathering locks the grants of all shards in their order. So the first attempt is undone before the second,
+/// or two drains would wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Units {
-    /// The shard's own grant, or nothing.
+    /// The shard's own grant alone.
     Own,
     Gathered,
 }
 
 impl Units {
-    /// What is tried one after the other.
+    /// The sources to try, one after the other.
     const fn to_try(self) -> &'static [Self] {
         match self {
             Self::Own => &[Self::Own, Self::Gathered],
@@ -400,7 +402,7 @@ type Savepoint<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 struct New {
     /// Those whose units are held, with their deadlines.
     held: HashMap<Uuid, DateTime<Utc>>,
-    /// So many others were refused.
+    /// How many others were revoked.
     revoked: usize,
 }
 
@@ -463,7 +465,7 @@ impl Columns {
 /// Inserts orders and counts their units as held by the shard's own grants. `false` when these do not suffice.
 ///
 /// # Errors
-/// Also when one of the orders is there.
+/// Also when the ledger has one of the orders.
 async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Row<'_>]) -> Result<bool, sqlx::Error> {
     let columns = Columns::of(rows);
     sqlx::query!(
@@ -498,7 +500,7 @@ async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Ro
     hold_own(tx, sale, shard, &wanted).await
 }
 
-/// Inserts the orders that are not there yet; returns them in their order.
+/// Inserts the orders that the ledger does not have; returns them in their order.
 async fn insert_orders(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
@@ -571,7 +573,7 @@ async fn hold_units(
     Ok(Some(new))
 }
 
-/// Fails when an event was skipped although its own order is not in the ledger: another order has its place.
+/// Fails when an event was skipped although its own order is not in the ledger: another order has its key or its event.
 async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inserted]) -> Result<(), sqlx::Error> {
     if inserted.len() == ids.len() {
         return Ok(());
@@ -590,12 +592,12 @@ async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inse
     Ok(())
 }
 
-/// Counts units of new orders as held, by SKU, if the shard has been granted that many of each. The grants are locked in the
-/// order of the SKUs, so that two drains never wait for each other: by their bytes, as everywhere else, whatever the database
-/// sorts by.
+/// Counts units of new orders as held, by SKU, if the shard's own grants suffice for each. The grants are locked in the
+/// order of the SKUs, so that two drains never wait for each other. That order is by bytes, as everywhere else, not by
+/// the database's collation.
 ///
-/// Postgres plans the statement without knowing how many SKUs come. A join with them would be one of all with all, which a
-/// thousand items take longer for than for everything else; an index and a document are looked up in.
+/// Postgres plans the statement without knowing how many SKUs come. It would join them by a nested loop, which costs
+/// more than everything else for a thousand items. So the index finds the SKUs, and a JSON document has their units.
 async fn hold_own(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
@@ -621,8 +623,8 @@ async fn hold_own(
     Ok(held.rows_affected() == wanted.len() as u64)
 }
 
-/// Counts the units of new orders as held, as far as the item has units; revokes the rest, latest first, and returns
-/// them.
+/// Counts the units of new orders as held, in their order, as far as the item has units. Revokes the other orders, and
+/// returns them.
 async fn hold<'a>(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
@@ -656,9 +658,10 @@ async fn hold<'a>(
     Ok(refused)
 }
 
-/// Moves grants of the item from the shards that have most to spare to this one, until it has `wanted` free or
-/// nobody has any; returns what it has free then. Of each it takes half of what that can spare if less is missing: a shard
-/// that sells what it has borrowed is short again with the next batch, and each time costs everybody's locks.
+/// Moves grants of the item to this shard, from the shards with the most free units. It ends when this shard has
+/// `wanted` free, or no other shard has any; it returns what this shard then has free. It takes at least half of a
+/// lender's free units. A shard that sells borrowed units is short again with the next batch, and each time the grants
+/// of all shards are locked.
 async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wanted: i64) -> Result<i64, sqlx::Error> {
     let rows = sqlx::query!(
         "select shard, granted - held - sold as \"free!\" from grants where sale_id = $1 and sku = $2 \
@@ -692,7 +695,7 @@ async fn gather(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, sku: &str, wan
     Ok(free)
 }
 
-/// Refuses orders whose units the item does not have: Redis had forgotten that they were sold.
+/// Revokes orders whose units the item does not have: Redis had lost that they were sold.
 async fn revoke(
     tx: &mut Savepoint<'_>,
     sale: SaleId,

@@ -1,4 +1,4 @@
-//! What operators have set of the guards, and what these have stopped.
+//! The operators' settings of the guards, and the refusal counts of each layer.
 
 use super::news::CHANGED;
 use super::{Ledger, begin, commit};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 impl Ledger {
-    /// What operators have set over the configuration.
+    /// The operators' settings, which override the configuration.
     pub async fn guard_changes(&self) -> Result<GuardChanges, Fault> {
         let settings = sqlx::query_scalar!("select settings from guard_settings")
             .fetch_one(&self.api)
@@ -18,8 +18,8 @@ impl Ledger {
         serde_json::from_value(settings).map_err(|error| Fault::Bug(format!("the guards' settings: {error}")))
     }
 
-    /// Sets what `changes` has, unsets what is null there, keeps the rest if `is_right` says that all is; tells every
-    /// process. Returns what is set then, or what is wrong.
+    /// Applies `changes` to the settings: a null removes a setting, and other settings stay. Stores the result if
+    /// `is_right` accepts it, and notifies every process. Returns the new settings, or what is wrong.
     pub async fn change_guards<E>(
         &self,
         changes: Map<String, Value>,
@@ -47,7 +47,7 @@ impl Ledger {
         Ok(Ok(changed))
     }
 
-    /// Adds up what was stopped for sales that there are; returns for how many sales and layers.
+    /// Adds refusal counts, for sales that exist. Returns for how many pairs of sale and layer.
     pub async fn add_stopped(&self, counts: &HashMap<(SaleId, Layer), u32>) -> Result<usize, Fault> {
         // In one order, so that two processes do not wait for each other.
         let counts: BTreeMap<(Uuid, &str), i64> = counts
@@ -71,7 +71,7 @@ impl Ledger {
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
-    /// How many requests for a sale each layer has stopped.
+    /// How many requests for a sale each layer has refused.
     pub async fn stopped(&self, sale: SaleId) -> Result<BTreeMap<String, i64>, Fault> {
         let rows = sqlx::query!("select layer, stopped from guard_stopped where sale_id = $1", sale.0)
             .fetch_all(&self.reports)

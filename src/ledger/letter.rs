@@ -1,4 +1,4 @@
-//! What one side could not take from the other: events that were put aside, and messages that shards refuse.
+//! Dead letters: events that the drain could not apply. Also lists the messages that shards refuse.
 
 use super::outbox::Message;
 use super::{Ledger, small, unsigned};
@@ -9,21 +9,21 @@ use crate::domain::letter::{LetterId, Note, RefusedMessage};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// An event as it was put aside.
+/// A dead letter.
 #[derive(Debug, Clone)]
 pub struct PutAside {
     pub id: LetterId,
-    /// Its bytes.
+    /// The event's bytes.
     pub event: Vec<u8>,
-    /// Why it could not be taken in.
+    /// Why the drain could not apply it.
     pub reason: String,
     /// The order that was revoked for it.
     pub order: Option<Uuid>,
-    /// When it was put aside.
+    /// When it became a dead letter.
     pub created_at: DateTime<Utc>,
-    /// When it was said to be dealt with.
+    /// When an operator settled it.
     pub settled_at: Option<DateTime<Utc>>,
-    /// What was done about it.
+    /// What the operator did about it.
     pub note: Option<String>,
 }
 
@@ -62,15 +62,15 @@ impl Row {
 }
 
 impl Ledger {
-    /// The shards of a sale of which some event could not be taken in.
+    /// The shards of a sale that have dead letters.
     pub async fn shards_with_dead_letters(&self, sale: SaleId) -> Result<Vec<u16>, Fault> {
         let shards = sqlx::query_scalar!("select distinct shard from dead_letters where sale_id = $1", sale.0);
         let shards = shards.fetch_all(&self.jobs).await?;
         shards.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
     }
 
-    /// Up to `max` events of a sale that were put aside, shard by shard and in their order, after the one given; all, or
-    /// those that are dealt with, or the others.
+    /// Up to `max` dead letters of a sale, by shard and position, after the one given. `settled` selects the settled
+    /// ones, or the others.
     pub async fn dead_letters(
         &self,
         sale: SaleId,
@@ -96,10 +96,10 @@ impl Ledger {
         rows.into_iter().map(Row::into_letter).collect()
     }
 
-    /// Notes, once, that an event which was put aside is dealt with; returns it as it is then, if there is such a one.
+    /// Settles a dead letter, once; returns it as it is then, if it exists.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; the same again finds what came of it.
+    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
     pub async fn settle_dead_letter(&self, sale: SaleId, id: LetterId, note: &Note) -> Result<Option<PutAside>, Fault> {
         sqlx::query!(
             "update dead_letters set settled_at = now(), note = $5 \
@@ -112,7 +112,7 @@ impl Ledger {
         )
         .execute(&self.api)
         .await?;
-        // Whoever was first, it stays as it is now.
+        // The note of the first call stays.
         let row = sqlx::query_as!(
             Row,
             "select shard, epoch, seq, event, reason, order_id, created_at, settled_at, note from dead_letters \
@@ -161,7 +161,7 @@ impl Ledger {
     }
 }
 
-/// A refused message with what it tells, as far as it can be read.
+/// A refused message with its contents, as far as they can be read.
 fn told(message: Option<Message>, untold: RefusedMessage) -> RefusedMessage {
     match message {
         None => untold,

@@ -1,4 +1,4 @@
-//! News: what one process tells all others through Postgres (`NOTIFY`). A drain tells that it has committed afterwards,
+//! News: notifications from one process to all others through Postgres (`NOTIFY`). A drain notifies after its commit,
 //! not in the same transaction: commits that notify queue up behind one lock, each for as long as the disk takes.
 
 use super::Ledger;
@@ -7,9 +7,9 @@ use sqlx::postgres::PgListener;
 use uuid::Uuid;
 
 const DRAINED: &str = "flashsale_drained";
-/// Where it is told that operators have changed something: the guards, or which sales there are.
+/// The channel for changes of the guards, of bans, and of the list of sales.
 pub(super) const CHANGED: &str = "flashsale_changed";
-/// Where it is told that an alert was raised.
+/// The channel for new guard warnings.
 pub(super) const RAISED: &str = "flashsale_raised";
 
 pub struct News(PgListener);
@@ -20,12 +20,12 @@ pub enum Told {
     Committed,
     Changed,
     Raised,
-    /// The connection is a new one: anything may have been told in between.
+    /// The connection is a new one: any notification may have been lost in between.
     Anything,
 }
 
 impl Ledger {
-    /// Listens from now on, on a connection of its own.
+    /// Receives notifications from now on, on a connection of its own.
     pub async fn news(&self) -> Result<News, Fault> {
         let mut listener = PgListener::connect_with(&self.news).await?;
         let channels = [DRAINED, CHANGED, RAISED];
@@ -33,12 +33,12 @@ impl Ledger {
         Ok(News(listener))
     }
 
-    /// Tells every process that `process` has committed orders.
+    /// Notifies every process that `process` has committed orders.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then nobody hears of it.
+    /// `Unavailable` when Postgres does not answer: then no process is notified.
     pub async fn tell_committed(&self, process: Uuid) -> Result<(), Fault> {
-        // What is told need not outlive a crash, so the commit does not wait for the disk.
+        // A notification need not outlive a crash, so the commit does not wait for the disk.
         sqlx::query!(
             "select set_config('synchronous_commit', 'off', true) as kept, pg_notify($1, $2) as told",
             DRAINED,
@@ -51,7 +51,7 @@ impl Ledger {
 }
 
 impl News {
-    /// Returns what was told next, but for commits of the process `own`.
+    /// Waits for the next notification, except those about commits of the process `own`.
     ///
     /// # Errors
     /// `Unavailable` when there is no connection any more.

@@ -1,5 +1,5 @@
-//! Orders: read, cancelled, expired. Whoever changes an order locks its row first and its item's grant after, so
-//! paying, cancelling and expiring queue up and only the first finds it `reserved`.
+//! Orders: read, cancelled, expired. A transaction that changes an order locks the order's row first and its item's
+//! grant second. So paying, cancelling and expiring queue up, and only the first finds the order `reserved`.
 
 use super::outbox::{Message, send, send_all};
 use super::{Ledger, be_brief, begin_brief, begin_in_order, commit, is_locked, small, step, unsigned, word};
@@ -52,7 +52,7 @@ impl Row {
     }
 }
 
-/// Selects orders; the condition is all that differs. The hold of a reserved one lasts longer by each outage since.
+/// Selects orders by a condition. Each outage since a reserved order's creation extends its hold.
 macro_rules! select_orders {
     ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
@@ -65,13 +65,13 @@ macro_rules! select_orders {
 }
 pub(super) use select_orders;
 
-/// An order that has just changed, and the message about it that is waiting in the outbox.
+/// An order that has just changed, and the message about it that waits in the outbox.
 #[derive(Debug, Clone)]
 pub struct Decided {
     /// The order as it is now.
     pub order: Order,
     pub shard: u16,
-    /// When, by Postgres's clock.
+    /// When it changed, by Postgres's clock.
     pub at: Millis,
     pub message: i64,
 }
@@ -87,12 +87,12 @@ pub struct DueShard {
     pub first: Millis,
 }
 
-/// What a cancellation came to.
+/// The outcome of a cancellation.
 #[derive(Debug, Clone)]
 pub enum Cancellation {
     Now(Decided),
     Already(Order),
-    /// It has left `reserved` another way.
+    /// The order has left `reserved` for this state.
     NotCancellable(OrderState),
     /// The ledger has no such order of this shopper.
     NotFound,
@@ -101,13 +101,12 @@ pub enum Cancellation {
 }
 
 impl Ledger {
-    /// The order with this id.
     pub async fn order(&self, id: OrderId) -> Result<Option<Order>, Fault> {
         let row = select_orders!("order_id = $1", id.0).fetch_optional(&self.api).await;
         row?.map(Row::into_order).transpose()
     }
 
-    /// Those of these orders that there are, and their events.
+    /// The orders among these that the ledger has, with their events.
     pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
         let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
@@ -132,7 +131,8 @@ impl Ledger {
         rows?.into_iter().rev().map(Row::into_order).collect()
     }
 
-    /// Up to `max` orders of a sale, by their ids and the last first: in this state, if one is given, and before this id.
+    /// Up to `max` orders of a sale, by their ids and the last first. `state` and `before`, where given, select orders
+    /// in this state and before this id.
     pub async fn orders_of_sale(
         &self,
         sale: &Sale,
@@ -142,7 +142,7 @@ impl Ledger {
     ) -> Result<Vec<Order>, Fault> {
         let (first, last) = OrderId::bounds(sale.number);
         let last = before.map_or(last, |before| before.min(last));
-        // Each state is a text of its own: a plan for any state would look through all orders for one that is rare.
+        // Each state has a statement of its own: a plan for any state would scan all orders for a rare state.
         macro_rules! listed {
             ($which:literal) => {
                 select_orders!(
@@ -170,8 +170,8 @@ impl Ledger {
         rows.into_iter().map(Row::into_order).collect()
     }
 
-    /// Up to `max` orders of an account, in one sale or in any, by their ids and the last first: in this state, if one is
-    /// given, and before this id.
+    /// Up to `max` orders of an account, in one sale or in any, by their ids and the last first. `state` and `before`,
+    /// where given, select orders in this state and before this id.
     pub async fn orders_of_user(
         &self,
         user: &UserId,
@@ -180,7 +180,7 @@ impl Ledger {
         before: Option<OrderId>,
         max: i64,
     ) -> Result<Vec<Order>, Fault> {
-        // Sale by sale, as `orders_one_outcome_a_key` has them: one look into the index each.
+        // Sale by sale, as the index `orders_one_outcome_a_key` has them: one lookup for each sale.
         let rows = select_orders!(
             "sale_id in (select sale_id from sales where $2::uuid is null or sale_id = $2) and user_id = $1 \
              and ($3::text is null or state = $3) and ($4::uuid is null or order_id < $4) \
@@ -198,7 +198,7 @@ impl Ledger {
 
     /// How many orders of any sale are revoked.
     pub async fn revoked_orders(&self) -> Result<i64, Fault> {
-        // Sale by sale, as `orders_decided` has them.
+        // Sale by sale, as the index `orders_decided` has them.
         let revoked = sqlx::query_scalar!(
             "select coalesce(sum(of_sale.revoked), 0)::int8 as \"revoked!\" from sales s cross join lateral \
                  (select count(*) as revoked from orders o where o.sale_id = s.sale_id and o.state = 'revoked') of_sale \
@@ -210,7 +210,7 @@ impl Ledger {
     /// Cancels a reserved order of this shopper.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; asking again finds what happened.
+    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
     pub async fn cancel(&self, id: OrderId, user: &UserId) -> Result<Cancellation, Fault> {
         let mut tx = begin_brief(&self.api).await?;
         let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
@@ -245,8 +245,8 @@ impl Ledger {
         }))
     }
 
-    /// The shards that have orders whose deadline without outages is past at `now`, by Redis's clock, which set the deadlines, or
-    /// by Postgres's and a little ahead of it.
+    /// The shards that have orders whose deadline without outages is past at `now` by Redis's clock, which set the
+    /// deadlines. By Postgres's clock, deadlines within the next ten seconds count too.
     pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<DueShard>, Fault> {
         let rows = sqlx::query!(
             "select s.sale_id, s.shard, sales.payment_window_seconds, first.expires_at from shards s \
@@ -269,13 +269,13 @@ impl Ledger {
         shards.collect()
     }
 
-    /// Expires up to `max` orders of a shard whose deadline without outages is at or before `due` and that no pending payment is
-    /// for; `now` is Redis's clock. Returns how many.
+    /// Expires up to `max` orders of a shard; returns how many. Their deadline without outages is at or before `due`,
+    /// and no pending payment names them. `now` is Redis's clock.
     pub async fn expire_due(&self, of: &DueShard, due: Millis, now: Millis, max: i64) -> Result<usize, Fault> {
         let (sale, shard) = (of.sale, of.shard);
         let mut tx = begin_in_order(&self.jobs).await?;
         be_brief(&mut tx).await?;
-        // `offset 0` has the payment of each order looked up in the index, where a join would read all that are pending.
+        // `offset 0` makes Postgres find each order's payment in the index. A join would read all pending payments.
         let rows = sqlx::query!(
             "update orders set state = 'expired', resolved_at = now(), expires_at = expires_at + coalesce( \
                  (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
@@ -318,8 +318,8 @@ impl Ledger {
     }
 }
 
-/// An order, whose row is locked, leaves `reserved`: row, grant and message. Returns the message's number, and when it was decided
-/// by Postgres's clock: the cooldown of a shopper begins then.
+/// Moves an order, whose row is locked, out of `reserved`: row, grant and message. Returns the message's number, and
+/// the time of the decision by Postgres's clock, when the shopper's cooldown begins.
 pub(super) async fn resolve(
     tx: &mut PgConnection,
     order: &Order,
@@ -347,7 +347,7 @@ pub(super) async fn resolve(
     Ok((send(tx, order.sale_id, shard, &message).await?, at))
 }
 
-/// Units stop being held; they are sold, or free.
+/// Moves held units to sold, or frees them.
 async fn move_units(
     tx: &mut PgConnection,
     sale: SaleId,

@@ -1,5 +1,5 @@
-//! Outages: times in which no worker came to the ledger. An order is stored with its deadline without them. As long as it is
-//! reserved, each query adds the outages since it was created; the decision stores the sum.
+//! Outages: times in which no worker reached the ledger. An order is stored with a deadline that counts none. While the
+//! order is reserved, each query adds the outages since its creation. The decision stores the sum.
 
 use super::{Ledger, begin, commit};
 use crate::domain::fault::Fault;
@@ -7,19 +7,19 @@ use crate::domain::outage::{Outage, Outages};
 use crate::domain::time::from_millis;
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A shorter gap between two visits is none.
+/// A shorter gap between two heartbeats is no outage.
 const GAP: TimeDelta = TimeDelta::seconds(5);
-/// Outages are forgotten after so much time in which workers came. No hold lasts longer than a day of it.
+/// Outages are deleted after so much time without an outage. No hold lasts longer than a day of such time.
 const KEPT: TimeDelta = TimeDelta::days(30);
 
 impl Ledger {
-    /// Notes that a worker has come; returns the outage that this ended, if any.
+    /// Stores a worker's heartbeat; returns the length of the outage that it ended, if any.
     pub async fn beat(&self) -> Result<Option<TimeDelta>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let since: DateTime<Utc> = sqlx::query_scalar!("select beaten_at from heartbeat for update")
             .fetch_one(&mut *tx)
             .await?;
-        // The clock, not the transaction's start: the row may have been waited for.
+        // The clock, not the transaction's start: the transaction may have waited for the row.
         let until: DateTime<Utc> =
             sqlx::query_scalar!("update heartbeat set beaten_at = clock_timestamp() returning beaten_at")
                 .fetch_one(&mut *tx)
@@ -35,7 +35,7 @@ impl Ledger {
         Ok(outage.then_some(gap))
     }
 
-    /// Every outage that a hold of today may be extended by.
+    /// Every outage that may extend a hold of today.
     pub async fn outages(&self) -> Result<Outages, Fault> {
         let rows = sqlx::query!("select since, until from outages order by until desc")
             .fetch_all(&self.jobs)
@@ -48,7 +48,7 @@ impl Ledger {
         Ok(Outages(outages.collect()))
     }
 
-    /// Forgets outages that no hold of today is extended by.
+    /// Deletes outages that extend no hold of today.
     pub async fn forget_outages(&self) -> Result<(), Fault> {
         let outages = self.outages().await?;
         let now: DateTime<Utc> = sqlx::query_scalar!("select now() as \"now!\"")

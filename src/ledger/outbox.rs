@@ -1,5 +1,6 @@
-//! The outbox: what the ledger has decided and the stock must be told. A message is written in the transaction of
-//! its decision and deleted once it is applied; applying one twice changes nothing, so a crash only delays it.
+//! The outbox: the ledger's decisions that must be delivered to the stock. A message is written in the transaction of
+//! its decision, and deleted once its shard has applied it. Applying a message twice changes nothing, so a crash only
+//! delays it.
 
 use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
 use crate::domain::fault::Fault;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// What a shard has to be told.
+/// A message to a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Message {
@@ -28,7 +29,7 @@ pub enum Message {
         state: String,
         at: Millis,
     },
-    /// It was decided whether an account may buy: what was decided last, the ledger says.
+    /// There is a decision about whether an account may buy. The relay reads the last one from the ledger.
     Ban {
         user: String,
     },
@@ -48,20 +49,20 @@ pub enum Message {
         transfer: Uuid,
         sku: String,
         units: i64,
-        /// The shard's generation when they were taken out: a later one has them already.
+        /// The shard's epoch when the units were taken out: a later generation has them already.
         #[serde(default = "first_epoch")]
         epoch: i64,
     },
 }
 
-/// The generation of every shard before any was ever rebuilt.
+/// The epoch of a shard that was never rebuilt.
 const fn first_epoch() -> i64 {
     1
 }
 
 impl Message {
-    /// A message as it is stored; says why if it is none. Whoever counts what waits leaves such a one out: the relay sees to it
-    /// that an operator hears of it.
+    /// Reads a stored message, or says why it is none. Counts of waiting messages leave such a message out: the relay
+    /// reports it to the operators.
     pub(super) fn read(stored: serde_json::Value) -> Result<Self, String> {
         let message: Self = serde_json::from_value(stored).map_err(|error| format!("no message: {error}"))?;
         message.check_names().map_err(|error| format!("no message: {error}"))?;
@@ -112,29 +113,29 @@ pub struct Outgoing {
     pub sale: SaleId,
     pub shard: u16,
     pub message: Message,
-    /// How often it has been tried.
+    /// How often its delivery was attempted before.
     pub attempts: i32,
 }
 
-/// What came of telling a shard.
+/// The outcome of a delivery to a shard.
 #[derive(Debug)]
 pub enum Delivery {
     Applied {
-        /// The server that was told: if the shard is another's by now, that one has to be told, too. `None`: any server
-        /// will do.
+        /// The server that applied it: if the shard is on another server by now, that one needs the message too.
+        /// `None`: any server will do.
         by: Option<String>,
     },
     Later,
-    /// It refuses: an operator has to look.
+    /// The shard refuses it: an operator has to decide.
     Failed(String),
 }
 
-/// Messages that nobody else can take until they are settled.
+/// Messages that no other process can take until they are settled.
 pub struct Batch {
     tx: Tx,
-    /// The messages: what operators have done, then what was decided about orders, each oldest first.
+    /// First the messages of other kinds, then the decisions about orders, each oldest first.
     pub messages: Vec<Outgoing>,
-    /// How many were due that this version cannot read. They are postponed.
+    /// How many due messages this version cannot read. They are postponed.
     pub unreadable: u64,
 }
 
@@ -178,7 +179,7 @@ pub(super) async fn send_all(
     Ok(())
 }
 
-/// Notes why a message can never be delivered: an operator has to look.
+/// Notes why a message can never be delivered: an operator has to decide.
 async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     sqlx::query!(
         "update outbox set failure = $2, attempts = attempts + 1 where outbox_id = $1",
@@ -247,7 +248,7 @@ impl Ledger {
         loop {
             let mut batch = self.take_any(max, sale, except).await?;
             unreadable += batch.unreadable;
-            // More may be due behind a batch of which nothing could be read.
+            // More messages may be due behind a batch without a readable one.
             if batch.messages.is_empty() && batch.unreadable > 0 {
                 commit(batch.tx).await?;
             } else {
@@ -260,7 +261,7 @@ impl Ledger {
     async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<Batch, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
-        // Those of one sale are not looked for in everybody's order.
+        // The messages of one sale are not searched in the order of all messages.
         let mut tx = match sale {
             None => begin_in_order(&self.jobs).await?,
             Some(_) => begin(&self.jobs).await?,
@@ -315,7 +316,7 @@ impl Ledger {
         })
     }
 
-    /// Whether shards have still to be told of their part of a restock. What one of them has refused is no longer told.
+    /// Whether some shard's part of a restock is still undelivered. A part that its shard has refused does not count.
     pub async fn is_restock_on_its_way(&self, sale: SaleId, restock: Uuid) -> Result<bool, Fault> {
         sqlx::query_scalar!(
             "select exists (select from outbox where failure is null and message ->> 'kind' = 'restock' \
@@ -328,8 +329,8 @@ impl Ledger {
         .map_err(Fault::from)
     }
 
-    /// Deletes messages that were refused, of sales that Redis still has and that ended or were closed 25 hours ago; says how
-    /// many of which sale.
+    /// Deletes refused messages of sales that Redis still has and that ended or were closed 25 hours ago. Returns how
+    /// many messages of which sale.
     pub async fn forget_refused(&self) -> Result<Vec<(SaleId, i64)>, Fault> {
         let rows = sqlx::query!(
             "with gone as (delete from outbox o using sales s where o.failure is not null and s.sale_id = o.sale_id \
@@ -341,8 +342,8 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
-    /// Deletes a message that the server `told` has just applied, unless a relay has taken it, or the shard is another
-    /// server's by now, which has to be told, too.
+    /// Marks a message delivered that the server `told` has just applied: deletes it. The message stays if a relay has
+    /// taken it, or if the shard is on another server by now, which needs it too.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; the relay deletes it then.
@@ -365,7 +366,7 @@ impl Ledger {
     }
 }
 
-/// Keeps others from relying on which servers a sale's shards are on, and waits for those who do.
+/// Keeps other transactions from relying on which servers a sale's shards are on, and waits for those that do.
 pub(super) async fn lock_servers(tx: &mut PgConnection, sale: SaleId) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('servers of ' || $1::text, 0)) as locked",
@@ -376,8 +377,8 @@ pub(super) async fn lock_servers(tx: &mut PgConnection, sale: SaleId) -> Result<
     Ok(())
 }
 
-/// Of these sales, those of which it is certain until the end of this transaction, from its next statement on, which
-/// servers their shards are on.
+/// The sales among these whose shards are certain to stay on their servers, by the ledger, until this transaction ends.
+/// That holds from its next statement on.
 pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> Result<HashSet<SaleId>, sqlx::Error> {
     let sales: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
     let settled = sqlx::query!(
@@ -394,17 +395,19 @@ pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> 
 }
 
 impl Batch {
-    /// Notes what came of each message. Returns the sales with messages that another server was told than the ledger knows.
+    /// Stores the outcome of each delivery. Returns the sales with deliveries that do not count: to another server than
+    /// the ledger knows, or while the ledger changes the server.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; all of them are tried again.
+    /// `Unavailable` when Postgres does not answer; all messages are delivered again.
     pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<HashSet<SaleId>, Fault> {
         let sales: HashSet<SaleId> = self.messages.iter().map(|message| message.sale).collect();
         let sales: Vec<SaleId> = sales.into_iter().collect();
         let settled = settled_servers(&mut self.tx, &sales).await?;
         let unsettled = self.messages.iter().filter(|message| !settled.contains(&message.sale));
         let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
-        // By the server that was told. They are looked up by their numbers: a join is planned without knowing how many come.
+        // By the server that applied them. The statement finds them by their numbers: a join is planned without knowing
+        // how many come.
         let mut applied: BTreeMap<String, Vec<i64>> = BTreeMap::new();
         let (mut later, mut untold) = (Vec::new(), Vec::new());
         for (id, delivery) in deliveries {
@@ -429,7 +432,7 @@ impl Batch {
             let struck: HashSet<i64> = struck.into_iter().collect();
             untold.extend(ids.into_iter().filter(|id| !struck.contains(id)));
         }
-        // Nobody refused them: they are not tries.
+        // No shard refused these, so they do not count as attempts.
         sqlx::query!(
             "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
             &untold
@@ -437,7 +440,8 @@ impl Batch {
         .execute(&mut *self.tx)
         .instrument(step("postpone the untold"))
         .await?;
-        // A second, doubled with every try up to a minute; a state that others may sell against, no more than two.
+        // A second, doubled with every attempt up to a minute. At most two for a state, because other shards may
+        // already sell by it.
         sqlx::query!(
             "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
                  least(case message ->> 'kind' when 'state' then 2 else 60 end, power(2, least(attempts, 6))) \

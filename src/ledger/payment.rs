@@ -1,5 +1,5 @@
-//! Payments: each recorded once for ever; the order, its units, the payment and the message to the stock change in
-//! one transaction.
+//! Payments: each recorded once for ever. The order, its units, the payment and the message to the stock change in one
+//! transaction. A crash before its commit leaves nothing, and the payment is settled later.
 
 use super::order::{Decided, Row, resolve, select_orders};
 use super::{Ledger, Tx, begin_brief, begin_in_order, commit, is_locked, step, unsigned};
@@ -13,10 +13,10 @@ use chrono::{DateTime, Utc};
 use std::collections::HashSet;
 use tracing::Instrument as _;
 
-/// What became of a payment.
+/// The outcome of settling a payment.
 #[derive(Debug, Clone)]
 pub enum Settlement {
-    /// It is recorded with this outcome; an applied one has a message for the stock.
+    /// The payment is recorded with this outcome. If it has paid a reserved order, the decision comes with it.
     Settled(PaymentOutcome, Option<Box<Decided>>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
@@ -62,7 +62,7 @@ impl Recorded {
 }
 
 impl Ledger {
-    /// Settles a payment that has just come in, if its order is here.
+    /// Settles a payment that has just arrived, if the ledger has its order.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the provider must send it again.
@@ -91,14 +91,16 @@ impl Ledger {
         .instrument(step("insert payment"))
         .await?;
         if recorded.rows_affected() == 0 {
-            // The same payment came in twice at once; the other one has settled it, and this transaction is undone.
+            // The same payment arrived twice at once. The other transaction has settled it, and this one is rolled
+            // back.
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
         commit(tx).await?;
         Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
     }
 
-    /// Records a payment whose order is not in the ledger: on its way, or nowhere.
+    /// Records a payment whose order is not in the ledger: pending while an event may still bring the order, else
+    /// unmatched.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the provider must send it again.
@@ -166,8 +168,8 @@ impl Ledger {
         Ok(known.into_iter().map(OrderId).collect())
     }
 
-    /// Up to `max` payments with this outcome, newest first, after the one given; all, or those of which it was said that
-    /// they were paid back, or the others.
+    /// Up to `max` payments with this outcome, newest first, after the one given. `settled` selects the payments that
+    /// were paid back, or the others.
     pub async fn payments(
         &self,
         outcome: PaymentOutcome,
@@ -196,7 +198,7 @@ impl Ledger {
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
-        // Those that paid an order and those that are owed back have an index each.
+        // Applied payments and owed refunds have an index each.
         let rows = sqlx::query_as!(
             Recorded,
             "select payment_id as \"payment_id!\", order_id as \"order_id!\", amount_minor as \"amount_minor!\", \
@@ -213,10 +215,10 @@ impl Ledger {
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
-    /// Notes that money was paid back which is owed back, once.
+    /// Notes, once, that owed money was paid back.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; the same again finds what came of it.
+    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
     pub async fn settle_refund(&self, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
         sqlx::query!(
             "update payments set refunded_at = now(), refund_reference = $2 \
@@ -226,7 +228,7 @@ impl Ledger {
         )
         .execute(&self.api)
         .await?;
-        // Whoever was first, it stays as it is now.
+        // The reference of the first call stays.
         let row = sqlx::query_as!(
             Recorded,
             "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
@@ -282,7 +284,7 @@ impl Ledger {
     }
 }
 
-/// What is to be recorded of a payment, with its order changed already.
+/// What to record about a payment; its order is changed already.
 struct Decision {
     outcome: PaymentOutcome,
     order: Option<OrderId>,
@@ -299,7 +301,8 @@ async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
     Ok(found?.is_some())
 }
 
-/// Whether the ledger has the payment of a paid order. It may have lost that, and know from the shopper's row that it was paid.
+/// Whether the ledger has the payment of a paid order. After a lost commit, it may know only from the shopper's row
+/// that the order was paid.
 async fn is_paid_for(tx: &mut Tx, order: OrderId) -> Result<bool, Fault> {
     let found = sqlx::query_scalar!(
         "select 1 as one from payments where matched_order_id = $1 and outcome = 'applied'",
@@ -309,7 +312,8 @@ async fn is_paid_for(tx: &mut Tx, order: OrderId) -> Result<bool, Fault> {
     Ok(found.is_some())
 }
 
-/// Locks the payment's order and pays it, or says why the money is owed back. The inner error says why neither was possible.
+/// Locks the payment's order and pays it, or decides that the money is owed back. The inner error says why neither was
+/// possible.
 async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settlement>, Fault> {
     let Some(id) = payment.order() else {
         return Ok(Err(Settlement::NoOrder));

@@ -1,5 +1,6 @@
-//! What instances tell each other for live pages: which sales are watched, and how purchases of those are answered.
-//! Postgres stands between them because it has one clock, and because selling asks nothing of it.
+//! Reports between instances for live pages: which sales are watched, and how their purchases are answered. They go
+//! through Postgres because it has one clock, and because selling does not depend on it. A lost report is replaced by
+//! the next one.
 
 use super::Ledger;
 use crate::domain::fault::Fault;
@@ -9,14 +10,14 @@ use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// After so long, what was told is nobody's any more, and is not read.
+/// Reports that are older than this are not read.
 const LASTS: Duration = Duration::from_secs(10);
-/// For so long it is kept at the least.
+/// For how long a report is kept at least.
 const KEPT: Duration = Duration::from_secs(60);
 
 impl Ledger {
-    /// Says that a sale is watched for so long from now on. Returns what instances other than this one have told of it in
-    /// the last ten seconds, of up to `max`.
+    /// Marks a sale as watched for `lasts` from now on. Returns what up to `max` other instances reported about it in
+    /// the last ten seconds.
     pub async fn watch_sale(
         &self,
         sale: SaleId,
@@ -54,7 +55,7 @@ impl Ledger {
         told.collect()
     }
 
-    /// The sales that somebody watches, on whichever instance; of more than `max`, so many.
+    /// Up to `max` sales that are watched on any instance.
     pub async fn watched_sales(&self, max: i64) -> Result<Vec<SaleId>, Fault> {
         let sales = sqlx::query_scalar!(
             "select sale_id from watched_sales where watched_until > now() order by sale_id limit $1",
@@ -65,7 +66,8 @@ impl Ledger {
         Ok(sales.into_iter().map(SaleId).collect())
     }
 
-    /// Tells what an instance has counted of each of these sales, and for how long; forgets what others told long ago.
+    /// Reports what an instance has counted for each of these sales, and for how long. Deletes old reports of other
+    /// instances.
     pub async fn tell_counts(
         &self,
         instance: Uuid,
@@ -93,7 +95,7 @@ impl Ledger {
         )
         .execute(&self.jobs)
         .await?;
-        // Nobody waits for a row that another one is at.
+        // No instance waits for a row that another one has locked.
         sqlx::query!(
             "with watched as ( \
                  delete from watched_sales where sale_id in (select sale_id from watched_sales \

@@ -1,4 +1,5 @@
-//! What the ledger knows of shards that have to be reconciled, and the lock under which one is written anew.
+//! Shards in the ledger: where each was reconciled, and the claim under which a process rebuilds some. A claim is one
+//! transaction. A crash ends the claim and changes nothing here, so the shards are rebuilt again.
 
 use super::ban::{banned, recent_bans};
 use super::outbox::{Message, lock_servers, send_all};
@@ -19,9 +20,10 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     pub epoch: i64,
-    /// The Redis server on which it was last reconciled; one that begins with [`CLAIMED`] is being reconciled there.
+    /// The Redis server on which the shard was last reconciled. A name that begins with [`CLAIMED`] means that the
+    /// shard has to be reconciled there.
     pub run_id: Option<String>,
-    /// The last event that was taken in.
+    /// The last event that was drained.
     pub position: Position,
 }
 
@@ -55,26 +57,26 @@ fn by_shard(rows: Vec<StandingRow>) -> Result<Standings, Fault> {
     rows.into_iter().map(standing).collect()
 }
 
-/// What the name of a server begins with while a shard is reconciled there.
+/// The prefix of a server's name while a shard has to be reconciled there.
 pub const CLAIMED: char = '?';
 
-/// A server that has a shard now.
+/// A shard that is on another server than the ledger has.
 #[derive(Debug, Clone)]
 pub struct Moved {
     pub shard: u16,
-    /// The server that had it.
+    /// The server that the ledger has for the shard.
     pub before: Option<String>,
-    /// The server that has it.
+    /// The server that has the shard now.
     pub run_id: String,
 }
 
-/// A shard that was found whole.
+/// A shard that a reconcile found complete.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub shard: u16,
     /// The Redis server that has it.
     pub run_id: String,
-    /// What was noted when it was looked at: that it is claimed for this server, or this server.
+    /// The server in the ledger when the reconcile began: a claim for this server, or this server.
     pub before: Option<String>,
     /// The last event that it wrote there.
     pub wrote: Position,
@@ -82,7 +84,7 @@ pub struct Found {
     pub lost: i64,
 }
 
-/// An order, as its shard has to know it.
+/// An order, as its shard has to have it.
 #[derive(Debug, Clone)]
 pub struct Restored {
     pub user: UserId,
@@ -97,7 +99,7 @@ pub struct Restored {
     pub event: Position,
 }
 
-/// Shards that nobody else drains or decides on until this is dropped or committed.
+/// Claimed shards: until this is dropped or committed, no other process drains them or decides about their orders.
 pub struct RebuildClaim {
     tx: Tx,
     sale: SaleId,
@@ -106,7 +108,7 @@ pub struct RebuildClaim {
     pub standings: BTreeMap<u16, Standing>,
     /// Units that the sale owns, by SKU.
     pub stock: BTreeMap<Sku, i64>,
-    /// Messages that the stock has not been told, with their shards.
+    /// Undelivered messages, with their shards.
     pub waiting: Vec<(u16, Message)>,
 }
 
@@ -132,22 +134,23 @@ impl Ledger {
         by_shard(rows.fetch_all(&self.jobs).await?)
     }
 
-    /// Notes that shards are about to be reconciled on other servers than before. From then on no message counts as
-    /// delivered that an earlier server was told; those that did before are no longer among the messages.
+    /// Notes that shards are about to be reconciled on other servers than before. From then on, a delivery to an
+    /// earlier server does not count. Messages that were marked delivered before are no longer in the outbox.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer, or somebody else has noted another server.
+    /// `Unavailable` when Postgres does not answer, or another process has noted another server.
     pub async fn claim_for(&self, sale: SaleId, moved: &[Moved]) -> Result<(), Fault> {
         if moved.is_empty() {
             return Ok(());
         }
         let shards: Vec<i16> = moved.iter().map(|it| small(it.shard)).collect();
-        // No server is called like this.
+        // No server has an empty name.
         let before = moved.iter().map(|it| it.before.clone().unwrap_or_default());
         let before: Vec<String> = before.collect();
         let claimed: Vec<String> = moved.iter().map(|it| format!("{CLAIMED}{}", it.run_id)).collect();
         let mut tx = begin(&self.jobs).await?;
-        // Whoever drains or rebuilds them is waited for first: while the servers are locked, nothing is struck.
+        // This waits for drains and rebuilds of the shards first: while the servers are locked, no message is marked
+        // delivered.
         sqlx::query!(
             "select shard from shards where sale_id = $1 and shard = any($2) order by shard for no key update",
             sale.0,
@@ -176,7 +179,7 @@ impl Ledger {
         commit(tx).await
     }
 
-    /// The sales with shards that somebody has claimed to reconcile them.
+    /// The sales with shards that have to be reconciled, by the ledger.
     pub async fn claimed_sales(&self) -> Result<Vec<SaleId>, Fault> {
         let sales = sqlx::query_scalar!("select distinct sale_id from shards where run_id like '?%'");
         let sales = sales.fetch_all(&self.jobs).await?;
@@ -190,7 +193,7 @@ impl Ledger {
         Ok(rows.into_iter().collect())
     }
 
-    /// Waits for the drains that are under way on these shards: what they have read comes in before this returns.
+    /// Waits until the running drains of these shards have committed what they have read.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer, or a drain takes too long.
@@ -206,14 +209,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes on which servers shards were found whole, by run id, and how many orders each is known to have lost that
-    /// the ledger never saw; those are counted by the first who notes the server. A shard is left out if the ledger
-    /// has taken in more by now than the shard had written, or if somebody has noted another server meanwhile: another
-    /// server has it as well. What all of them have still to be told is due at once.
+    /// Notes the servers on which reconciles found these shards complete. Adds the orders that each shard lost and the
+    /// ledger never saw; only the first process that notes a server counts them. The undelivered messages of all these
+    /// shards become due at once.
+    ///
+    /// A shard is left out in two cases, because then another server has it as well:
+    /// * The ledger has drained more by now than the shard had written.
+    /// * Another process has noted another server meanwhile.
     pub async fn note_reconciled(&self, sale: SaleId, found: &[Found]) -> Result<(), Fault> {
         let shards: Vec<i16> = found.iter().map(|it| small(it.shard)).collect();
         let run_ids: Vec<String> = found.iter().map(|it| it.run_id.clone()).collect();
-        // No server is called like this.
+        // No server has an empty name.
         let before = found.iter().map(|it| it.before.clone().unwrap_or_default());
         let before: Vec<String> = before.collect();
         let epochs: Vec<i64> = found.iter().map(|it| it.wrote.epoch).collect();
@@ -240,8 +246,8 @@ impl Ledger {
             .await
     }
 
-    /// Makes what shards have still to be told due at once: it was put off for longer each time that they could not be. A
-    /// relay that has some of it in hand is trying.
+    /// Makes the undelivered messages of these shards due at once: each failed attempt has postponed them for longer.
+    /// Messages that a relay has locked are left out, because the relay is delivering them.
     pub async fn make_due(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(
@@ -256,7 +262,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Marks shards unverified: each is reconciled before it sells again. Returns those that were not until now.
+    /// Marks shards unverified: each is reconciled before it sells again. Returns the shards that were not marked
+    /// before.
     pub async fn mark_unverified(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<u16>, Fault> {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let marked = sqlx::query_scalar!(
@@ -270,20 +277,20 @@ impl Ledger {
         marked.into_iter().map(|shard| unsigned(i64::from(shard))).collect()
     }
 
-    /// Claims shards for rebuilding, unless somebody has one of them: no event is taken in, no order of theirs is
-    /// decided and no message is delivered to them until the claim ends.
+    /// Claims shards for a rebuild; `None` while another process has one of them. Until the claim ends, no process
+    /// drains these shards, decides about their orders or delivers messages to them.
     pub async fn claim_rebuild(&self, sale: SaleId, shards: &[u16]) -> Result<Option<RebuildClaim>, Fault> {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
         for statement in [
             "set local statement_timeout = '600s'",
             "set local idle_in_transaction_session_timeout = '60s'",
-            // A shard's orders are sorted in memory as long as they are not more than some hundred thousand.
+            // Enough to sort some hundred thousand orders of a shard in memory.
             "set local work_mem = '64MB'",
         ] {
             sqlx::query(statement).execute(&mut *tx).await?;
         }
-        // What the shards that are not rebuilt account for must not be written anew by somebody else.
+        // No other process may rebuild the sale's other shards: this rebuild counts on their units.
         let alone = sqlx::query_scalar!(
             "select pg_try_advisory_xact_lock(hashtextextended($1::text, 0)) as \"alone!\"",
             sale.0.to_string()
@@ -303,7 +310,7 @@ impl Ledger {
         if claimed.len() != numbers.len() {
             return Ok(None);
         }
-        // Whoever decides a withdrawal has units of these shards in his hands.
+        // A process that decides a withdrawal has taken units out of these shards.
         let undecided = sqlx::query_scalar!(
             "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
             sale.0
@@ -319,7 +326,7 @@ impl Ledger {
         if i64::try_from(held.len()) != Ok(undecided) {
             return Ok(None);
         }
-        // A relay that is delivering holds these; whoever decides on an order holds its grant.
+        // A relay locks the messages that it delivers. A process that decides about an order locks its grant.
         sqlx::query!(
             "select outbox_id from outbox where sale_id = $1 order by outbox_id for update",
             sale.0
@@ -389,7 +396,7 @@ struct Row {
 }
 
 impl RebuildClaim {
-    /// Every order of a claimed shard, all of a shopper's after each other.
+    /// Every order of a claimed shard, grouped by shopper.
     pub fn orders(&mut self, shard: u16) -> impl Stream<Item = Result<Restored, Fault>> + '_ {
         sqlx::query_as!(
             Row,
@@ -440,19 +447,19 @@ impl RebuildClaim {
         banned(&mut self.tx, after, max).await
     }
 
-    /// Gives the shards free again, as they are.
+    /// Releases the claim and leaves the shards as they are.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then it frees them by itself.
+    /// `Unavailable` when Postgres does not answer: then it ends the claim by itself.
     pub async fn release(self) -> Result<(), Fault> {
         self.tx.rollback().await.map_err(Fault::from)
     }
 
-    /// Commits the claimed shards' next life: their epoch, the server they are on, and how many orders each is known
-    /// to have lost. They are told the sale's state once more.
+    /// Commits the claimed shards' next generation: their epoch, their server, and how many orders each is known to
+    /// have lost. Sends them the sale's state once more.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then they have to be rebuilt again.
+    /// `Unavailable` when Postgres does not answer: then the shards have to be rebuilt again.
     pub async fn finish(
         mut self,
         epochs: &BTreeMap<u16, i64>,
@@ -488,8 +495,9 @@ impl RebuildClaim {
         )
         .execute(&mut *self.tx)
         .await?;
-        // What they would deliver has been written, also if a shard had refused it. But for bans, about which may have been
-        // decided meanwhile, and for what only a newer version knows.
+        // The rebuild has written what these messages would deliver, also those that a shard had refused. Bans stay,
+        // because a decision may be newer than the rebuild. Messages that only a newer version knows stay too, unless
+        // they are refused.
         sqlx::query!(
             "delete from outbox where sale_id = $1 and shard = any($2) and (message->>'kind' \
                  in ('state', 'resolve', 'restock', 'withdrawn', 'give_back') \
@@ -499,7 +507,8 @@ impl RebuildClaim {
         )
         .execute(&mut *self.tx)
         .await?;
-        // Those have been sent away as long as the shards were being written; one that a shard had refused is told once more.
+        // The remaining messages may have been postponed while the shards were loading. Those that a shard had refused
+        // are delivered once more.
         sqlx::query!(
             "update outbox set not_before = now(), failure = null where sale_id = $1 and shard = any($2)",
             self.sale.0,
@@ -513,8 +522,8 @@ impl RebuildClaim {
     }
 }
 
-/// Notes which process a server has taken over from, if any; a server that has been taken over from cannot be claimed for,
-/// unless it takes over in its turn.
+/// Notes which process a server has taken over from, if any. Refuses a server from which another has taken over, unless
+/// it takes over in its turn.
 async fn supersede(tx: &mut Tx, moved: &Moved) -> Result<(), Fault> {
     let before = moved.before.as_deref().unwrap_or_default().trim_start_matches(CLAIMED);
     let takes_over = has_taken_over(&moved.run_id, before);

@@ -1,5 +1,6 @@
-//! Restocks and withdrawals: the ledger's side. Units come into the sale's books before they reach the stock, and
-//! leave the stock before they leave the books; so the stock never offers what the ledger does not own.
+//! Restocks and withdrawals: the ledger's side. Units enter the sale's books before they reach the stock, and leave the
+//! stock before they leave the books. So the stock never offers units that the ledger does not own. A crash leaves the
+//! restock pending.
 
 use super::outbox::{Message, send_all, settled_servers};
 use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned};
@@ -29,17 +30,17 @@ pub struct Restock {
     pub quantity: i64,
 }
 
-/// A pending restock that nobody else decides until this is dropped or decided.
+/// A pending restock that no other process decides until this is dropped or decided.
 pub struct PendingRestock {
     tx: Tx,
     pub restock: Restock,
 }
 
-/// What was found when a restock was taken.
+/// The outcome of taking a restock.
 pub enum TakenRestock {
-    /// It is to be decided.
+    /// The caller decides it.
     Pending(Box<PendingRestock>),
-    /// Somebody else is deciding it.
+    /// Another process is deciding it.
     Busy,
     Decided {
         applied: bool,
@@ -53,15 +54,15 @@ pub struct Taken {
     /// The transfer that took them.
     pub transfer: Uuid,
     pub units: i64,
-    /// The shard's generation at that time.
+    /// The shard's epoch at that time.
     pub epoch: i64,
 }
 
 impl Ledger {
-    /// Writes down what is asked for, or finds it.
+    /// Stores the restock as pending, or finds the one with this key.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; asking again under the same key is safe.
+    /// `Unavailable` when Postgres does not answer; a repeated call with the same key is safe.
     pub async fn begin_restock(
         &self,
         sale: SaleId,
@@ -99,7 +100,7 @@ impl Ledger {
         Ok((row.restock_id, state))
     }
 
-    /// The ids of restocks that nobody has decided.
+    /// The ids of undecided restocks, oldest first.
     pub async fn pending_restocks(&self, max: i64) -> Result<Vec<Uuid>, Fault> {
         let ids = sqlx::query_scalar!(
             "select restock_id from restocks where state = 'pending' order by created_at limit $1",
@@ -108,7 +109,7 @@ impl Ledger {
         ids.fetch_all(&self.jobs).await.map_err(Fault::from)
     }
 
-    /// Takes a pending restock to decide it.
+    /// Locks a pending restock for a decision.
     pub async fn take_restock(&self, id: Uuid) -> Result<TakenRestock, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let row = sqlx::query!(
@@ -138,8 +139,8 @@ impl Ledger {
         Ok(TakenRestock::Pending(Box::new(PendingRestock { tx, restock })))
     }
 
-    /// Of these transfers out of a sale, each with its shard and restock, those that nobody needs any more: their
-    /// restock is decided, and no message about them is waiting.
+    /// The transfers out of a sale, given with their restocks, that are no longer needed: their restock is decided, and
+    /// no message about them is waiting.
     pub async fn orphans(&self, sale: SaleId, transfers: &[(Uuid, Uuid)]) -> Result<Vec<Uuid>, Fault> {
         let (ids, restocks): (Vec<Uuid>, Vec<Uuid>) = transfers.iter().copied().unzip();
         let orphans = sqlx::query_scalar!(
@@ -158,7 +159,7 @@ impl PendingRestock {
     /// Adds the units to the sale's books and sends each shard its part. Returns whether that was possible.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it stays pending.
+    /// `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn add(mut self, sale: &Sale) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         self.lock_item().await?;
@@ -189,11 +190,11 @@ impl PendingRestock {
         Ok(true)
     }
 
-    /// Takes the units, which have been taken out of the stock, off the sale's books. Returns whether the ledger
-    /// agreed; otherwise they go back.
+    /// Takes units that have left the stock off the sale's books. Returns whether the ledger agreed; otherwise the
+    /// units go back.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it stays pending.
+    /// `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn withdraw(mut self, taken: &[Taken], servers: &[String]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
@@ -228,19 +229,19 @@ impl PendingRestock {
         Ok(true)
     }
 
-    /// Refuses it, and tells no shard.
+    /// Refuses the restock, without a message to a shard.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it stays pending.
+    /// `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn refuse(mut self) -> Result<(), Fault> {
         self.decide("refused").await?;
         commit(self.tx).await
     }
 
-    /// Refuses the withdrawal and sends back what was taken out.
+    /// Refuses the withdrawal, and sends the units back to their shards.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: it stays pending.
+    /// `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn give_back(mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
         self.check_servers(taken, servers).await?;
         let sku = self.restock.sku.to_string();
@@ -264,8 +265,8 @@ impl PendingRestock {
         commit(self.tx).await
     }
 
-    /// Locks the item and then all its grants in the order of their shards, as everybody does who needs several;
-    /// returns what each has free.
+    /// Locks the item and then all its grants in the order of their shards, as every transaction does that needs
+    /// several. Returns the free units of each grant.
     async fn lock_item(&mut self) -> Result<Vec<(u16, i64)>, Fault> {
         let (sale, sku) = (self.restock.sale.0, self.restock.sku.to_string());
         sqlx::query!(
@@ -288,7 +289,8 @@ impl PendingRestock {
             .collect()
     }
 
-    /// Units that were taken out of a shard are its own again once it has been rebuilt, which the locks forbid now.
+    /// Fails if a shard was rebuilt since units were taken out of it: then the units are its own again. From here on,
+    /// the locks prevent a rebuild.
     async fn check_lives(&mut self, taken: &[Taken]) -> Result<(), Fault> {
         let (shards, epochs): (Vec<i16>, Vec<i64>) = taken.iter().map(|it| (small(it.shard), it.epoch)).unzip();
         let rebuilt = sqlx::query_scalar!(
@@ -306,8 +308,8 @@ impl PendingRestock {
         }
     }
 
-    /// Units that were taken out of a shard are in it after all, if another server has taken over from the one that was
-    /// asked; `servers` are those that had the sale's shards before anything was taken.
+    /// Fails if a shard is on another server by now, where the units may still be in the shard. `servers` are those
+    /// that had the sale's shards before any unit was taken.
     async fn check_servers(&mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
         let sale = self.restock.sale;
         let settled = settled_servers(&mut self.tx, &[sale]).await?;
@@ -333,7 +335,7 @@ impl PendingRestock {
         Ok(())
     }
 
-    /// Changes the item's stock; `false`, with nothing changed, when it cannot be that many.
+    /// Changes the item's stock; `false`, and nothing changes, when a constraint forbids that number.
     async fn change_stock(&mut self, by: i64) -> Result<bool, Fault> {
         let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         let changed = sqlx::query!(

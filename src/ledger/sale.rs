@@ -1,4 +1,5 @@
-//! Sales: created, loaded, opened, paused, closed, retired.
+//! Sales: created, loaded, opened, paused, closed, retired. Each step but retiring is one transaction, so a crash
+//! leaves the sale before the step or after it. Retiring goes page by page, and the next run goes on.
 
 use super::ban::lock_changes;
 use super::news::CHANGED;
@@ -15,54 +16,54 @@ use sqlx::PgConnection;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// What a transition came to.
+/// The outcome of a transition.
 #[derive(Debug, Clone)]
 pub enum TransitionOutcome {
     /// The sale is now, or was already, in the state asked for.
     Done(Sale),
-    /// It makes no sense from this state.
+    /// A sale in this state cannot make the transition.
     Invalid(SaleState),
     /// There is no such sale.
     NotFound,
 }
 
-/// What came of creating a sale under a key.
+/// The outcome of creating a sale under a key.
 #[derive(Debug, Clone)]
 pub enum CreateOutcome {
     Created(Sale),
-    /// It was created before, and is like this by now.
+    /// The sale was created before, and is like this by now.
     Replayed(Sale),
-    /// The key belongs to a sale that was asked for in another way.
+    /// The key belongs to a sale that was created by another request.
     KeyReused,
 }
 
-/// What came of changing a draft.
+/// The outcome of changing a draft.
 #[derive(Debug, Clone)]
 pub enum ChangeOutcome {
-    /// It is as it was asked for.
+    /// The draft is as requested.
     Changed(Sale),
-    /// It is another draft than the one that was to be changed.
+    /// The draft has none of the given versions.
     Stale,
-    /// It is no draft any more; so it is stored.
+    /// The sale is no draft any more; this is how it is stored.
     NoDraft(Sale),
     /// There is no such sale.
     NotFound,
 }
 
-/// What came of deleting a draft.
+/// The outcome of deleting a draft.
 #[derive(Debug, Clone)]
 pub enum DeleteOutcome {
     Deleted,
-    /// It is no draft any more; so it is stored.
+    /// The sale is no draft any more; this is how it is stored.
     NoDraft(Sale),
     /// There is no such sale.
     NotFound,
 }
 
-/// How a sale's loading stands.
+/// The progress of a sale's loading.
 #[derive(Debug, Clone)]
 pub enum Loading {
-    /// Its shards have to be created, now or after all.
+    /// The shards have to be created, for the first time or after an attempt that broke off.
     Begun(Sale),
     Finished(Sale),
     /// There is no such sale.
@@ -118,7 +119,7 @@ impl Row {
     }
 }
 
-/// Selects sales; the condition is all that differs.
+/// Selects sales by a condition.
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
@@ -138,14 +139,14 @@ impl Ledger {
 
     /// Creates a sale as a draft, once for each key.
     pub async fn create_sale_once(&self, new: &NewSale, key: &IdempotencyKey) -> Result<CreateOutcome, Fault> {
-        // Looked for first, because each insert takes a number.
+        // The key is searched first, because each insert takes a sale number.
         if let Some(outcome) = self.created_under(new, key).await? {
             return Ok(outcome);
         }
         if let Some(sale) = self.insert_sale(new, Some(key)).await? {
             return Ok(CreateOutcome::Created(sale));
         }
-        // Somebody else was faster.
+        // Another request was faster.
         let outcome = self.created_under(new, key).await?;
         outcome.ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
     }
@@ -165,7 +166,7 @@ impl Ledger {
         Ok(self.sale(SaleId(found.sale_id)).await?.map(CreateOutcome::Replayed))
     }
 
-    /// Creates a sale as a draft; none if there is one of this key.
+    /// Creates a sale as a draft; `None` if a sale with this key exists.
     async fn insert_sale(&self, new: &NewSale, key: Option<&IdempotencyKey>) -> Result<Option<Sale>, Fault> {
         let id = Uuid::now_v7();
         let secret: [u8; 32] = rand::random();
@@ -202,8 +203,8 @@ impl Ledger {
         sale.map(Some).ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))
     }
 
-    /// Makes a draft another one, if it is of one of these versions, or of any if there are none: all of it but its id, its
-    /// number, its secret, and when it was created.
+    /// Replaces a draft, except for its id, number, secret and time of creation. With `versions`, the draft must have
+    /// one of them.
     pub async fn change_draft(
         &self,
         id: SaleId,
@@ -247,10 +248,11 @@ impl Ledger {
         }
     }
 
-    /// Deletes a draft, and all that there is of it: nobody has bought of it, and Redis has never had it.
+    /// Deletes a draft with all its rows. No shopper has bought from it, and Redis has never had it.
     pub async fn delete_draft(&self, id: SaleId) -> Result<DeleteOutcome, Fault> {
         let mut tx = begin(&self.api).await?;
-        // Stronger than a change: it keeps out who would note something of the sale between these statements.
+        // A stronger lock than that of a change: no other transaction can store anything about the sale between these
+        // statements.
         sqlx::query_scalar!("select 1 as one from sales where sale_id = $1 for update", id.0)
             .fetch_optional(&mut *tx)
             .await?;
@@ -273,14 +275,12 @@ impl Ledger {
         Ok(DeleteOutcome::Deleted)
     }
 
-    /// The sale with this id.
     pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
         let mut connection = acquire(&self.api).await?;
         let rows = select_sales!("sale_id = $1", id.0).fetch_all(&mut *connection).await?;
         Ok(with_items(&mut connection, rows).await?.pop())
     }
 
-    /// The sale with this number.
     pub async fn sale_by_number(&self, number: u32) -> Result<Option<Sale>, Fault> {
         let Ok(number) = i32::try_from(number) else {
             return Ok(None);
@@ -301,7 +301,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Up to `max` sales, newest first, older than the one given.
+    /// Up to `max` sales, newest first, older than the one given. With `drafts`, also drafts and sales that are
+    /// loading.
     pub async fn sales(&self, max: i64, after: Option<SaleId>, drafts: bool) -> Result<Vec<Sale>, Fault> {
         let mut connection = acquire(&self.api).await?;
         let rows = select_sales!(
@@ -325,7 +326,7 @@ impl Ledger {
         with_items(&mut connection, rows).await
     }
 
-    /// Gives each shard its part of the stock, once. Nothing sells before [`Ledger::finish_loading`].
+    /// Gives each shard its part of the stock, once. No shard sells before [`Ledger::finish_loading`].
     pub async fn begin_loading(&self, id: SaleId) -> Result<Loading, Fault> {
         let mut tx = begin(&self.api).await?;
         lock_changes(&mut tx).await?;
@@ -371,7 +372,7 @@ impl Ledger {
         Ok(Loading::Begun(sale))
     }
 
-    /// Lets a sale sell whose shards have all been created.
+    /// Activates a sale whose shards have all been created.
     pub async fn finish_loading(&self, id: SaleId) -> Result<Option<Sale>, Fault> {
         let mut tx = begin(&self.api).await?;
         let Some(sale) = self.lock(&mut tx, id).await? else {
@@ -384,7 +385,7 @@ impl Ledger {
         self.sale(id).await
     }
 
-    /// Changes a sale's state, if that makes sense at `now`, Redis's clock.
+    /// Changes a sale's state, if its state at `now` by Redis's clock allows that.
     pub async fn transition(
         &self,
         id: SaleId,
@@ -420,8 +421,9 @@ impl Ledger {
         Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
-    /// Sales that ended or were closed 25 hours ago and still have keys in Redis, with nothing left to take in or to deliver.
-    /// So long is a key's first answer given again; the hour is for instances that have just read that a sale is `leaving`.
+    /// Sales that ended or were closed 25 hours ago and still have keys in Redis. They have no messages, no reserved
+    /// orders and no pending restocks. For a day, a repeated key gets its first answer. The extra hour is for instances
+    /// that learn late that a sale is `leaving`.
     pub async fn retirable(&self) -> Result<Vec<SaleId>, Fault> {
         let found = sqlx::query_scalar!(
             "select sale_id from sales s where retired_at is null and state not in ('draft', 'loading') \
@@ -475,10 +477,10 @@ pub struct Retiring {
 }
 
 impl Retiring {
-    /// Notes that their keys have been removed.
+    /// Notes that the shoppers' keys have been removed.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; they are removed once more.
+    /// `Unavailable` when Postgres does not answer; the keys are removed once more.
     pub async fn removed(mut self) -> Result<(), Fault> {
         if let Some((_, last)) = self.shoppers.last() {
             sqlx::query!(
@@ -495,7 +497,7 @@ impl Retiring {
     /// Notes that all keys of the sale have been removed.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; they are removed once more.
+    /// `Unavailable` when Postgres does not answer; the keys are removed once more.
     pub async fn retired(mut self) -> Result<(), Fault> {
         sqlx::query!("update sales set retired_at = now() where sale_id = $1", self.sale.0)
             .execute(&mut *self.tx)
@@ -504,7 +506,7 @@ impl Retiring {
     }
 }
 
-/// Stores what a sale sells.
+/// Stores a sale's items.
 async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fault> {
     let column = |of: fn(&Item) -> String| items.iter().map(of).collect::<Vec<_>>();
     let positions: Vec<i16> = (0..).take(items.len()).collect();
@@ -532,7 +534,7 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
     Ok(())
 }
 
-/// Stores a new state and tells every shard of it.
+/// Stores a new state, and writes a message about it to every shard.
 async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: DateTime<Utc>) -> Result<(), Fault> {
     sqlx::query!(
         "update sales set state = $2, state_version = state_version + 1, starts_at = $3, \
@@ -547,8 +549,8 @@ async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: Da
     send_all(tx, sale.id, &messages).await.map_err(Fault::from)
 }
 
-/// Sales with their items, read on the connection that the rows came by: a second one could be had only once
-/// somebody gives one back.
+/// Adds the items to sales, on the connection that read the rows. A caller that waits for a second connection while it
+/// holds one may wait for other such callers.
 async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec<Sale>, Fault> {
     let ids: Vec<Uuid> = rows.iter().map(|row| row.sale_id).collect();
     if ids.is_empty() {

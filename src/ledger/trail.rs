@@ -1,4 +1,4 @@
-//! The audit log of what operators did: append-only, kept for ninety days.
+//! The audit log of operators' actions: append-only, kept for ninety days.
 
 use super::Ledger;
 use crate::domain::console::{Action, NewAction, OperatorName};
@@ -6,11 +6,11 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use serde_json::Value;
 
-/// Actions that one run forgets at the most.
+/// The most actions that one run deletes.
 const FORGOTTEN_AT_ONCE: i64 = 10_000;
 
 impl Ledger {
-    /// Writes that an action begins; returns its number.
+    /// Stores that an action has begun; returns its number.
     pub async fn begin_action(&self, new: &NewAction) -> Result<i64, Fault> {
         sqlx::query_scalar!(
             "insert into operator_actions (actor, session_id, operator, address, action, sale_id, detail) \
@@ -28,7 +28,7 @@ impl Ledger {
         .map_err(Fault::from)
     }
 
-    /// Writes the outcome of an action, and of which sale it was if that was not known when it began.
+    /// Stores the outcome of an action, and its sale if that was not known when the action began.
     pub async fn end_action(&self, id: i64, outcome: &str, sale: Option<SaleId>) -> Result<(), Fault> {
         sqlx::query!(
             "update operator_actions set outcome = $2, ended_at = now(), sale_id = coalesce(sale_id, $3) \
@@ -56,7 +56,7 @@ impl Ledger {
         rows.fetch_all(&self.reports).await.map_err(Fault::from)
     }
 
-    /// Forgets actions of three months ago, a bounded number at once. The table refuses to forget any other.
+    /// Deletes actions older than ninety days, a bounded number at once. The table refuses to delete others.
     pub async fn forget_actions(&self) -> Result<(), Fault> {
         sqlx::query!(
             "delete from operator_actions where action_id in (select action_id from operator_actions \

@@ -1,4 +1,5 @@
-//! Turns: work that one process at a time does, under a lock that Postgres takes back when the process is gone or stands still.
+//! Turns: work that one process does at a time, under a lock. Postgres frees the lock when the process dies or stands
+//! still.
 
 use super::{Ledger, Tx, begin};
 use crate::domain::fault::Fault;
@@ -21,10 +22,10 @@ impl Ledger {
 }
 
 impl Turn {
-    /// Lets another process have it.
+    /// Lets another process have the turn.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then it lets others have it by itself.
+    /// `Unavailable` when Postgres does not answer: then it frees the turn by itself.
     pub async fn end(self) -> Result<(), Fault> {
         self.0.rollback().await.map_err(Fault::from)
     }

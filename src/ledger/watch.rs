@@ -1,4 +1,4 @@
-//! What is only known when it is asked for: does Postgres answer, what waits in the ledger, how busy are the connections.
+//! Gauges that are read on request: whether Postgres answers, what waits in the ledger, how busy the connections are.
 
 use super::Ledger;
 use crate::domain::fault::Fault;
@@ -7,9 +7,9 @@ use sqlx::PgPool;
 /// What waits in the ledger, in all sales.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Waiting {
-    /// Messages that the stock has to be told.
+    /// Undelivered messages to the stock.
     pub messages: i64,
-    /// For how long the oldest of them has waited, in seconds.
+    /// How long the oldest of them has waited, in seconds.
     pub oldest_seconds: f64,
 }
 

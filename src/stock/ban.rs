@@ -7,11 +7,11 @@ use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
 
 impl Stock {
-    /// Tells a shopper's home shard until when he may not buy, unless it knows of a newer decision. `life` is the epoch of
-    /// a shard that is being written; there is none for one that is not.
+    /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision. `life`
+    /// is the epoch to which a shard is being rebuilt, and `None` for any other shard.
     ///
     /// # Errors
-    /// `Incomplete` when the shard is not there, or is being written anew.
+    /// `Incomplete` when the shard is missing, or is loading at another epoch.
     pub async fn ban(&self, shard: ShardKey, ban: &Ban, life: Option<i64>) -> Result<(), Fault> {
         let mut call = BAN.prepare_invoke();
         call.key(shard.shard()).key(shard.buyer(&ban.user));

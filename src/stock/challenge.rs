@@ -1,4 +1,4 @@
-//! Calls `lua/solve_challenge.lua`, and keeps what it asks for.
+//! Calls `lua/solve_challenge.lua`, and stores the right answers.
 
 use super::Stock;
 use super::script::{SOLVE_CHALLENGE, outcome, unknown};
@@ -7,16 +7,16 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::IdempotencyKey;
 use std::time::Duration;
 
-/// The key of a challenge. It begins with a hash tag like every other, so that it has one place on a cluster.
+/// The key of a challenge. It begins with a hash tag, as every key does.
 fn key(challenge: &Challenge<'_>) -> String {
     format!("{{challenge:{}}}:answer", challenge.name().simple())
 }
 
 impl Stock {
-    /// Keeps the right answer to a challenge for so long, at least a millisecond. An id is never posed twice.
+    /// Stores the right answer to a challenge for `lasts`, which is at least a millisecond. An id is never posed twice.
     ///
     /// # Errors
-    /// A fault says that it may not be kept: then nobody may be told of the challenge.
+    /// After a fault the answer may be missing, so the caller must not hand out the challenge.
     pub async fn pose_challenge(&self, challenge: &Challenge<'_>, answer: &str, lasts: Duration) -> Result<(), Fault> {
         let millis = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
         let mut command = redis::cmd("SET");
@@ -25,11 +25,10 @@ impl Stock {
         self.command(&command).await
     }
 
-    /// Answers a challenge, once. A right answer stays right for this request as long as the challenge would have
-    /// lasted.
+    /// Checks the one answer to a challenge. A right answer stays right for this request until the challenge expires.
     ///
     /// # Errors
-    /// A fault says that it is not known whether the answer was taken; the same may be sent again.
+    /// After a fault, it is unknown whether the answer was taken. The caller may send it again.
     pub async fn solve_challenge(
         &self,
         challenge: &Challenge<'_>,

@@ -1,4 +1,4 @@
-//! The event streams, as the drain uses them: read from the start, trim up to a position.
+//! The event streams: the drain reads them from the start, and trims them up to a position.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -17,7 +17,7 @@ impl Stock {
         self.undrained_each(shards).await.into_iter().collect()
     }
 
-    /// The same, as far as each shard's server answers.
+    /// Like [`Stock::undrained`], with the outcome for each shard.
     pub async fn undrained_each(&self, shards: &[ShardKey]) -> Vec<Result<i64, Fault>> {
         let lengths = shards.iter().map(|shard| async move {
             let mut command = redis::cmd("XLEN");
@@ -27,8 +27,8 @@ impl Stock {
         join_all(lengths).await
     }
 
-    /// The same for whoever has others to go on with: a node of a cluster that does not answer within `patience` is left out.
-    /// One server is waited for, as nothing is to be had without it.
+    /// Like [`Stock::undrained_each`], for a caller that can go on with other shards. A node of a cluster that does not
+    /// answer within `patience` counts as unavailable. A single server gets the usual time limit.
     pub async fn undrained_soon(&self, shards: &[ShardKey], patience: Duration) -> Vec<Result<i64, Fault>> {
         if !self.link.is_cluster() {
             return self.undrained_each(shards).await;
@@ -36,7 +36,8 @@ impl Stock {
         let until = Instant::now() + patience;
         let lengths = shards.iter().map(|shard| {
             let (stock, shard) = (self.clone(), *shard);
-            // A call that is dropped counts as one without an answer; these go on by themselves, for as long as a call may.
+            // A dropped call counts as a call without an answer, so each call runs in a task of its own, up to its time
+            // limit.
             let length = tokio::spawn(async move { stock.undrained(&[shard]).await });
             async move {
                 let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
@@ -55,21 +56,21 @@ impl Stock {
         decode_entries(self.command(&range(shard, "-", max)).await?)
     }
 
-    /// The same, once a replica has them too.
+    /// Like [`Stock::events`], once a replica has the events too.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, or no replica confirms that it has them.
+    /// `Unavailable` when Redis does not answer, or no replica confirms the events.
     pub async fn replicated_events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
         decode_entries(self.replicated(shard, range(shard, "-", max)).await?)
     }
 
-    /// Up to `max` events after this one, oldest first.
+    /// Up to `max` events after this position, oldest first.
     pub async fn events_after(&self, shard: ShardKey, after: Position, max: usize) -> Result<Vec<Event>, Fault> {
         let from = format!("({}-{}", after.epoch, after.seq);
         decode_entries(self.command(&range(shard, &from, max)).await?)
     }
 
-    /// Forgets the events up to and with `position`, which the ledger has committed.
+    /// Trims the events up to and including `position`, which the ledger has committed.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer; the next drain trims them.
@@ -77,7 +78,7 @@ impl Stock {
         let mut command = redis::cmd("XTRIM");
         command.arg(shard.events());
         if position.epoch == i64::MAX || position.seq == i64::MAX {
-            // No script writes such an id, and none writes behind it.
+            // No script writes such an id, or any id behind it.
             command.arg("MAXLEN").arg(0);
         } else {
             command
@@ -89,14 +90,14 @@ impl Stock {
     }
 }
 
-/// Reads entries of a stream from an id on.
+/// The command that reads entries of a stream, from an id on.
 fn range(shard: ShardKey, from: &str, max: usize) -> redis::Cmd {
     let mut command = redis::cmd("XRANGE");
     command.arg(shard.events()).arg(from).arg("+").arg("COUNT").arg(max);
     command
 }
 
-/// Decodes the entries of a stream. An entry that is no event of ours is kept with its bytes.
+/// An entry that is no event of ours is kept with its bytes.
 pub(super) fn decode_entries(value: Value) -> Result<Vec<Event>, Fault> {
     let Value::Array(entries) = value else {
         return Err(Fault::Bug(format!("a stream answered {value:?}")));
@@ -127,7 +128,7 @@ fn decode_entry(entry: Value) -> Result<Event, Fault> {
             |()| Unreadable::Damaged(format!("an event of an unknown kind: {other:?}")),
         )),
     };
-    // An order must not be lost over where it comes from, so what is none is passed over.
+    // A damaged origin must not lose an order, so it is ignored.
     let origin = match (fields.next(), fields.next()) {
         (Some(Value::BulkString(field)), Some(Value::BulkString(origin))) if field == b"origin" => {
             Origin::from_bytes(&origin)

@@ -1,4 +1,4 @@
-//! Whether this Redis is one that may hold stock.
+//! Checks whether this Redis may hold stock, and reads its clocks, replicas and memory.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -7,10 +7,10 @@ use crate::domain::time::Millis;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-/// How long a server is waited for that is asked for the time beside others.
+/// How long each of several servers may take to answer with its time.
 const CLOCK_MAX: Duration = Duration::from_millis(500);
 
-/// Settings that Redis can do without, what they should be, and what happens otherwise.
+/// Settings without which Redis still works: the name, the wanted value, and the risk of another value.
 const SHOULD: [(&str, &str, &str); 4] = [
     (
         "appendonly",
@@ -35,7 +35,7 @@ const SHOULD: [(&str, &str, &str); 4] = [
 ];
 
 impl Stock {
-    /// Redis's clock; on a cluster, that of any of its servers.
+    /// Redis's clock; on a cluster, the clock of any primary.
     pub async fn now(&self) -> Result<Millis, Fault> {
         let (seconds, micros): (i64, i64) = self.link.ask_any(&redis::cmd("TIME")).await?;
         Ok(seconds * 1000 + micros / 1000)
@@ -50,7 +50,7 @@ impl Stock {
         Ok(())
     }
 
-    /// The clock of the slowest server: what has passed by it has passed by all. Without those that do not answer.
+    /// The slowest clock of the servers that answer: a moment that is past by this clock is past by each of theirs.
     pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
         let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), CLOCK_MAX).await;
         let (mut slowest, mut silent) = (None, None);
@@ -66,22 +66,19 @@ impl Stock {
         match (slowest, silent) {
             (Some(slowest), _) => Ok(slowest),
             (None, Some(fault)) => Err(fault),
-            // A cluster that does not tell where its servers are.
+            // The cluster does not list the addresses of its servers.
             (None, None) => self.now().await,
         }
     }
 
     /// The clock of the server that has this shard.
-    ///
-    /// # Errors
-    /// `Unavailable` when it does not answer.
     pub async fn clock_of(&self, shard: ShardKey) -> Result<Millis, Fault> {
         let time = redis::cmd("TIME");
         let (seconds, micros): (i64, i64) = self.link.ask_server_of(&shard.shard(), &time).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// How many replicas follow this Redis; on a cluster, that primary which has the fewest.
+    /// How many replicas are online; on a cluster, those of the primary that has the fewest.
     pub async fn replicas(&self) -> Result<usize, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("replication");
@@ -93,11 +90,10 @@ impl Stock {
         Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
-    /// Bytes of memory that each server with stock uses, and may use, where 0 is as many as it likes; on a cluster, each
-    /// primary.
+    /// For each primary, the bytes of memory that it uses, and its `maxmemory`, where 0 is no limit.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, or does not tell.
+    /// `Unavailable` when Redis does not answer, or does not report its memory.
     pub async fn memory(&self) -> Result<Vec<(i64, i64)>, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("memory");
@@ -114,7 +110,7 @@ impl Stock {
         servers.iter().map(both).collect()
     }
 
-    /// What forbids this Redis to hold stock, if anything: it must never evict a key.
+    /// Why this Redis must not hold stock, if that is so: it must never evict a key.
     pub async fn unfit(&self) -> Result<Option<String>, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("memory");
@@ -130,8 +126,8 @@ impl Stock {
         Ok(None)
     }
 
-    /// What in the settings of this Redis may cost orders or cost more than it must, in words. A managed Redis may
-    /// not tell its settings; then that is said.
+    /// The settings of this Redis that may cost orders, in words. If a managed Redis hides its settings, the only entry
+    /// says so.
     pub async fn risks(&self) -> BTreeSet<String> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg("maxmemory").arg("min-replicas-to-write");
@@ -151,7 +147,7 @@ impl Stock {
                 )]);
             }
         };
-        // One replica is lost sooner or later; to stop selling with it is for operators to choose.
+        // A single replica is lost sooner or later. Whether sales then halt is for operators to choose.
         let has_replicas = self.replicas().await.is_ok_and(|replicas| replicas > 1);
         let mut risks = BTreeSet::new();
         for settings in servers {

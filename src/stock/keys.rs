@@ -1,23 +1,24 @@
-//! Every key in Redis. All keys of a shard begin with the hash tag `{sale:shard}`, so they lie in one slot and one
-//! script can use them together; what a user or an operator names comes after the tag and cannot change it.
+//! Every key of a sale in Redis. All keys of a shard begin with the hash tag `{sale:shard}`, so they are in one slot,
+//! and one script can use them together. Names that users or operators choose come after the tag and cannot change it.
 //!
 //! | key | type | holds |
 //! | --- | --- | --- |
 //! | `{sale:shard}:shard` | string | the shard's state, the sale's times and limits ([`super::record`]) |
 //! | `{sale:shard}:item:<sku>` | string | an item's units on the shard ([`super::record`]) |
 //! | `{sale:shard}:buyer:<user>` | string | one shopper: window, units, orders ([`super::record`]) |
-//! | `{sale:shard}:events` | stream | what the ledger has yet to take in |
-//! | `{sale:shard}:transfers` | hash | units on their way to other shards, by transfer id |
+//! | `{sale:shard}:events` | stream | events that the drain has not trimmed |
+//! | `{sale:shard}:transfers` | hash | transfers in transit, by id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
-//! | `{sale:shard}:fences` | hash | the earliest epoch of each lender that is let in |
-//! | `{sale:shard}:room` | sorted set | who waits to be let in, by place ([`super::room`]) |
-//! | `{sale:shard}:admitted` | sorted set | who was let in, by the end of that |
-//! | `{sale:shard}:returned` | set | who came back to his place in a line that was lost |
-//! | `{sale:shard}:door` | string | how letting in goes, as in `lua/waiting_room.lua` |
-//! | `{sale:shard}:halt` | string | nothing; while it is there, nobody permits the shard to sell ([`super::permit`]) |
-//! | `{sale:shard}:barrier` | string | nothing; writing it comes before a `WAIT` ([`super::replicate`]) |
+//! | `{sale:shard}:fences` | hash | by lender, the earliest epoch whose transfers are accepted |
+//! | `{sale:shard}:room` | sorted set | waiting shoppers, by place ([`super::room`]) |
+//! | `{sale:shard}:admitted` | sorted set | admitted shoppers, by the end of their admission |
+//! | `{sale:shard}:returned` | set | shoppers who took the place that they had in a lost line |
+//! | `{sale:shard}:door` | string | the state of admission, as in `lua/waiting_room.lua` |
+//! | `{sale:shard}:halt` | string | empty; while it exists, no permit is given ([`super::permit`]) |
+//! | `{sale:shard}:barrier` | string | empty; written before each `WAIT` ([`super::replicate`]) |
 //!
-//! Nothing expires but a halt, a barrier and a buyer without orders; the rest goes a day after the sale has ended ([`super::retire`]).
+//! Only a halt, a barrier and a buyer without orders expire. [`super::retire`] removes the other keys a day after the
+//! sale has ended.
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 
@@ -25,7 +26,7 @@ use crate::domain::ids::{SaleId, Sku, UserId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShardKey {
     pub sale: SaleId,
-    /// The shard's number in it.
+    /// The shard's number in the sale.
     pub shard: u16,
 }
 
@@ -49,37 +50,32 @@ impl ShardKey {
         format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
     }
 
-    /// What every shopper of the shard begins with.
+    /// The prefix of every shopper's key on this shard.
     #[must_use]
     pub fn buyers(&self) -> String {
         self.key("buyer:")
     }
 
-    /// The stream of events.
     #[must_use]
     pub fn events(&self) -> String {
         self.key("events")
     }
 
-    /// The hash of transfers on their way.
     #[must_use]
     pub fn transfers(&self) -> String {
         self.key("transfers")
     }
 
-    /// The set of ids that are finished here.
     #[must_use]
     pub fn applied(&self) -> String {
         self.key("applied")
     }
 
-    /// The hash of fences against lenders' earlier lives.
     #[must_use]
     pub fn fences(&self) -> String {
         self.key("fences")
     }
 
-    /// Who waits to be let in.
     #[must_use]
     pub fn room(&self) -> String {
         self.key("room")
@@ -90,7 +86,6 @@ impl ShardKey {
         self.key("admitted")
     }
 
-    /// Who came back to his place in a line that was lost.
     #[must_use]
     pub fn returned(&self) -> String {
         self.key("returned")
@@ -106,7 +101,6 @@ impl ShardKey {
         self.key("halt")
     }
 
-    /// What is written before a `WAIT`.
     #[must_use]
     pub fn barrier(&self) -> String {
         self.key("barrier")
@@ -130,7 +124,7 @@ mod tests {
     };
     const TAG: &str = "00000000-0000-0000-0000-000000000000:7";
 
-    /// What the cluster hashes: from the first `{` to the first `}` after it (Redis Cluster specification).
+    /// The part that the cluster hashes: from the first `{` to the first `}` after it (Redis Cluster specification).
     fn hashed(key: &str) -> &str {
         let open = key.find('{').unwrap() + 1;
         &key[open..open + key[open..].find('}').unwrap()]

@@ -1,5 +1,6 @@
-//! Limiters: how many requests may pass, by Redis's clock. Calls `lua/fixed_window.lua`, `lua/sliding_window.lua` and
-//! `lua/token_bucket.lua`, which know nothing of sales.
+//! Limiters: they decide by Redis's clock how many requests may pass. This file calls `lua/fixed_window.lua`,
+//! `lua/sliding_window.lua` and `lua/token_bucket.lua`, which know nothing of sales. A limiter whose key Redis has lost
+//! counts from zero.
 
 use super::Stock;
 use super::script::{FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
@@ -12,15 +13,15 @@ use std::vec::IntoIter;
 /// How many requests may pass, and in what time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// So many in a window, which begins with the first request after the one before. Around the end of a window twice
-    /// as many may pass.
+    /// So many requests in a window. A window begins with the first request after the previous window. Around the end
+    /// of a window, twice as many may pass.
     FixedWindow {
         /// 1 to 1,000,000,000.
         limit: u32,
         /// 1 ms to a day.
         window: Duration,
     },
-    /// So many in any span of this length, exactly, in a sorted set.
+    /// At most so many requests in any span of this length, exactly. A sorted set holds them.
     SlidingWindow {
         /// 1 to 100,000.
         limit: u32,
@@ -40,12 +41,12 @@ pub enum Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Passed {
-        /// So much of a window's limit is used by now; for a bucket, so many whole tokens are left.
+        /// For a window, how much of the limit is used by now; for a bucket, how many whole tokens are left.
         count: i64,
     },
-    /// It may not, and was not counted.
+    /// The request may not pass, and was not counted.
     Limited {
-        /// After so many milliseconds it may, if nobody else comes.
+        /// Milliseconds until it may pass, if no other request comes.
         wait_ms: i64,
     },
 }
@@ -53,10 +54,10 @@ pub enum Verdict {
 /// Tokens that were taken out of a bucket at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// Some, in thousandths of a token.
+    /// In thousandths of a token.
     Some { taken: i64, left: i64 },
     Limited {
-        /// After so many milliseconds there will be what would have done.
+        /// Milliseconds until the bucket has the fewest tokens that the caller takes.
         wait_ms: i64,
     },
 }
@@ -64,9 +65,9 @@ pub enum Taken {
 /// A request that asks whether it may pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Who or what is limited: an address, an account, an instance. Each has a counter of its own for each kind of limit.
+    /// The limited address, account or instance. Each has one counter for each kind of limit.
     pub id: &'a str,
-    /// Names the request among those of the same id: a sliding window counts one that comes again once.
+    /// Names the request among those of the same id: a sliding window counts a repeated request once.
     pub request: [u8; 16],
     /// Stands in for Redis's clock in tests.
     pub now: Option<Millis>,
@@ -79,10 +80,10 @@ impl Asking<'_> {
 }
 
 impl Stock {
-    /// Lets a request pass, or not.
+    /// Asks whether a request may pass, and counts it if so.
     ///
     /// # Errors
-    /// A fault says that it is not known whether it was counted; `Bug` when the limit is none.
+    /// After a fault, it is unknown whether the request was counted. `Bug` when the limit is out of bounds.
     pub async fn pass(&self, limit: &Limit, asking: &Asking<'_>) -> Result<Verdict, Fault> {
         let (script, mut call);
         match limit {
@@ -118,11 +119,11 @@ impl Stock {
         }
     }
 
-    /// Takes `wanted` tokens out of a bucket with this rate and burst (as in [`Limit::TokenBucket`]), or fewer, but not
-    /// fewer than `at_least`. Whoever takes many at once and deals them out asks Redis that much less often.
+    /// Takes up to `wanted` tokens out of a bucket with this rate and burst (as in [`Limit::TokenBucket`]), but none if
+    /// it has fewer than `at_least`. A process that takes many at once and hands them out calls Redis less often.
     ///
     /// # Errors
-    /// A fault says that it is not known whether they were taken; `Bug` when there is no such bucket.
+    /// After a fault, it is unknown whether tokens were taken. `Bug` when a number is out of bounds.
     pub async fn take_tokens(
         &self,
         (rate, burst): (f64, f64),
@@ -146,10 +147,10 @@ impl Stock {
         }
     }
 
-    /// Takes a request out of the sliding window that it passed: it did not get what it asked for.
+    /// Removes a request from the sliding window that it passed, because it did not get what it asked for.
     ///
     /// # Errors
-    /// A fault says that it is not known whether it still counts.
+    /// After a fault, it is unknown whether the request still counts.
     pub async fn give_back(&self, asking: &Asking<'_>) -> Result<(), Fault> {
         let mut command = redis::cmd("ZREM");
         command.arg(asking.key("window")).arg(&asking.request);

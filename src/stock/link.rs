@@ -1,5 +1,5 @@
-//! The connection to Redis: to one server, or to a cluster. Everything that belongs to one shard goes to the server
-//! that has it; what concerns servers as such is asked of each by itself.
+//! The connection to Redis: to one server, or to a cluster. A command for a shard goes to the server that has the
+//! shard. A question about servers goes to each server by itself.
 
 use super::{CALL_MAX, CONNECT_MAX, bounded};
 use crate::domain::fault::Fault;
@@ -23,12 +23,13 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What the URL of a cluster begins with, without and with TLS.
+/// The prefixes of a cluster's URL, without and with TLS.
 const CLUSTER: &str = "redis+cluster://";
 const TLS_CLUSTER: &str = "rediss+cluster://";
-/// How often a cluster is asked again while a slot moves or a replica takes over; the time limit of a call ends it.
+/// How often a call to a cluster is retried while a slot moves or a replica takes over. The call's time limit ends the
+/// retries.
 const RETRIES_MAX: u32 = 8;
-/// How long it may take to ask a cluster anew who has what, and how long that is believed.
+/// How long a new connection to a cluster may take, and the pause before the next one.
 const RENEW_MAX: Duration = Duration::from_secs(2);
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// How often the cluster is asked for its primaries.
@@ -39,15 +40,15 @@ const RETRY_WAIT: (u64, u64) = (20, 400);
 #[derive(Clone)]
 pub(super) enum Link {
     One(ConnectionManager),
-    /// A cluster; every call is sent where the slot of its keys is, also while it moves.
+    /// A cluster; each call goes to the node that has the slot of its keys, also while the slot moves.
     Cluster(Arc<ClusterLink>),
 }
 
-/// A connection to a cluster that does not stay with a node that is silent.
+/// A connection to a cluster that leaves a silent node.
 ///
-/// The client learns that slots have another owner from answers and from broken connections. A node that hangs, or that
-/// the network has cut off, gives neither, so the client would ask it for ever. So a call that got no answer in time has
-/// the cluster asked anew who has what.
+/// The client learns of a slot's new owner from answers and from broken connections. A node that hangs or is cut off
+/// gives neither, so the client would ask it for ever. So a call without an answer in time starts a new connection,
+/// which asks the cluster for its slots.
 pub(super) struct ClusterLink {
     /// The nodes of the URL. After some failovers none of them may be left.
     named: Vec<ConnectionInfo>,
@@ -58,7 +59,7 @@ pub(super) struct ClusterLink {
     renewing: AtomicBool,
 }
 
-/// A call under way; dropped without an answer, its node is silent.
+/// A running call. If it is dropped without an answer, its node counts as silent.
 struct Call(Option<Arc<ClusterLink>>);
 
 impl Drop for Call {
@@ -71,7 +72,7 @@ impl Drop for Call {
 
 impl ClusterLink {
     fn connection(&self) -> ClusterConnection {
-        // What it guards is whole at every moment, also after a panic.
+        // The lock's value is consistent at every moment, also after a panic.
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -105,7 +106,7 @@ impl ClusterLink {
         answer
     }
 
-    /// Connects anew, one at a time and not more often than once a second.
+    /// Reconnects in the background, one attempt at a time and at most once a second.
     fn renew(self: Arc<Self>) {
         if self.renewing.swap(true, Ordering::SeqCst) {
             return;
@@ -129,10 +130,10 @@ impl ClusterLink {
     }
 }
 
-/// How to have a connection of one's own.
+/// How to open a separate connection.
 pub(super) enum Way {
     One(Client),
-    /// To a node of a cluster, of which only the address is missing.
+    /// To a node of a cluster; only the node's address is missing.
     Cluster(ConnectionInfo),
 }
 
@@ -143,7 +144,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A client of this node. It has TLS and certificates where that of the other node has.
+    /// A client of this node, with the TLS settings and certificates of `other`.
     pub(super) fn client(&self, other: &ConnectionInfo) -> RedisResult<Client> {
         Client::open(self.info(other))
     }
@@ -164,10 +165,10 @@ impl Place {
 }
 
 impl Link {
-    /// Connects; also returns how to connect once more.
+    /// Connects; also returns how to open a separate connection.
     ///
     /// # Errors
-    /// `Unavailable` when nobody answers, or the URL is none.
+    /// `Unavailable` when no server answers, or the URL is invalid.
     pub(super) async fn connect(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
         let certificates = tls_certificates(certificates);
         if let Some(nodes) = url.strip_prefix(CLUSTER) {
@@ -193,7 +194,7 @@ impl Link {
         Ok((Self::One(connected.map_err(unreachable)?), Way::One(client)))
     }
 
-    /// `nodes` is `[user:password@]host:port,host:port…`: any of them tells the others.
+    /// `nodes` is `[user:password@]host:port,host:port…`: any of these nodes names the others.
     async fn connect_cluster(scheme: &str, nodes: &str, certificates: TlsCertificates) -> Result<(Self, Way), Fault> {
         let (login, hosts) = nodes.rsplit_once('@').map_or(("", nodes), |(_, hosts)| {
             (&nodes[..=nodes.len() - hosts.len() - 1], hosts)
@@ -238,7 +239,7 @@ impl Link {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Which primary of a cluster has which slot, as the one sees it that has this key.
+    /// Which primary of a cluster has which slot, according to the primary that has this key.
     pub(super) async fn owners(&self, key: &str) -> Result<HashMap<Slot, Place>, Fault> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
@@ -250,8 +251,8 @@ impl Link {
         Ok(owners)
     }
 
-    /// Asks every server that takes writes something that has no key, each by itself and no longer than this: one that is
-    /// silent takes no other's answer away.
+    /// Sends a command without a key to every primary, each with its own time limit. A silent primary does not cost the
+    /// answers of the others.
     pub(super) async fn ask_each<T: FromRedisValue>(&self, command: &Cmd, each_max: Duration) -> Vec<Result<T, Fault>> {
         let link = match self {
             Self::One(connection) => {
@@ -276,7 +277,7 @@ impl Link {
         join_all(answers).await
     }
 
-    /// A slot of each primary, by the first of them that answers.
+    /// One slot of each primary, according to the first primary that answers.
     async fn slots_of_primaries(link: &Arc<ClusterLink>) -> Result<Vec<Slot>, Fault> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
@@ -291,13 +292,13 @@ impl Link {
         Ok(slots.into_values().filter_map(Slot::new).collect())
     }
 
-    /// Asks the server that has this key something that has no key.
+    /// Sends a command without a key to the server that has this key.
     pub(super) async fn ask_server_of<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
             Self::Cluster(_) => {
-                // A client that does not know who has the slot asks any node, and what has no key every node answers. So
-                // something that only the right one answers goes ahead on the same connection.
+                // A client that does not know the slot's owner asks any node, and every node answers a command without
+                // a key. So a command that only the right node answers goes ahead on the same connection.
                 let mut both = redis::pipe();
                 both.cmd("EXISTS").arg(key).add_command(command.clone());
                 let (_exists, answer): (i64, T) = self.ask_together(key, both).await?;
@@ -306,8 +307,8 @@ impl Link {
         }
     }
 
-    /// Sends commands to the server that has this key, one after the other. One of them must name the key: another server
-    /// refuses that one.
+    /// Sends commands to the server that has this key, one after the other. One of them must name the key: any other
+    /// server refuses that one.
     pub(super) async fn ask_together<T: FromRedisValue>(&self, key: &str, pipeline: Pipeline) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(pipeline.query_async(&mut connection.clone())).await,
@@ -323,7 +324,7 @@ impl Link {
                 });
                 let asked = asked.await;
                 if asked.is_err() {
-                    // It would ask the same node again for as long as nobody tells it better.
+                    // Without a new connection, the client would ask the same node again.
                     Arc::clone(link).renew();
                 }
                 asked
@@ -331,7 +332,7 @@ impl Link {
         }
     }
 
-    /// Asks any server that takes writes something that has no key.
+    /// Sends a command without a key to any primary.
     pub(super) async fn ask_any<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
         match self {
             Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
@@ -344,7 +345,7 @@ impl Link {
         }
     }
 
-    /// Asks every server that takes writes something that has no key.
+    /// Sends a command without a key to every primary.
     pub(super) async fn ask_all<T: FromRedisValue>(&self, command: &Cmd) -> Result<Vec<T>, Fault> {
         match self {
             Self::One(connection) => Ok(vec![bounded(command.query_async(&mut connection.clone())).await?]),
@@ -391,7 +392,7 @@ async fn within<T>(max: Duration, answer: impl Future<Output = Result<T, Fault>>
     timeout(max, answer).await.unwrap_or_else(silent)
 }
 
-/// Which primary of a cluster has which slots, by what one of its nodes answered.
+/// Reads from a node's answer which primary of the cluster has which slots.
 fn ranges_by(rows: Vec<Vec<Value>>) -> Result<Vec<(RangeInclusive<i64>, Place)>, Fault> {
     let mut ranges = Vec::with_capacity(rows.len());
     for row in rows {
@@ -421,7 +422,7 @@ fn ranges_by(rows: Vec<Vec<Value>>) -> Result<Vec<(RangeInclusive<i64>, Place)>,
     Ok(ranges)
 }
 
-/// The same for the client.
+/// Converts the certificates for the Redis client.
 fn tls_certificates(certificates: &RedisCertificates) -> TlsCertificates {
     TlsCertificates {
         client_tls: certificates.client.as_ref().map(|client| ClientTlsConfig {
@@ -443,8 +444,8 @@ fn connection_info(url: &str, certificates: &TlsCertificates) -> Result<Connecti
     } else {
         info
     };
-    // Without it, small writes wait for the acknowledgement of the ones before: a third of the throughput on a real
-    // network.
+    // Without `nodelay`, a small write waits for the acknowledgement of the writes before it, which costs throughput on
+    // a real network.
     Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
 

@@ -1,4 +1,5 @@
-//! Calls `lua/permit.lua`, `lua/stop.lua` and `lua/barrier.lua`, and asks which server this is.
+//! Calls `lua/permit.lua`, `lua/stop.lua` and `lua/barrier.lua`, and reads which server has a shard. A permit and a
+//! halt expire by themselves, so a crash leaves neither behind for long.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -14,51 +15,52 @@ use redis::cluster_routing::Slot;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Shards asked at once: all, so that a server that says nothing holds up the others no longer than itself.
+/// Shards asked at once: so many that a silent server does not delay the others.
 const AT_ONCE: usize = 512;
 
 /// How long a trial write is kept, in milliseconds.
 const TRIED_MS: u64 = 60_000;
 
-/// How long nobody permits a shard to sell that is looked at or about to be written anew: longer than it takes to take in
-/// what it has just written, and as long as it stands still after a crash.
+/// How long a halted shard gets no permit, while a process reconciles it or is about to rebuild it. That is longer than
+/// the drain of its last events takes. After a crash, the shard stays halted for this long.
 const HALT: Duration = Duration::from_secs(5);
 
-/// What a shard says to a permit.
+/// A shard's answer to a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permitted {
     Yes {
-        /// So many events wait for the ledger.
+        /// How many events wait for the ledger.
         waiting: i64,
         /// The last event that it wrote.
         last: Position,
-        /// Whether that is too much, so that it sells nothing.
+        /// Whether they have waited too long, so that the shard sells nothing.
         brake: bool,
     },
-    /// It is of another epoch, or on another server, than the one that was reconciled.
+    /// The shard has another epoch, or is on another server, than at its last reconcile.
     Not,
-    /// Somebody is about to write it anew.
+    /// A process reconciles the shard, or is about to rebuild it.
     Halted,
-    /// It has no permit that could be renewed: what was decided meanwhile, it may not have been told.
+    /// The shard has no permit that could be renewed. Decisions since then may not have been delivered to it.
     Lapsed,
 }
 
 #[derive(Debug, Clone)]
 pub struct Permit<'a> {
-    /// The generation that was reconciled.
+    /// The epoch that was reconciled.
     pub epoch: i64,
-    /// The server on which that was done.
+    /// The server on which the shard was reconciled.
     pub run_id: &'a str,
     pub holds: Duration,
-    /// Thousandths of the memory that Redis may use. While it uses so much, events may wait for a 300th of `age_max`.
+    /// Thousandths of the memory that Redis may use. From this use on, events may wait for only a 300th of `age_max`.
     pub memory_max: u16,
-    /// For so long events may wait for the ledger; while one waits for longer, nothing is sold.
+    /// How long events may wait for the ledger. While one waits longer, the shard sells nothing.
     pub age_max: Duration,
-    /// Whether only a permit that holds may go on. Otherwise whoever asks has just told the shard what it must know.
+    /// Whether only a permit that still holds is extended. Otherwise the caller has just delivered to the shard what it
+    /// must know.
     pub renewal: bool,
 }
 
-/// What is on one server: these slots of a cluster, or everything.
+/// What one server has: these slots of a cluster, or everything.
 pub struct Beside(Option<HashSet<Slot>>);
 
 impl Beside {
@@ -85,7 +87,7 @@ impl Stock {
         answers
     }
 
-    /// What is on the server that has this shard, as it sees that itself.
+    /// What the server of this shard has, by its own account.
     pub async fn beside(&self, shard: ShardKey) -> Result<Beside, Fault> {
         if !self.link.is_cluster() {
             return Ok(Beside(None));
@@ -97,9 +99,6 @@ impl Stock {
     }
 
     /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.
-    ///
-    /// # Errors
-    /// `Incomplete` when the shard is not all there.
     pub async fn permit(
         &self,
         sale: &Sale,
@@ -139,17 +138,17 @@ impl Stock {
         }
     }
 
-    /// Takes a shard's permit away; one that is not there has none.
+    /// Takes a shard's permit away. A missing shard has none.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: then it may sell until its permit ends.
+    /// `Unavailable` when Redis does not answer: then the shard may sell until its permit ends.
     pub async fn stop(&self, shard: ShardKey) -> Result<(), Fault> {
         self.stop_for(shard, Duration::ZERO).await
     }
 
-    /// [`Stock::stop`], after which nobody permits the shard to sell until it begins another life, [`Stock::resume`], or
-    /// for some seconds: others do not know that it is looked at or about to be written anew, and would have it write
-    /// events that must be taken in first.
+    /// Like [`Stock::stop`], and blocks new permits: until the shard's next generation begins, until [`Stock::resume`],
+    /// or for some seconds. Other processes do not know that this one reconciles or rebuilds the shard. With a permit
+    /// from them, the shard would write events that must be drained first.
     pub async fn halt(&self, shard: ShardKey) -> Result<(), Fault> {
         self.stop_for(shard, HALT).await
     }
@@ -158,7 +157,7 @@ impl Stock {
         let mut call = STOP.prepare_invoke();
         call.key(shard.shard()).key(shard.halt()).arg(millis(halt));
         match self.run(&STOP, &call).await {
-            // What the scripts cannot read, they do not sell from.
+            // The scripts do not sell from a record that they cannot read.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {
                 "STOPPED" => Ok(()),
@@ -170,7 +169,7 @@ impl Stock {
     /// Ends a halt of [`Stock::halt`].
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: then it ends by itself.
+    /// `Unavailable` when Redis does not answer: then the halt ends by itself.
     pub async fn resume(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut command = redis::cmd("DEL");
         command.arg(shard.halt());
@@ -178,11 +177,11 @@ impl Stock {
         Ok(())
     }
 
-    /// Writes something of no meaning to the server that has this shard, also when that has no memory left: the drain, which
-    /// makes room, waits until its shards are reconciled.
+    /// Writes a meaningless key to the server that has this shard, also when the server has no memory left. The drain,
+    /// which frees memory, waits until the server's shards are reconciled.
     ///
     /// # Errors
-    /// `Unavailable` when it does not answer, or takes no writes.
+    /// `Unavailable` when the server does not answer, or takes no writes.
     pub async fn try_write(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut call = BARRIER.prepare_invoke();
         call.key(shard.barrier()).arg(TRIED_MS);
@@ -192,8 +191,8 @@ impl Stock {
         }
     }
 
-    /// Which life of which process has this shard, by its run id and its replication id: another one after every
-    /// restart and every promotion. Then comes the replication id that it had while it was a replica.
+    /// Names the process of Redis that has this shard: its run id, which changes with every restart, and its
+    /// replication id, which changes with every promotion. The replication id that it had as a replica comes last.
     pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
         let mut command = redis::cmd("INFO");
         command.arg("server").arg("replication");

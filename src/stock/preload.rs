@@ -8,10 +8,10 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 
 impl Stock {
-    /// Creates one shard with its part of the stock, not selling yet; an existing one is left as it is.
+    /// Creates one shard with its part of the stock, not selling yet. An existing shard stays as it is.
     ///
     /// # Errors
-    /// `Incomplete` when the shard is there in part.
+    /// `Incomplete` when only some of the shard's keys exist.
     pub async fn preload(&self, sale: &Sale, shard: u16, epoch: i64) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut call = PRELOAD.prepare_invoke();

@@ -12,42 +12,42 @@ use crate::domain::sale::SaleState;
 use crate::domain::time::Millis;
 use redis::Value;
 
-/// What a shard says to a purchase.
+/// A shard's answer to a purchase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardAnswer {
     Reserved(OrderRecord),
     Replayed {
         record: OrderRecord,
-        /// Whether the drain has taken its event in.
+        /// Whether the drain has trimmed the order's event, which it does after its commit.
         drained: bool,
     },
     /// The key is known with another item or quantity.
     KeyReused,
-    /// The key is not known here, but some of the shopper's orders are in the ledger alone: it must be looked for
-    /// there.
+    /// The shard does not know the key, but some of the shopper's orders are in the ledger alone. The caller must ask
+    /// the ledger first.
     Look {
-        /// What the next try says to have looked since.
+        /// The number that the next attempt passes as [`Asking::looked`].
         number: i64,
     },
-    /// The shard may not sell: it is being reconciled with the ledger.
+    /// The shard may not sell: it is being reconciled or rebuilt.
     Stopped,
-    /// Too much waits for the ledger.
+    /// Events have waited too long for the ledger.
     Overloaded,
     Banned,
     RateLimited {
-        /// Milliseconds until it is not.
+        /// Milliseconds until the window has room.
         wait_ms: Millis,
     },
     /// The sale does not sell now.
     NotOpen(SaleState),
-    /// The account has not paid for what it held.
+    /// The account did not pay its last orders.
     CoolingDown {
         /// Milliseconds until it may buy again.
         wait_ms: Millis,
     },
-    /// The account holds as much as it may.
+    /// The account has as many unpaid orders as it may, or its row is full.
     TooManyHolds,
-    /// More than the shopper may have.
+    /// More units than the shopper may have of this item.
     LimitReached,
     /// This shard has too few free units.
     Short {
@@ -55,16 +55,16 @@ pub enum ShardAnswer {
     },
 }
 
-/// What a purchase brings along besides the request itself.
+/// The arguments of a purchase besides the request itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// The number of a [`ShardAnswer::Look`] since which the ledger was found not to have the order.
+    /// The number of a [`ShardAnswer::Look`], if the ledger was asked since and does not have the order.
     pub looked: Option<i64>,
-    /// Unpaid holds that the account may have at a time; 0 is as many as it likes.
+    /// Unpaid orders that the account may have at a time; 0 is no limit.
     pub holds_max: u32,
-    /// How long it may not buy after its first unpaid hold; 0 is not at all.
+    /// How long the account may not buy after its first unpaid order; 0 is no cooldown.
     pub cooldown_ms: Millis,
-    /// The request, if it is traced.
+    /// The request's span, if it is traced.
     pub origin: Option<Origin>,
     /// Stands in for Redis's clock in tests.
     pub now: Option<Millis>,
@@ -74,7 +74,7 @@ impl Stock {
     /// Asks a shopper's home shard for units.
     ///
     /// # Errors
-    /// A fault says that the outcome is unknown; the same call finds it.
+    /// After a fault, the same call finds the outcome.
     pub async fn purchase(
         &self,
         shard: ShardKey,

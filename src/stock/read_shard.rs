@@ -1,4 +1,4 @@
-//! Calls `lua/read_shard.lua`, and reads what belongs to one shopper.
+//! Calls `lua/read_shard.lua`, and reads shoppers' rows.
 
 use super::Stock;
 use super::events::decode_entries;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
 
-/// Whether the server has the script, the shard's record and the shopper's row, and the time.
+/// Whether the server has the script, then the shard's record and the shopper's row, then the time.
 type StandingAnswers = ((bool,), (Option<Vec<u8>>, Option<Vec<u8>>), (i64, i64));
 
 /// One shard as of one moment.
@@ -28,33 +28,30 @@ pub struct ShardReading {
     pub shard: u16,
     /// Redis's clock at that moment.
     pub now: Millis,
-    /// Its generation, its state, and the sale's times as it has them.
+    /// The shard's epoch and state, and the sale's times as the shard has them.
     pub record: ShardRecord,
     pub items: BTreeMap<Sku, Counters>,
-    /// Units that it has sent and not struck.
+    /// Transfers that it has not marked delivered.
     pub transfers: Vec<Transfer>,
-    /// Events that the drain has not trimmed.
+    /// How many events the drain has not trimmed.
     pub undrained: i64,
     /// The first of them, if they were asked for.
     pub events: Vec<Event>,
 }
 
 impl ShardReading {
-    /// The units of one item.
+    /// One item's units; zeros for an item that was not read.
     #[must_use]
     pub fn counters(&self, sku: &Sku) -> Counters {
         self.items.get(sku).copied().unwrap_or_default()
     }
 }
 
-/// Shoppers read by one command, which is less than a millisecond of the server's time.
+/// Shoppers that one command reads, so that it takes the server less than a millisecond.
 const BUYERS_AT_ONCE: usize = 500;
 
 impl Stock {
-    /// Reads one shard of a sale, with up to [`EVENTS_MAX`] undrained events if they are wanted.
-    ///
-    /// # Errors
-    /// `Incomplete` when the shard is not all there.
+    /// Reads one shard of a sale, with at most `events_max` undrained events, and never more than [`EVENTS_MAX`].
     pub async fn read_shard(&self, sale: &Sale, shard: u16, events_max: usize) -> Result<ShardReading, Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut call = READ_SHARD.prepare_invoke();
@@ -103,18 +100,18 @@ impl Stock {
         try_join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
     }
 
-    /// The same, of each shard what came of reading it.
+    /// Like [`Stock::read_shards`], with the outcome for each shard.
     pub async fn read_shards_each(&self, sale: &Sale) -> Vec<Result<ShardReading, Fault>> {
         join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
     }
 
-    /// Reads what the home shard knows of one shopper.
+    /// Reads one shopper's row on the home shard.
     pub async fn read_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
         let value: Option<Vec<u8>> = self.command(redis::cmd("GET").arg(shard.buyer(user))).await?;
         decode_buyer(value)
     }
 
-    /// The same of many shoppers, in their order, a part of them at a time.
+    /// Reads the rows of many shoppers, in their order, some at a time.
     pub async fn read_buyers(&self, shard: ShardKey, users: &[&UserId]) -> Result<Vec<BuyerRecord>, Fault> {
         let mut buyers = Vec::with_capacity(users.len());
         for users in users.chunks(BUYERS_AT_ONCE) {
@@ -128,15 +125,15 @@ impl Stock {
         Ok(buyers)
     }
 
-    /// Reads what a shopper's row says of one request, on a server and a shard that may sell: another server may lack an
-    /// order that this one has accepted.
+    /// Reads what a shopper's row says about one request, if the server and the shard may sell. Another server may lack
+    /// an order that the shard's earlier server has accepted.
     ///
     /// # Errors
     /// `Incomplete` when the server does not have the script that sells, or the shard has no permit.
     pub async fn buyer_standing(&self, shard: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
         let mut reading = redis::pipe();
-        // The script first: an admitted server has no permits but those of shards that were reconciled on it. The clock
-        // last: a permit that it finds to hold held when the row was read.
+        // The script is checked first: an admitted server has no permits but those of shards that were reconciled on
+        // it. The clock is read last: a permit that holds by the clock held when the row was read.
         reading.cmd("SCRIPT").arg("EXISTS").arg(PURCHASE.get_hash());
         reading.cmd("MGET").arg(shard.shard()).arg(shard.buyer(user));
         reading.cmd("TIME");
@@ -156,10 +153,10 @@ impl Stock {
         }
     }
 
-    /// [`Stock::read_buyer`], once a replica knows it too.
+    /// Like [`Stock::read_buyer`], once a replica has the row too.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, or no replica confirms that it has it.
+    /// `Unavailable` when Redis does not answer, or no replica confirms the row.
     pub async fn replicated_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
         let mut reading = redis::cmd("GET");
         reading.arg(shard.buyer(user));

@@ -1,4 +1,4 @@
-//! The packed records of the scripts, written down once. All numbers are big-endian and unsigned.
+//! The packed records of the scripts. Their layouts are defined here. All numbers are big-endian and unsigned.
 //!
 //! Each record carries its version, which is 0 today, at a place that is the same in every version:
 //!
@@ -9,17 +9,17 @@
 //! | a shopper | byte 7, its upper four bits | byte 7 is 16 or more |
 //!
 //! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
-//! unavailable to this instance, and never rebuilt by it. A record that begins with another byte is damaged, not newer.
+//! unavailable to this instance, which never rebuilds it. A record with a higher byte is damaged, not newer.
 //!
 //! A change of a record that version 0 cannot express takes two releases: the first reads the new version, the second
-//! writes it. ARCHITECTURE.md, *Upgrades*, has the whole rule.
+//! writes it. ARCHITECTURE.md, *Upgrades*, has the full rule.
 //!
 //! A shard, in `shard`:
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 1 | version and state: 0 loading, 1 active, 2 paused, 3 closed |
-//! | 1 | 1 | brake: 1 while too much waits for the ledger |
+//! | 1 | 1 | brake: 1 while events have waited too long for the ledger |
 //! | 2 | 6 | permitted to sell until, milliseconds |
 //! | 8 | 6 | starts_at, milliseconds |
 //! | 14 | 6 | ends_at, milliseconds |
@@ -45,20 +45,20 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 4 | banned until, seconds; 0 when not, the highest number when for ever |
-//! | 2 | number of the last decision about that, 1 to 32767; 0 before the first |
-//! | 1 | 0 while every order is here; else 1 to 255, and another number whenever one more is left to the ledger |
+//! | 2 | revision of the last decision about a ban, 1 to 32767; 0 before the first |
+//! | 1 | 0 while every order is here; else 1 to 255, which changes whenever one more order is left to the ledger |
 //! | 2 | version, 4 bits; number of items, 12 bits |
 //! | 3 | number of entries in the window |
-//! | 6 an item | 2 position, 4 units that are reserved and paid |
+//! | 6 an item | 2 position, 4 units that are reserved or paid |
 //! | 12 an entry | the sliding window, oldest first: 6 the request's time, the last 6 of its order's id |
 //! | 36 and more an order | 16 id, 1 state, 2 item, 4 quantity, 6 created at, 6 resolved at, 1 length of the event's id, the event's id as text; oldest first |
 //!
-//! A shopper is one string because a script pays more for each field of a hash than for the bytes of a string. So
-//! that it stays short, an order that is decided while the whole is longer than 4 KiB is left to the ledger.
+//! A shopper's row is one string because a script pays more for each field of a hash than for the bytes of a string. To
+//! keep the row short, an order that is decided while the row is longer than 4 KiB is left to the ledger.
 //!
-//! An event's value, under the field `reserved`: version, an order's record from its item up to *resolved at*, the order's
-//! id, the idempotency key, a newline, the user. Where the request is traced, a second field, `origin`: 16 bytes of its
-//! trace, 8 of its span.
+//! An event's value, under the field `reserved`: version, an order's record from its item up to *resolved at*, the
+//! order's id, the idempotency key, a newline, the user. If the request is traced, a second field `origin` has 16 bytes
+//! of its trace and 8 of its span.
 
 use crate::domain::event::{Position, Reserved, Unreadable};
 use crate::domain::fault::Fault;
@@ -73,14 +73,14 @@ use uuid::Uuid;
 const ORDER_HEAD: usize = 19;
 /// The bytes of a shard's record before the event prefix.
 const SHARD_HEAD: usize = 42;
-/// A shopper's row that is longer leaves decided orders to the ledger; as in `lua/resolve.lua`.
+/// A row with more bytes than this leaves decided orders to the ledger, as in `lua/resolve.lua`.
 const ROW_MAX: usize = 4096;
 /// The bytes of an item's record.
 const ITEM: usize = 60;
-/// The highest first byte of a newer record; what begins with a higher one is damaged.
+/// The highest first byte of a newer record; a record with a higher one is damaged.
 const NEWER_MAX: u8 = 31;
 
-/// Refuses a record that a newer version has written; `oldest` is the least first byte of such a one.
+/// Refuses a record that a newer version has written; `oldest` is the lowest first byte of a newer record.
 pub(super) fn known(bytes: &[u8], oldest: u8, what: &str) -> Result<(), Fault> {
     match bytes.first() {
         Some(first) if (oldest..=NEWER_MAX).contains(first) => Err(newer(what)),
@@ -88,7 +88,7 @@ pub(super) fn known(bytes: &[u8], oldest: u8, what: &str) -> Result<(), Fault> {
     }
 }
 
-/// A record that only a newer version can read.
+/// The fault for a record that a newer version has written.
 pub(super) fn newer(what: &str) -> Fault {
     Fault::Newer(format!("a newer version of the program has written the {what}"))
 }
@@ -97,7 +97,7 @@ pub(super) fn newer(what: &str) -> Fault {
 struct Unpack<'a>(&'a [u8]);
 
 impl<'a> Unpack<'a> {
-    /// The next bytes; `None` when there are not so many.
+    /// The next bytes; `None` when fewer are left.
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -118,7 +118,7 @@ impl<'a> Unpack<'a> {
 struct Pack(Vec<u8>);
 
 impl Pack {
-    /// A number of `width` bytes (at most 8); it is not negative.
+    /// Appends a number, which is not negative, as `width` bytes (at most 8).
     fn put(&mut self, width: usize, number: i64) {
         self.0.extend_from_slice(&number.to_be_bytes()[8 - width..]);
     }
@@ -129,14 +129,14 @@ impl Pack {
 pub struct ShardRecord {
     /// The sale's state as this shard has it.
     pub lifecycle: Lifecycle,
-    /// Whether too much waits for the ledger.
+    /// Whether events have waited too long for the ledger, so that the shard sells nothing.
     pub brake: bool,
     /// Until when it may sell.
     pub permit_until: Millis,
     /// When it starts to sell.
     pub starts_at: Millis,
     pub ends_at: Millis,
-    /// The newest version of the state that it was told.
+    /// The newest version of the state that the shard received.
     pub state_version: i64,
     pub epoch: i64,
 }
@@ -151,7 +151,7 @@ impl ShardRecord {
         Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
     }
 
-    /// The value of `shard`, with the sale's limits; what `lua/preload.lua` writes.
+    /// The value of `shard`, with the sale's limits, as `lua/preload.lua` writes it.
     #[must_use]
     pub fn encode(&self, rate: &PurchaseRate) -> Vec<u8> {
         let mut bytes = Pack(vec![self.lifecycle.code(), u8::from(self.brake)]);
@@ -197,7 +197,7 @@ pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
     read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
 }
 
-/// The value of `item:<sku>`; what `lua/preload.lua` writes.
+/// The value of `item:<sku>`, as `lua/preload.lua` writes it.
 #[must_use]
 pub fn encode_item(counters: &Counters, per_user_limit: u32, position: u16) -> Vec<u8> {
     let mut bytes = Pack(Vec::with_capacity(ITEM));
@@ -245,14 +245,14 @@ fn read_item(bytes: &[u8]) -> Option<Counters> {
 /// An order of a shopper, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderRecord {
-    /// Where it stands, as far as the stock has been told.
+    /// The order's state, as far as it was delivered to the stock.
     pub state: OrderState,
     pub item: u16,
     pub quantity: u32,
     pub created_at: Millis,
     /// When it left `reserved`; 0 while it has not.
     pub resolved_at: Millis,
-    /// The event that announced it, where the record tells.
+    /// The event that announced it, if the record has it.
     pub event: Option<Position>,
 }
 
@@ -324,7 +324,7 @@ impl OrderRecord {
 pub struct BuyerRecord {
     /// Whether some decided orders are in the ledger alone.
     pub elsewhere: bool,
-    /// The units of each item, by its position, that are reserved and paid.
+    /// The units of each item, by its position, that are reserved or paid.
     pub units: Vec<(u16, u32)>,
     /// The sliding window, oldest first: when each request was made, and the last bytes of its order's id.
     pub window: Vec<(Millis, [u8; 6])>,
@@ -344,16 +344,16 @@ impl BuyerRecord {
         Self::read(bytes).ok_or_else(|| Fault::Bug("a shopper's record is damaged".to_owned()))
     }
 
-    /// The value of `buyer:<user>`, as the scripts write it. Decided orders are left out, oldest first, until it is
-    /// no longer than a shopper's row may be; `left` is the number that such a row carries, another one in each life of
-    /// a shard, so that nobody takes it for the row that he has looked at.
+    /// The value of `buyer:<user>`, as the scripts write it, without a ban. The newest decided orders that fit into a
+    /// row are kept. A row that leaves orders out carries the number `left`, which differs from one generation of a
+    /// shard to the next. So no caller takes the row for one that it read before.
     #[must_use]
     pub fn encode(&self, left: u8) -> Vec<u8> {
         let head = 12 + self.units.len() * 6 + self.window.len() * 12;
         let mut length = head;
         let mut elsewhere = if self.elsewhere { left } else { 0 };
         let mut orders: Vec<Vec<u8>> = Vec::with_capacity(self.orders.len());
-        // Newest first, so that what is left out is what is oldest.
+        // Newest first, so that the oldest are left out.
         for (id, record) in self.orders.iter().rev() {
             let order = record.encode(*id);
             if record.state != OrderState::Reserved && length + order.len() > ROW_MAX {
@@ -408,14 +408,14 @@ impl BuyerRecord {
     }
 }
 
-/// What a shopper's row says of one request.
+/// What a shopper's row says about one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BuyerStanding {
     /// Whether the request's order is in the row.
     pub has_order: bool,
     /// Whether the account is banned.
     pub is_banned: bool,
-    /// Another number whenever one more order is left to the ledger; `None` while every order is in the row.
+    /// A number that changes whenever one more order is left to the ledger; `None` while every order is in the row.
     pub left: Option<i64>,
 }
 
@@ -436,7 +436,7 @@ impl BuyerStanding {
     }
 }
 
-/// Decodes `<epoch>-<seq>`. Redis takes higher numbers than any script gives; each is the highest here.
+/// Decodes `<epoch>-<seq>`. Redis accepts numbers above `i64::MAX`, which no script gives; they become `i64::MAX`.
 #[must_use]
 pub fn decode_position(id: &str) -> Option<Position> {
     let number = |text: &str| text.parse::<u64>().ok().map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -447,7 +447,7 @@ pub fn decode_position(id: &str) -> Option<Position> {
     })
 }
 
-/// Decodes an event's value, or says why it cannot.
+/// Decodes an event's value.
 ///
 /// # Errors
 /// What is wrong with the bytes.
@@ -522,7 +522,7 @@ mod tests {
         matches!(decoded, Err(Fault::Newer(_)))
     }
 
-    /// Every version from the next one on, of whatever length; what begins with no version is damaged.
+    /// Every newer version, at any length. A record that begins with no version is damaged.
     #[test]
     fn what_a_newer_version_has_written_is_never_misread() {
         for length in [1, 44, 60, 100] {
@@ -618,7 +618,7 @@ mod tests {
             prop_assert_eq!(BuyerRecord::decode(&bytes).unwrap(), buyer);
         }
 
-        /// The newest decided orders that fit, and every order that is still open.
+        /// The row keeps the newest decided orders that fit, and every open order.
         #[test]
         fn a_long_row_leaves_its_oldest_decided_orders_out(buyer in buyer(160), left in 1..=255_u8) {
             let bytes = buyer.encode(left);
@@ -672,7 +672,7 @@ mod tests {
         assert_eq!(BuyerRecord::decode(&buyer.encode(7)).unwrap(), buyer);
         buyer.orders[0].1.event = Some(Position { epoch: 1, seq: 123_456 });
         assert_eq!(BuyerRecord::decode(&buyer.encode(7)).unwrap().orders, buyer.orders[1..]);
-        // Whatever the length, an open order stays.
+        // An open order stays at any length.
         buyer.orders[0].1.state = OrderState::Reserved;
         let found = BuyerRecord::decode(&buyer.encode(7)).unwrap();
         assert_eq!(found.orders[0], buyer.orders[0]);

@@ -1,16 +1,16 @@
-//! What a replica has, by `WAIT`, for many callers at once.
+//! Waits with `WAIT` until a replica has what a caller has read, for many callers at once.
 //!
-//! `WAIT` covers the writes of its own connection and blocks it. So there is a connection for nothing else, and on it
-//! a barrier (`lua/barrier.lua`) is written before each `WAIT`: what this node wrote earlier, whoever asked for it,
-//! lies before the barrier on the way to the replicas. Callers bring a reading, which goes ahead of the barrier; it
-//! is answered only once a replica has everything that it saw. That the reading goes over the same connection
-//! matters: after a failover, a `WAIT` on the new primary says nothing of what the old one had accepted.
+//! `WAIT` covers the writes of its own connection and blocks that connection, so it has one to itself. A barrier
+//! (`lua/barrier.lua`) is written on it before each `WAIT`. Replicas get every earlier write of this node, from any
+//! client, before the barrier. A caller's reading goes ahead of the barrier, and is answered once a replica has
+//! everything that the reading saw. The reading must use the same connection: after a failover, a `WAIT` on the new
+//! primary says nothing about what the old one accepted.
 //!
-//! Whoever comes while one `WAIT` is under way shares the next. When one comes short, everybody is told so at once,
-//! without waiting, until another has come through.
+//! Callers that come during a `WAIT` share the next one. When a `WAIT` falls short, all callers are refused at once,
+//! without waiting, until another `WAIT` succeeds.
 //!
-//! On a cluster, each primary has such a connection, and a reading goes to the one that has its slot. It follows the
-//! slot, when that moves or a replica takes over, for as long as its caller waits.
+//! On a cluster, each primary has such a connection, and a reading goes to the primary of its slot. While its caller
+//! waits, the reading follows the slot when it moves or a replica takes over.
 
 use super::keys::ShardKey;
 use super::link::{Link, Place, Way};
@@ -38,14 +38,15 @@ const GROUP_MAX: usize = 1024;
 const WAITING_MAX: usize = 8192;
 /// How long a barrier's key is kept, in milliseconds.
 const BARRIER_KEPT_MS: u64 = 60_000;
-/// The pause between two tries while no replica confirms.
+/// The pause between two attempts while no replica confirms.
 const AFTER_FAULT: Duration = Duration::from_millis(100);
-/// How often a cluster is asked at the most where its slots are, and the pause until a slot that moves is asked again.
+/// The shortest time between two questions to a cluster about its slots, and the pause before a moving slot is asked
+/// again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a reading has no answer.
 enum No {
-    /// The slot is not, or not wholly, where it was looked for.
+    /// The server that was asked does not have the slot, or not all of it.
     Elsewhere,
     Fault(Fault),
 }
@@ -57,16 +58,16 @@ struct Ask {
     answer: oneshot::Sender<Result<Value, No>>,
 }
 
-/// Whom to ask what a replica has.
+/// The primaries whose replicas are waited for.
 #[derive(Clone)]
 pub(super) enum Replicas {
     One(Primary),
-    /// Many have a part each.
+    /// Many primaries, each with a part of the slots.
     Cluster(Arc<Primaries>),
 }
 
 impl Replicas {
-    /// Starts what is needed, on the runtime of the caller.
+    /// Starts the task for one server, on the runtime of the caller. A cluster's tasks start when they are needed.
     pub(super) fn by(way: Way) -> Self {
         match way {
             Way::One(client) => Self::One(Primary::of(client, Slots::All)),
@@ -80,10 +81,10 @@ impl Replicas {
 }
 
 impl Stock {
-    /// What a reading of this shard says, once a replica has everything that it saw.
+    /// Runs a reading of this shard, and answers once a replica has everything that the reading saw.
     ///
     /// # Errors
-    /// `Unavailable` when no replica confirms it in time: it may have it or not.
+    /// `Unavailable` when no replica confirms in time; a replica may have it all the same.
     pub(super) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Value, Fault> {
         let answer = async {
             match &self.replicas {
@@ -104,14 +105,14 @@ fn behind() -> Fault {
 
 /// The primaries of a cluster.
 pub(super) struct Primaries {
-    /// How to connect to one, but for its address.
+    /// How to connect to a primary, without its address.
     info: ConnectionInfo,
     known: Mutex<Known>,
-    /// One asks at a time where the slots are; when that was last done.
+    /// When the cluster was last asked for its slots. The lock lets one task ask at a time.
     looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// Which of them has which slot.
+/// Which primary has which slot.
 #[derive(Default)]
 struct Known {
     owners: HashMap<Slot, Place>,
@@ -136,7 +137,7 @@ impl Primaries {
             let looked = self.look(link, shard).await;
             match no {
                 No::Elsewhere => tokio::time::sleep(LOOK_AGAIN).await,
-                // Another one has taken over.
+                // Another primary has taken over.
                 No::Fault(_) if looked.is_ok() && self.of(shard).is_some_and(|now| !now.is(&primary)) => {}
                 No::Fault(fault) => return Err(fault),
             }
@@ -149,8 +150,8 @@ impl Primaries {
         known.primaries.get(place).cloned()
     }
 
-    /// Finds out where the slots are, unless that has just been done. Whoever asks has just used the shard, so the
-    /// link knows its server.
+    /// Asks the cluster where the slots are, unless that was just done. The caller has just used the shard, so the link
+    /// knows its server.
     async fn look(&self, link: &Link, shard: ShardKey) -> Result<(), Fault> {
         let mut looked = self.looked.lock().await;
         if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
@@ -175,13 +176,13 @@ impl Primaries {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // It is replaced as a whole.
+        // The value is replaced in one step, so it is consistent also after a panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Callers' side of the one task that waits for the replicas of a server. The task ends with the last of them, and
-/// connects when it is first asked.
+/// The callers' side of the one task that waits for a server's replicas. The task connects at the first reading, and
+/// ends when the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Primary {
     asks: mpsc::Sender<Ask>,
@@ -221,7 +222,7 @@ impl Primary {
     }
 }
 
-/// Answers readings in groups until nobody can ask any more.
+/// Answers readings in groups until the last handle is dropped.
 async fn answer_groups(mut node: Node, mut asked: mpsc::Receiver<Ask>, behind_now: Arc<AtomicBool>) {
     let mut group = Vec::new();
     while asked.recv_many(&mut group, GROUP_MAX).await > 0 {
@@ -229,13 +230,13 @@ async fn answer_groups(mut node: Node, mut asked: mpsc::Receiver<Ask>, behind_no
         match node.wait(&shards, &group).await {
             Ok(answers) => {
                 for (ask, answer) in group.drain(..).zip(answers) {
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _gone = ask.answer.send(answer);
                 }
             }
             Err(error) => {
                 behind_now.store(true, Ordering::Relaxed);
-                tracing::warn!(%error, "no replica confirms; what needs one has to wait");
+                tracing::warn!(%error, "no replica confirms; callers that need one are refused");
                 refuse(group.drain(..));
                 while let Err(_still) = node.wait(&shards, &[]).await {
                     refuse(std::iter::from_fn(|| asked.try_recv().ok()));
@@ -257,16 +258,16 @@ fn refuse(asks: impl Iterator<Item = Ask>) {
     }
 }
 
-/// Which slots a server has.
+/// The slots of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slots {
-    /// Every one, so that it can be written to anywhere.
+    /// Every slot, so that a barrier may have any key.
     All,
-    /// Those of a node of a cluster, which others may take over.
+    /// Those of a node of a cluster; other nodes may take them over.
     Some,
 }
 
-/// The connection for `WAIT`, and how to get another.
+/// The connection for `WAIT`, and how to reconnect.
 struct Node {
     client: Client,
     slots: Slots,
@@ -274,19 +275,19 @@ struct Node {
 }
 
 impl Node {
-    /// Does the readings of these shards, then waits for a replica to have what they saw. The fault says that it is
-    /// not known whether one does.
+    /// Runs the readings of these shards, then waits until a replica has what they saw. After a fault, it is unknown
+    /// whether a replica has it.
     async fn wait(&mut self, shards: &HashSet<ShardKey>, group: &[Ask]) -> Result<Vec<Result<Value, No>>, Fault> {
         let answers = timeout(CALL_MAX, async {
             let was_linked = self.link.is_some();
             match self.attempt(shards, group).await {
-                // An old connection may have been broken since it was last used.
+                // An old connection may have broken since its last use.
                 Err(_) if was_linked && self.link.is_none() => self.attempt(shards, group).await,
                 answers => answers,
             }
         });
         answers.await.unwrap_or_else(|_| {
-            // Its answers may still come, and would be taken for those of the next group.
+            // Late answers on this connection would be taken for those of the next group.
             self.link = None;
             Err(Fault::Unavailable("Redis did not answer in time".to_owned()))
         })
@@ -302,7 +303,8 @@ impl Node {
         for ask in group {
             pipeline.add_command(ask.reading.clone());
         }
-        // On a cluster one for each shard, so that one whose slot has moved away leaves the others theirs.
+        // On a cluster one barrier for each shard, so that a slot that has moved away does not spoil the others'
+        // barriers.
         let barriers = if self.slots == Slots::All { 1 } else { shards.len() };
         for shard in shards.iter().take(barriers) {
             let mut barrier = BARRIER.prepare_invoke();
@@ -359,7 +361,7 @@ impl Node {
     }
 }
 
-/// Whether a node of a cluster says that another one has the key.
+/// Whether a node of a cluster says that another node has the key.
 fn is_elsewhere(error: &RedisError) -> bool {
     error.redirect_node().is_some()
 }

@@ -8,19 +8,19 @@ use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
 
-/// What a shard says to a decision about an order.
+/// A shard's answer to a decision about an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolved {
     Now,
     Already,
-    /// The shard had been told another decision.
+    /// The shard has another decision already.
     Conflict(Option<OrderState>),
     /// The shard does not know the order.
     Unknown,
 }
 
 impl Stock {
-    /// Tells a shard what the ledger has decided about an order.
+    /// Delivers the ledger's decision about an order to a shard.
     pub async fn resolve(
         &self,
         shard: ShardKey,

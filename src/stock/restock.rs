@@ -8,8 +8,8 @@ use crate::domain::ids::Sku;
 use uuid::Uuid;
 
 impl Stock {
-    /// Adds units that the ledger has granted to a shard, once for each id. `epoch` is the shard's before the caller saw
-    /// that they are due.
+    /// Adds units that the ledger has granted to a shard, once for each id. `epoch` is the shard's epoch before the
+    /// caller saw that the units are due.
     pub async fn restock(&self, shard: ShardKey, id: Uuid, sku: &Sku, units: i64, epoch: i64) -> Result<(), Fault> {
         let mut call = RESTOCK.prepare_invoke();
         call.key(shard.item(sku)).key(shard.shard()).key(shard.applied());

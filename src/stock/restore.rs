@@ -1,6 +1,8 @@
-//! Calls `lua/begin_restore.lua`, `restore_buyers.lua`, `end_restore.lua` and `fence.lua`: a shard is written anew, as
-//! the ledger knows it. Whoever restores a shard has claimed it in the ledger; each step looks whether the shard is
-//! still in the life that it restores, because a claim ends with its connection, and its holder may not know.
+//! Calls `lua/begin_restore.lua`, `forget_buyers.lua`, `restore_buyers.lua`, `end_restore.lua` and `fence.lua`:
+//! together they rebuild a shard from the ledger. A process claims a shard in the ledger before it rebuilds the shard.
+//! The claim ends with its connection, and the process may not notice. So each step that writes a shard checks that the
+//! shard still has the epoch that is being rebuilt. A crash leaves a shard that is loading and has no permit; it is
+//! rebuilt again.
 
 use super::Stock;
 use super::events::decode_entries;
@@ -19,7 +21,7 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// Whether its events were gone, or are left out: its shoppers may have orders that nobody else has heard of.
+    /// Whether events were lost or are discarded: shoppers may have orders that the ledger does not know.
     pub lost_events: bool,
 }
 
@@ -37,20 +39,20 @@ pub struct Stream {
 pub struct Buyer {
     pub shard: ShardKey,
     pub user: UserId,
-    /// What the shard knows of the shopper.
     pub row: BuyerRecord,
 }
 
-/// Keys that one step looks at.
+/// Keys that one step reads or removes.
 const STEP: usize = 1000;
 
 impl Stock {
-    /// Begins a shard's next life, if it is in the life `epoch` and has no events but those of a life before the one that
-    /// is `known` to the ledger: forgets its transfers and fences,
-    /// which the ledger has made good, and marks it as loading until [`Stock::end_restore`].
+    /// Begins a shard's `next` generation, if the shard has the epoch `epoch`, and no events but those of an epoch
+    /// before `known`, the ledger's. Deletes its transfers and fences, which the rebuild accounts for. Marks it as
+    /// loading until [`Stock::end_restore`].
     ///
     /// # Errors
-    /// `Unavailable` when the shard is not as it was looked at; a fault leaves a shard without a permit.
+    /// `Unavailable` when the shard has changed since it was read. After another fault, the shard is loading, or as it
+    /// was.
     pub async fn begin_restore(
         &self,
         sale: &Sale,
@@ -84,8 +86,9 @@ impl Stock {
         }
     }
 
-    /// Removes every shopper of a sale's shards that are being restored to these lives, or, where there is none, leave. Looks
-    /// once at all keys of their servers, in small steps, so that nobody waits for it.
+    /// Removes every shopper's row from these shards of a sale. A shard with an epoch is being rebuilt to it; a shard
+    /// without one leaves Redis. Scans all keys of the shards' servers once, in small steps, so that no other call
+    /// waits.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made again.
@@ -119,7 +122,7 @@ impl Stock {
                     found.entry((*shard, *life)).or_default().push(key);
                 }
             }
-            // On a cluster, one command's keys have one slot.
+            // On a cluster, all keys of one command must have one slot.
             for ((shard, life), keys) in found {
                 for keys in keys.chunks(STEP) {
                     self.forget_these(shard, life, keys).await?;
@@ -151,10 +154,10 @@ impl Stock {
         }
     }
 
-    /// Writes shoppers of a shard that is being restored to the life `epoch`.
+    /// Writes shoppers' rows on a shard that is being rebuilt to `epoch`.
     ///
     /// # Errors
-    /// A fault says that some may not have been written.
+    /// `Unavailable` when the shard has changed. After another fault, the rows may be missing.
     pub async fn restore_buyers(
         &self,
         shard: ShardKey,
@@ -174,11 +177,12 @@ impl Stock {
         }
     }
 
-    /// Writes a shard's units and lets it follow the sale's state; it still has no permit. What comes under one of the
-    /// `applied` ids is counted among the units already.
+    /// Writes a shard's units and the sale's state; the shard still has no permit. The units include those of the
+    /// transfers and restocks in `applied`, which the shard does not add again.
     ///
     /// # Errors
-    /// A fault leaves a shard without a permit.
+    /// `Unavailable` when the shard has changed. After another fault, the shard is loading, or rebuilt without a
+    /// permit.
     pub async fn end_restore(
         &self,
         sale: &Sale,
@@ -207,7 +211,7 @@ impl Stock {
         }
     }
 
-    /// Which of these ids are finished on the shards that they are named with.
+    /// Which of these transfers and restocks are finished on their shards.
     pub async fn applied(&self, sale: SaleId, ids: &[(u16, Uuid)]) -> Result<HashSet<(u16, Uuid)>, Fault> {
         let mut by_shard: BTreeMap<u16, Vec<Uuid>> = BTreeMap::new();
         for (shard, id) in ids {
@@ -231,7 +235,7 @@ impl Stock {
         Ok(applied.map(|(id, _)| (key.shard, id)).collect())
     }
 
-    /// Lets nothing into a shard that these shards sent before the epoch they have now.
+    /// Makes a shard refuse units that these lenders sent before the given epochs.
     pub async fn fence(&self, shard: ShardKey, lenders: &[(u16, i64)]) -> Result<(), Fault> {
         let mut call = FENCE.prepare_invoke();
         call.key(shard.fences());
@@ -244,10 +248,10 @@ impl Stock {
         }
     }
 
-    /// The generation of a shard, as far as Redis knows; 0 when it does not. What is no record has none.
+    /// A shard's epoch in Redis; 0 when its key is missing or holds no record.
     pub async fn epoch(&self, shard: ShardKey) -> Result<i64, Fault> {
         let value: Option<Vec<u8>> = match self.command(redis::cmd("GET").arg(shard.shard())).await {
-            // Something else stands in its place.
+            // The key holds another type.
             Err(Fault::Bug(_)) => None,
             value => value?,
         };
@@ -266,7 +270,7 @@ impl Stock {
     /// A shard's stream, as of one moment.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, `Incomplete` or `Bug` when the shard has no stream.
+    /// `Unavailable` when Redis does not answer or the stream is missing; `Bug` when the key holds another type.
     pub async fn stream(&self, shard: ShardKey) -> Result<Stream, Fault> {
         let mut command = redis::cmd("XINFO");
         command.arg("STREAM").arg(shard.events());
@@ -287,8 +291,8 @@ impl Stock {
         Ok(Stream { last, first })
     }
 
-    /// The next shoppers of shards that are on one server, each with its shard and its row, and where to go on; 0 as the place
-    /// is the beginning and the end. A row that cannot be read is left out. Takes small steps, so that no other call waits.
+    /// Reads the next shoppers of shards that are on one server, and the cursor to go on from. Cursor 0 is the start
+    /// and the end. A row that cannot be read is left out. Each call is a small step, so that no other call waits.
     pub async fn buyers(&self, shards: &[ShardKey], at: u64) -> Result<(u64, Vec<Buyer>), Fault> {
         let Some(any) = shards.first() else {
             return Ok((0, Vec::new()));
@@ -317,7 +321,7 @@ impl Stock {
         Ok((next, found))
     }
 
-    /// Some keys of the sale of this shard, on the server that has the shard, and where to go on.
+    /// Some keys of the shard's sale, on the shard's server, and the cursor to go on from.
     async fn scan(&self, shard: ShardKey, at: u64) -> Result<(u64, Vec<Vec<u8>>), Fault> {
         let mut scan = redis::cmd("SCAN");
         let pattern = ShardKey::pattern(shard.sale);

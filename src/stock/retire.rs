@@ -1,4 +1,4 @@
-//! Removing a sale's keys, a day after it has ended.
+//! Removes a sale's keys, a day after it has ended. After a crash, the next run removes the rest.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -7,7 +7,7 @@ use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 
 impl Stock {
-    /// Removes shoppers of one shard.
+    /// Removes the rows of these shoppers.
     pub async fn retire_buyers(&self, shard: ShardKey, users: &[UserId]) -> Result<(), Fault> {
         let mut unlink = redis::cmd("UNLINK");
         for user in users {
@@ -17,7 +17,7 @@ impl Stock {
         Ok(())
     }
 
-    /// Removes a shard. Shoppers who never bought have expired by then.
+    /// Removes a shard's keys, except for shoppers' rows. The rows of shoppers who never bought have expired by then.
     pub async fn retire_shard(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let key = ShardKey { sale: sale.id, shard };
         let mut unlink = redis::cmd("UNLINK");

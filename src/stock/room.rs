@@ -1,4 +1,4 @@
-//! The waiting room of a shard: `lua/waiting_room.lua` and `lua/leave_room.lua`.
+//! The waiting room of a shard: calls `lua/waiting_room.lua` and `lua/leave_room.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -9,25 +9,25 @@ use crate::domain::sale::SaleState;
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Member, Place, RoomCount};
 
-/// What a shopper's place is asked for with.
+/// A shopper's request for a place in line.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
     pub member: Member,
-    /// Shoppers a second that this shard lets in, above 0.
+    /// Shoppers a second that this shard admits, above 0.
     pub rate: f64,
     /// How long an admission lasts.
     pub stay_ms: Millis,
     /// Units that are free for this shard's shoppers.
     pub free: f64,
-    /// How many may wait here.
+    /// How many shoppers may wait on this shard.
     pub room_max: u32,
-    /// What the shopper's ticket says.
+    /// The place on the shopper's ticket, if there is one.
     pub place: Option<Place>,
     /// Stands in for Redis's clock in tests.
     pub now: Option<Millis>,
 }
 
-/// How a shopper stands on his shard.
+/// A shopper's standing on the home shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoomAnswer {
     Admitted {
@@ -35,24 +35,24 @@ pub enum RoomAnswer {
     },
     Waiting {
         place: Place,
-        /// How many come before him here.
+        /// How many shoppers are ahead on this shard.
         ahead: i64,
         waiting: i64,
-        /// How many were let in lately, in thousandths of a shopper a second.
+        /// How many were admitted lately, in thousandths of a shopper a second.
         rate_milli: i64,
     },
-    /// As many wait as may.
+    /// As many shoppers wait as are allowed.
     Full,
     Banned,
-    /// There is nothing to wait for.
+    /// The sale is not open, so there is nothing to wait for.
     NotOpen(SaleState),
 }
 
 impl Stock {
-    /// Gives a shopper a place on his home shard, or tells how he stands there.
+    /// Gives a shopper a place on the home shard, or returns the standing that the shopper has there.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: asking again finds the same place. `Incomplete` when the shard is not there.
+    /// `Unavailable` when Redis does not answer: a repeated call finds the same place.
     pub async fn wait(&self, shard: ShardKey, user: &UserId, waiting: &Waiting) -> Result<RoomAnswer, Fault> {
         let mut call = WAITING_ROOM.prepare_invoke();
         call.key(shard.shard())
@@ -97,10 +97,10 @@ impl Stock {
         }
     }
 
-    /// Notes that an admitted shopper has bought; says whether he still counted as admitted.
+    /// Notes that an admitted shopper has bought. Returns whether the shopper still counted as admitted.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: then he counts until his admission ends.
+    /// `Unavailable` when Redis does not answer: then the shopper counts until the admission ends.
     pub async fn leave_room(&self, shard: ShardKey, member: &Member) -> Result<bool, Fault> {
         let mut call = LEAVE_ROOM.prepare_invoke();
         call.key(shard.admitted()).key(shard.door()).arg(&member.id);
@@ -111,7 +111,7 @@ impl Stock {
         }
     }
 
-    /// Counts who is in a shard's waiting room.
+    /// Counts the waiting and the admitted shoppers of a shard.
     pub async fn count_room(&self, shard: ShardKey) -> Result<RoomCount, Fault> {
         let count = |key| redis::cmd("ZCARD").arg(key).clone();
         Ok(RoomCount {

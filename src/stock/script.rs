@@ -1,6 +1,6 @@
-//! Running the Lua scripts: by hash, within the time limit. A server that does not have a script (after a restart, a
-//! failover or a flush) is given it, except for the two that sell and lend: their absence is what keeps a server
-//! from selling before its stock was reconciled with the ledger ([`Stock::admit`]).
+//! Runs the Lua scripts: by hash, within the time limit. A server lacks scripts after a restart, a failover or a flush,
+//! and gets a missing script with its first call. The two scripts that sell and lend are an exception: only
+//! [`Stock::admit`] loads them. So a server cannot sell before its stock is reconciled with the ledger.
 
 use super::keys::ShardKey;
 use super::{Stock, bounded};
@@ -69,14 +69,14 @@ scripts! {
     WITHDRAW_DONE "withdraw_done"
 }
 
-/// Those that are only given to a server once it is known.
+/// The scripts that only [`Stock::admit`] loads.
 const GUARDED: [(&str, &str); 2] = [
     ("purchase", include_str!("../../lua/purchase.lua")),
     ("transfer_out", include_str!("../../lua/transfer_out.lua")),
 ];
 
 impl Stock {
-    /// Gives the server that has this shard the scripts that sell and lend.
+    /// Loads the scripts that sell and lend on the server that has this shard.
     pub async fn admit(&self, shard: ShardKey) -> Result<(), Fault> {
         for (name, source) in GUARDED {
             let mut command = redis::cmd("SCRIPT");
@@ -86,7 +86,7 @@ impl Stock {
         Ok(())
     }
 
-    /// Takes all scripts from the server that has this shard.
+    /// Removes all scripts from the server that has this shard.
     pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut command = redis::cmd("SCRIPT");
         command.arg("FLUSH");
@@ -105,10 +105,11 @@ impl Stock {
         self.timed(script, bounded(call.query_async(&mut link))).await
     }
 
-    /// Waits for a script's answer, and notes how long that took, also when none came in time.
+    /// Waits for a script's answer, and records how long that took, also after a time-out.
     async fn timed(&self, script: &Named, answer: impl Future<Output = Result<Value, Fault>>) -> Result<Value, Fault> {
         let began = Instant::now();
-        // What the jobs run is part of no request: it would be a trace of its own, several a second for each shard.
+        // A script that a job runs belongs to no request. It would start a trace of its own, several a second for each
+        // shard.
         let span = if Span::current().is_none() {
             Span::none()
         } else {
@@ -120,14 +121,14 @@ impl Stock {
     }
 }
 
-/// A call of a script that only an admitted server has; its arguments are added by the caller.
+/// A call of a script that only an admitted server has. The caller adds the arguments.
 pub(super) fn admitted(script: &Script, keys: &[String]) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(script.get_hash()).arg(keys.len()).arg(keys);
     call
 }
 
-/// A script's answer: its first element and the rest.
+/// Splits a script's answer into its status and its other fields.
 pub(super) fn outcome(value: Value) -> Result<(String, Vec<Value>), Fault> {
     let Value::Array(mut fields) = value else {
         return Err(Fault::Bug(format!("a script answered {value:?}")));
@@ -139,7 +140,7 @@ pub(super) fn outcome(value: Value) -> Result<(String, Vec<Value>), Fault> {
     Ok((status, fields))
 }
 
-/// An answer that no caller knows.
+/// The fault for a status that the caller does not know.
 pub(super) fn unknown(script: &str, status: &str) -> Fault {
     Fault::Bug(format!("{script} answered {status}"))
 }

@@ -10,7 +10,7 @@ impl Stock {
     /// Makes one shard follow the sale's state and times, unless it follows newer ones.
     ///
     /// # Errors
-    /// `Incomplete` when the shard is not there, as it is never created here, or is being written anew.
+    /// `Incomplete` when the shard is being rebuilt, or is missing: this call never creates it.
     pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let mut call = SET_STATE.prepare_invoke();
         call.key(ShardKey { sale: sale.id, shard }.shard());

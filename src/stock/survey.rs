@@ -1,4 +1,4 @@
-//! One item over all shards, and units on their way between them.
+//! Surveys: reads one item's units on all shards, and the units in transit between them.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -15,31 +15,30 @@ use redis::{Cmd, Value};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long those who wait for a shopper's survey wait for a node, and if the others have enough.
+/// How long [`Stock::survey_soon`] waits for a silent node, and how long once the other nodes have enough units.
 const SOON_MAX: Duration = Duration::from_millis(300);
 const SPARE_MAX: Duration = Duration::from_millis(20);
 
 /// One item on one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Surveyed {
-    /// The life of the shard.
     pub epoch: i64,
     pub counters: Counters,
 }
 
-/// What stands in a shard's place, and in its item's.
+/// The values of a shard's record and of its item's, where the keys exist.
 type Records = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl Stock {
-    /// An item on each shard, each as of its own moment; `Incomplete` for a shard that does not have the item, or no
-    /// permit: what it has is not known then. The clock is asked after the records, so a permit that it finds to hold
-    /// held when they were read.
+    /// An item's units on each shard, each read at its own moment. A shard without the item or without a permit is
+    /// `Incomplete`, because its units are not known. The clock is read after the records, so a permit that holds by
+    /// the clock held when the records were read.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
         let keys = (0..shards).map(|shard| ShardKey { sale, shard });
         if self.link.is_cluster() {
             return join_all(keys.map(|key| self.survey_one(key, sku))).await;
         }
-        // One server is asked for all of its shards at once.
+        // One server answers for all shards in one pipeline.
         let mut pipeline = redis::pipe();
         for key in keys.clone() {
             pipeline.add_command(read(key, sku));
@@ -51,8 +50,9 @@ impl Stock {
         }
     }
 
-    /// The same for a shopper who waits, and others behind him: a node of a cluster that does not answer soon is left out, and
-    /// sooner once others have `enough` units. One server is waited for, as nothing is to be had without it.
+    /// Like [`Stock::survey`], for a shopper who waits. A silent node of a cluster is left out after a short time, and
+    /// sooner once the other nodes have `enough` units. A single server gets the usual time limit, because no other one
+    /// has units.
     pub async fn survey_soon(&self, sale: SaleId, shards: u16, sku: &Sku, enough: i64) -> Vec<Result<Surveyed, Fault>> {
         if !self.link.is_cluster() {
             return self.survey(sale, shards, sku).await;
@@ -61,7 +61,7 @@ impl Stock {
         let mut reads: FuturesUnordered<_> = (0..shards)
             .map(|shard| {
                 let (stock, sku) = (self.clone(), sku.clone());
-                // A call that is dropped counts as one without an answer; these go on by themselves.
+                // A dropped call counts as a call without an answer, so each read runs in a task of its own.
                 let read = tokio::spawn(async move { stock.survey_one(ShardKey { sale, shard }, &sku).await });
                 async move { (shard, read.await) }
             })
@@ -89,14 +89,14 @@ impl Stock {
         decode(key, records, self.clock_of(key).await?)
     }
 
-    /// The units that each shard has sent and not struck, with the shard that sent them.
+    /// The transfers that lenders have not marked delivered, each with its lender.
     pub async fn transfers(&self, sale: SaleId, shards: u16) -> Result<Vec<(u16, Transfer)>, Fault> {
         let (transfers, silent) = self.transfers_each(sale, shards).await?;
         silent.map_or(Ok(transfers), Err)
     }
 
-    /// The same of the shards whose servers answer, with why one does not. What is on its way to a shard that does not answer
-    /// is left out.
+    /// Like [`Stock::transfers`], for the shards whose servers answer, with the fault of one that does not. Transfers
+    /// to a shard that does not answer are left out.
     ///
     /// # Errors
     /// `Bug` when a transfer is damaged.
@@ -106,7 +106,8 @@ impl Stock {
         shards: u16,
     ) -> Result<(Vec<(u16, Transfer)>, Option<Fault>), Fault> {
         let keys: Vec<ShardKey> = (0..shards).map(|shard| ShardKey { sale, shard }).collect();
-        // First, so that a server that is another one in between shows, and a shard that is rebuilt in the epoch.
+        // Servers and epochs are read before the transfers. So a change of server in between shows, and a rebuild shows
+        // in the epoch.
         let servers = self.run_ids(&keys).await;
         let found = keys.iter().zip(servers).map(|(key, server)| async move {
             let server = server?;
@@ -155,7 +156,7 @@ fn read(key: ShardKey, sku: &Sku) -> Cmd {
     command
 }
 
-/// The answers to a survey's pipeline: what stands in each shard's places, and the time after that.
+/// Splits the answers to a survey's pipeline into each shard's records, and the time after they were read.
 fn split(mut answers: Vec<Value>) -> Result<(Vec<Records>, Millis), Fault> {
     let strange = |error: redis::ParsingError| Fault::Bug(format!("a survey was answered {error}"));
     let time = answers.pop().unwrap_or(Value::Nil);

@@ -1,6 +1,6 @@
-//! Calls `lua/transfer_out.lua`, `transfer_in.lua`, `transfer_done.lua` and `withdraw_done.lua`: units move between
-//! two shards, or leave the sale, in steps that may each be repeated. Between the first and the last, the lender
-//! has the transfer written down, so anybody can finish it.
+//! Calls `lua/transfer_out.lua`, `transfer_in.lua`, `transfer_done.lua` and `withdraw_done.lua`. Units move between two
+//! shards, or leave the sale, in steps that may each be repeated. Between the first step and the last, the lender has a
+//! record of the transfer. So after a crash any process can finish it.
 
 use super::Stock;
 use super::keys::ShardKey;
@@ -15,26 +15,26 @@ use uuid::Uuid;
 pub enum Destination {
     /// To another shard of the sale.
     Shard(u16),
-    /// Out of the sale: the ledger takes them off its books.
+    /// Out of the sale: the ledger takes the units off its books.
     Ledger,
 }
 
-/// Units on their way, as the lender has written it down.
+/// Units in transit, as the lender has recorded them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
     pub id: Uuid,
     pub to: Destination,
     pub units: i64,
-    /// When they left, by the clock of whoever sent them.
+    /// When the units left, by the clock of the process that sent them.
     pub sent_at: Millis,
-    /// The lender's epoch when they left.
+    /// The lender's epoch when the units left.
     pub epoch: i64,
-    /// The epoch of the shard that they go to (the lender's own, if they leave the sale) before they were seen; 0 when
-    /// nobody looked.
+    /// The receiving shard's epoch (the lender's own, if the units leave the sale), read before the transfer was; 0
+    /// when it was not read.
     pub to_epoch: i64,
     pub sku: Sku,
-    /// The server that has it written down, asked before it was sent or seen there, if the shard that the units go to is
-    /// on the same one.
+    /// The lender's server, if the receiving shard is on it too. It is read before the units are sent, or before the
+    /// transfer is read at the lender.
     pub server: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Transfer {
         })
     }
 
-    /// The shard of the sale that gets these units, if they arrive: what the ledger gives back, its lender.
+    /// The shard of the sale that gets these units. Units that the ledger gives back go to their lender.
     #[must_use]
     pub const fn arrives_at(&self, lender: u16) -> u16 {
         match self.to {
@@ -75,17 +75,17 @@ impl Transfer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many units are on their way, from a lender of this generation.
+    /// So many units are in transit, from a lender with this epoch.
     Out {
         units: i64,
         epoch: i64,
     },
-    /// It has none to give.
+    /// The lender has no free unit.
     None,
     Done,
 }
 
-/// A shard that may neither lend nor borrow now.
+/// The fault for a shard without a permit, which may neither lend nor borrow.
 fn stopped(shard: ShardKey) -> Fault {
     Fault::Incomplete(format!(
         "shard {} of sale {} is being reconciled",
@@ -97,7 +97,7 @@ impl Stock {
     /// Takes up to `wanted` free units out of a shard.
     ///
     /// # Errors
-    /// A fault says that the outcome is unknown; the scheduler finishes what was begun.
+    /// After a fault, the scheduler finishes a transfer that was begun.
     pub async fn transfer_out(
         &self,
         from: ShardKey,
@@ -128,10 +128,10 @@ impl Stock {
         }
     }
 
-    /// Waits until a replica of the lender has what the lender knows of a transfer.
+    /// Waits until a replica of the lender has what the lender knows about a transfer.
     ///
     /// # Errors
-    /// `Unavailable` when no replica confirms it in time: the transfer stays to be finished.
+    /// `Unavailable` when no replica confirms in time: the scheduler then finishes the transfer.
     pub async fn replicate_transfer(&self, lender: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut reading = redis::cmd("HEXISTS");
         reading.arg(lender.transfers()).arg(id.to_string());
@@ -139,7 +139,8 @@ impl Stock {
         Ok(())
     }
 
-    /// The server that has both of these shards, if one has; to be asked before units are sent or seen on their way.
+    /// The server that has both of these shards, if one has both. The caller asks before units are sent, or before a
+    /// transfer is read.
     ///
     /// # Errors
     /// `Unavailable` when one of them does not answer.
@@ -169,7 +170,7 @@ impl Stock {
             .arg(transfer.to_epoch)
             .arg(transfer.server.as_deref().unwrap_or_default());
         match outcome(self.run(&TRANSFER_IN, &call).await?)?.0.as_str() {
-            // What is fenced off is the lender's own, which has forgotten the transfer.
+            // Fenced units are the lender's own: its rebuild has deleted the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "MOVED" => Err(Fault::Unavailable(
@@ -180,7 +181,7 @@ impl Stock {
         }
     }
 
-    /// Strikes a transfer whose units have arrived.
+    /// Marks a transfer delivered: its units have arrived.
     pub async fn transfer_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut call = TRANSFER_DONE.prepare_invoke();
         call.key(from.transfers()).key(from.applied()).arg(id.to_string());
@@ -190,7 +191,7 @@ impl Stock {
         }
     }
 
-    /// Strikes units that the ledger has taken off its books.
+    /// Marks a withdrawal delivered: the ledger has taken its units off the books.
     pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut lookup = redis::cmd("HGET");
         lookup.arg(from.transfers()).arg(id.to_string());

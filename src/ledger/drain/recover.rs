@@ -1,7 +1,8 @@
-//! Recovering orders that the ledger had committed and lost, as a standby does that was behind when it was promoted.
+//! Recovers orders that the ledger had committed and lost, as happens when a standby is promoted that was behind.
 //!
-//! The shard was told of each decision after its commit, so a shopper's row proves what the ledger had decided. The
-//! transaction that stores the orders marks the shard unverified: a crash leaves it to be reconciled.
+//! A decision is delivered to the shard after its commit, so a shopper's row proves what the ledger had decided. The
+//! transaction that stores the orders marks the shard unverified. A crash leaves the orders to be recovered again, or a
+//! shard to be reconciled.
 
 use super::{Claim, Row, Units, row};
 use crate::domain::event::{Event, Position};
@@ -15,7 +16,7 @@ use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
-/// Orders stored, looked for or decided by one statement.
+/// Orders that one statement stores, finds or decides.
 const ORDERS_MAX: usize = 1000;
 
 /// An order as a shopper's row has it.
@@ -25,7 +26,7 @@ pub struct RowOrder {
     pub event: Event,
     /// What the ledger had decided.
     pub state: OrderState,
-    /// When; 0 while it had not.
+    /// When the ledger had decided; 0 while it had not.
     pub resolved_at: Millis,
 }
 
@@ -40,14 +41,14 @@ impl RowOrder {
     }
 }
 
-/// What a recovery came to.
+/// The outcome of a recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Orders that are in the ledger again.
     pub orders: usize,
-    /// Orders that were there, and whose decisions are there again.
+    /// Orders that the ledger still had, and whose decisions it has again.
     pub decisions: usize,
-    /// Orders that no row knows.
+    /// Events that no row has an order for.
     pub lost: i64,
 }
 
@@ -60,7 +61,7 @@ struct Changed {
 }
 
 impl Ledger {
-    /// Those of these orders that nobody has decided, by the ledger.
+    /// The orders among these that the ledger has as reserved.
     pub async fn reserved_among(&self, orders: &[Uuid]) -> Result<HashSet<Uuid>, Fault> {
         let reserved = sqlx::query_scalar!(
             "select order_id from orders where order_id = any($1) and state = 'reserved'",
@@ -72,14 +73,14 @@ impl Ledger {
 }
 
 impl Claim {
-    /// Stores those of the orders that gave their units back, and repeats what was decided about those that are there. Nothing
-    /// else changes.
+    /// Stores the missing orders that have given their units back, and repeats the decisions about those that the
+    /// ledger has. Nothing else changes.
     pub async fn recover_ended(mut self, sale: &Sale, orders: &[RowOrder]) -> Result<(), Fault> {
         self.store_ended(sale, orders).await?;
         commit(self.tx).await
     }
 
-    /// Returns those that were not there.
+    /// Returns the orders that the ledger did not have.
     async fn store_ended(&mut self, sale: &Sale, orders: &[RowOrder]) -> Result<HashSet<Uuid>, Fault> {
         let ended: Vec<&RowOrder> = orders.iter().filter(|it| !it.is_kept()).collect();
         let new = self.store(sale, &ended, None).await?;
@@ -87,12 +88,13 @@ impl Claim {
         Ok(new)
     }
 
-    /// Stores orders that the ledger had and lost, with what it had decided about them, moves the shard's position to `until`,
-    /// and marks the shard unverified. [`Claim::recover_ended`] goes first, on every shard of the sale: units that were given
-    /// back on one were sold again on another. Of the events in between, those that no order stands for are counted as lost.
+    /// Stores orders that the ledger had and lost, with its decisions about them. Moves the shard's position to
+    /// `until`, and marks the shard unverified. The caller runs [`Claim::recover_ended`] first, on every shard of the
+    /// sale: units that were given back on one shard were sold again on another. Events in the gap without an order
+    /// count as lost.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer: then nothing of this is done, or all of it.
+    /// `Unavailable` when Postgres does not answer: then all of this is committed, or nothing.
     pub async fn recover(
         mut self,
         sale: &Sale,
@@ -135,8 +137,8 @@ impl Claim {
         Ok(recovered)
     }
 
-    /// Stores those of the orders that are not there, as reserved; returns them. With a time they hold units from then on, or
-    /// are revoked where the item has none left.
+    /// Stores the orders that the ledger does not have, as reserved, and returns them. With a time in `hold`, they hold
+    /// units, or are revoked if the item has none left.
     async fn store(&mut self, sale: &Sale, orders: &[&RowOrder], hold: Option<Millis>) -> Result<HashSet<Uuid>, Fault> {
         let mut rows = Vec::with_capacity(orders.len());
         for (at, order) in orders.iter().enumerate() {
@@ -154,7 +156,7 @@ impl Claim {
                 stored.extend(some.iter().map(|row| row.reserved.order.0));
                 continue;
             }
-            // One of them has its place taken.
+            // Another order has the place of one of them.
             for row in some.chunks(1) {
                 match self.store_some(row, hold).await? {
                     Ok(()) => stored.extend(row.iter().map(|row| row.reserved.order.0)),
@@ -175,11 +177,11 @@ impl Claim {
     fn not_recovered(&self, at: Position, reason: &str) {
         tracing::error!(
             sale = %self.sale, shard = self.shard, epoch = at.epoch, seq = at.seq, %reason,
-            "an order of a shopper's row could not be brought back into the ledger"
+            "could not recover an order from a shopper's row into the ledger"
         );
     }
 
-    /// Those of these orders that the ledger has.
+    /// The orders among these that the ledger has.
     async fn known(&mut self, rows: &[Row<'_>]) -> Result<HashSet<Uuid>, Fault> {
         let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
         let mut all = HashSet::new();
@@ -190,7 +192,8 @@ impl Claim {
         Ok(all)
     }
 
-    /// Repeats decisions about orders that are reserved. Units of all but those `without_units` stop being held.
+    /// Repeats decisions about reserved orders. Their units stop being held, except for the orders in `without_units`,
+    /// which hold none.
     async fn decide(&mut self, orders: &[&RowOrder], without_units: &HashSet<Uuid>) -> Result<(), Fault> {
         for some in orders.chunks(ORDERS_MAX) {
             self.decide_some(some, without_units).await?;
@@ -224,7 +227,7 @@ impl Claim {
                 of.1 += it.quantity;
             }
         }
-        // In the order of the SKUs, as everybody locks grants.
+        // In the order of the SKUs, as every transaction locks grants.
         for (sku, (freed, sold)) in units {
             sqlx::query!(
                 "update grants set held = held - $4, sold = sold + $5 where sale_id = $1 and sku = $2 and shard = $3",
