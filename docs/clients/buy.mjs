@@ -1,19 +1,37 @@
 #!/usr/bin/env node
-// Buys in a flash sale, and asks again until it is known what became of it. `buy` runs in browsers as in Node 18 or later.
+// Buys in a flash sale, and retries until the outcome is known. `buy` runs in Node 18 or later and in browsers.
 //
 //     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… node buy.mjs SALE_ID SKU [QUANTITY [KEY]]
 //
-// Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
-// BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
-// start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
+// Prints the key on standard error, then the order as JSON. Exit codes: 0 an order, 1 no order, 2 wrong usage, 3 unknown.
+// After 3, BUY_PATIENCE seconds (60) are over, or the last answer names something to correct first. Run it again with the
+// printed KEY, and with no other. For a guarded sale, set FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
+//
+// In a browser, with one key for each account, sale, SKU and quantity:
+//
+//     import { buy, Refused } from './buy.mjs';
+//
+//     const wish = `wish ${account} ${saleId} ${sku} ${quantity}`;
+//     // Stored before the first request, so that a reload finds it.
+//     const key = localStorage.getItem(wish) ?? crypto.randomUUID();
+//     localStorage.setItem(wish, key);
+//     try {
+//       show(await buy({ url: '', token, saleId, sku, quantity, key }));
+//       localStorage.removeItem(wish);
+//     } catch (error) {
+//       // After any error but `Refused` there may be an order: keep the key, show the error, and offer to ask again.
+//       if (!(error instanceof Refused)) throw error;
+//       localStorage.removeItem(wish);
+//       say(error.code, error.retryAfter);
+//     }
 
-// Longer than the two seconds within which the server answers: whatever it was asked is over by then.
+// Longer than the two seconds within which the server answers.
 const ANSWER_MS = 5000;
-// Until then the server may still be at work on a request whose connection broke off.
+// For this long the server may still work on a request whose connection broke.
 const WORK_MS = 3000;
 const BACKOFF_MS = 200;
 const BACKOFF_MAX_MS = 5000;
-/** The server said no, and this wish has no order: forget its key. `retryAfter` are seconds, or 0. */
+/** The server refused, and the key has no order: drop it. `retryAfter` is in seconds, or 0. */
 export class Refused extends Error {
   constructor(problem, retryAfter) {
     super(said(problem));
@@ -22,15 +40,15 @@ export class Refused extends Error {
   }
 }
 
-/** Nothing was bought by a key that is new. Set right what it says, or wait, and ask again with the same key. */
+/** Nothing was bought with a new key. Correct what the message names, or wait, and ask again with the same key. */
 export class NotBought extends Error {}
 
-/** There may be an order: keep the key, set right what it says, if anything, and ask again with it. */
+/** There may be an order: keep the key, correct what the message names, and ask again with it. */
 export class NotKnown extends Error {}
 
 /**
- * The order. `key` is one for one wish to buy: keep it, in a browser in `localStorage`, until this has returned or
- * thrown `Refused`. It `isNew` if nothing can have been asked with it before.
+ * Returns the order. `key` stands for one wish to buy: keep it until this returns or throws `Refused`. `isNew` says that
+ * no earlier request can have used the key.
  */
 export async function buy({
   url,
@@ -56,10 +74,10 @@ export async function buy({
     const sentAt = Date.now();
     const { status, after, order, problem, last } = await ask(address, request);
     if (order) return order;
-    // What is no problem of the API's was said by somebody in between, who knows nothing.
+    // Anything but a problem of the API comes from a proxy, which does not know the outcome.
     const isNo = Boolean(problem) && status >= 400 && status < 500;
     const isLimited = isNo && problem.code === 'rate_limited';
-    // While an earlier request may still be under way, the key may get its order after this answer.
+    // While an earlier request may still be under way, the key may get an order after this answer.
     const isKnown = isNo && problem.key_has_order === false;
     if (isKnown && sentAt >= overAt) {
       if (!isLimited) throw new Refused(problem, after);
@@ -69,7 +87,7 @@ export async function buy({
       mayExist = true;
       overAt = sentAt + WORK_MS;
     }
-    // What the server asks for, and a little by chance, so that not all come back at once.
+    // The server's `Retry-After` and a random part, so that clients do not return together.
     const wait = after * 1000 + Math.random() * backoff;
     if ((isNo && !isKnown && !isLimited) || Date.now() + wait >= giveUp) {
       if (mayExist) throw new NotKnown(`not known (last answer: ${last}); ask again with the key ${key}`);
@@ -79,7 +97,7 @@ export async function buy({
   }
 }
 
-/** One request: its status, the seconds to wait, the order or the problem if there is one, and all that in words. */
+/** Sends one request. Returns status, seconds to wait, order or problem, and the answer as text for messages. */
 async function ask(address, request) {
   let answer;
   let text;
@@ -103,7 +121,7 @@ async function ask(address, request) {
   return { status, after, last: status };
 }
 
-/** The object that a text is, if it is one. */
+/** The object in a JSON text, or null. */
 function parsed(text) {
   try {
     const value = JSON.parse(text);
@@ -163,7 +181,7 @@ async function main(parts, environment, randomUUID) {
   }
 }
 
-// Only as a program of its own: a page, or another module, imports `buy`.
+// Only as a program: a page or another module imports `buy`.
 if (globalThis.process?.argv?.[1]) {
   const { realpathSync } = await import('node:fs');
   const { pathToFileURL } = await import('node:url');

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Buys in a flash sale, and asks again until it is known what became of it. Needs nothing but Python's own library.
+"""Buys in a flash sale, and retries until the outcome is known. Needs only Python's standard library.
 
     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… buy.py SALE_ID SKU [QUANTITY [KEY]]
 
-Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
-BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
-start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
+Prints the key on standard error, then the order as JSON. Exit codes: 0 an order, 1 no order, 2 wrong usage, 3 unknown.
+After 3, BUY_PATIENCE seconds (60) are over, or the last answer names something to correct first. Run it again with the
+printed KEY, and with no other. For a guarded sale, set FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
 """
 
 import http.client
@@ -20,14 +20,14 @@ import urllib.parse
 import urllib.request
 import uuid
 
-# Longer than the two seconds within which the server answers: whatever it was asked is over by then.
+# Longer than the two seconds within which the server answers.
 ANSWER_SECONDS = 5
-# Until then the server may still be at work on a request whose connection broke off.
+# For this long the server may still work on a request whose connection broke.
 WORK_SECONDS = 3
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.2, 5
 
 class Refused(Exception):
-    """The server said no, and this wish has no order: forget its key. `retry_after` are seconds, or 0."""
+    """The server refused, and the key has no order: drop it. `retry_after` is in seconds, or 0."""
 
     def __init__(self, problem, retry_after=0):
         super().__init__(said(problem))
@@ -36,16 +36,16 @@ class Refused(Exception):
 
 
 class NotBought(Exception):
-    """Nothing was bought by a key that is new. Set right what it says, or wait, and ask again with the same key."""
+    """Nothing was bought with a new key. Correct what the message names, or wait, and ask again with the same key."""
 
 
 class NotKnown(Exception):
-    """There may be an order: keep the key, set right what it says, if anything, and ask again with it."""
+    """There may be an order: keep the key, correct what the message names, and ask again with it."""
 
 
 def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, purchase_token=None, is_new=False):
-    """The order, as a dict. `key` is one for one wish to buy: keep it until this has returned or raised `Refused`. It
-    `is_new` if nothing can have been asked with it before."""
+    """Returns the order as a dict. `key` stands for one wish to buy: keep it until this returns or raises `Refused`.
+    `is_new` says that no earlier request can have used the key."""
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key, "Content-Type": "application/json"}
     if admission:
         headers["X-Admission"] = admission
@@ -64,10 +64,10 @@ def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, pu
         status, after, order, problem, last = ask(request)
         if order:
             return order
-        # What is no problem of the API's was said by somebody in between, who knows nothing.
+        # Anything but a problem of the API comes from a proxy, which does not know the outcome.
         is_no = bool(problem) and 400 <= status < 500
         is_limited = is_no and problem["code"] == "rate_limited"
-        # While an earlier request may still be under way, the key may get its order after this answer.
+        # While an earlier request may still be under way, the key may get an order after this answer.
         is_known = is_no and problem.get("key_has_order") is False
         if is_known and sent_at >= over_at:
             if not is_limited:
@@ -75,7 +75,7 @@ def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, pu
             may_exist = False
         if not is_no:
             may_exist, over_at = True, sent_at + WORK_SECONDS
-        # What the server asks for, and a little by chance, so that not all come back at once.
+        # The server's `Retry-After` and a random part, so that clients do not return together.
         wait = after + random.uniform(0, backoff)
         if (is_no and not is_known and not is_limited) or time.monotonic() + wait >= give_up:
             if may_exist:
@@ -86,7 +86,7 @@ def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, pu
 
 
 def ask(request):
-    """One request: its status, the seconds to wait, the order or the problem if there is one, and all that in words."""
+    """Sends one request. Returns status, seconds to wait, order or problem, and the answer as text for messages."""
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             status, headers, body = answer.status, answer.headers, answer.read()

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Buys in a flash sale, and asks again until it is known what became of it. Needs curl.
+# Buys in a flash sale, and retries until the outcome is known. Needs curl.
 #
 #     FLASHSALE_URL=http://127.0.0.1:8080 FLASHSALE_TOKEN=… buy.sh SALE_ID SKU [QUANTITY [KEY]]
 #
-# Prints the order as JSON. Exit code 0: there is an order. 1: there is none, and why. 2: wrong usage. 3: not known, because
-# BUY_PATIENCE seconds (60) were over, or something has to be set right first: ask again with the KEY that was printed at the
-# start, and with no other. A guarded sale is shown FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
+# Prints the key on standard error, then the order as JSON. Exit codes: 0 an order, 1 no order, 2 wrong usage, 3 unknown.
+# After 3, BUY_PATIENCE seconds (60) are over, or the last answer names something to correct first. Run it again with the
+# printed KEY, and with no other. For a guarded sale, set FLASHSALE_ADMISSION and FLASHSALE_PURCHASE_TOKEN.
 set -eu
 
 wrong() {
@@ -19,7 +19,7 @@ if [ $# -lt 2 ] || [ $# -gt 4 ] || [ -z "${FLASHSALE_TOKEN:-}" ]; then
     exit 2
 fi
 sale=$1 sku=$2 quantity=${3:-1} patience=${BUY_PATIENCE:-60}
-# One key for one wish to buy, drawn before the first request and kept until the outcome is known.
+# One key for one wish to buy, generated before the first request and kept until the outcome is known.
 key=${4:-$(cat /proc/sys/kernel/random/uuid)}
 case $sale in '' | *[!A-Za-z0-9-]*) wrong 'SALE_ID must be an id of a sale' ;; esac
 case $sku in '' | *[!A-Za-z0-9._-]*) wrong 'SKU must be letters, digits, dots, underscores and hyphens' ;; esac
@@ -31,7 +31,7 @@ echo "key $key" >&2
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# A file, so that what only this shopper may show is in no list of processes.
+# A file, so that the shopper's secrets appear in no list of processes.
 {
     printf 'header = "Authorization: Bearer %s"\n' "$FLASHSALE_TOKEN"
     [ -z "${FLASHSALE_ADMISSION:-}" ] || printf 'header = "X-Admission: %s"\n' "$FLASHSALE_ADMISSION"
@@ -39,13 +39,13 @@ trap 'rm -rf "$folder"' EXIT
 } >"$folder/shown"
 give_up=$(($(date +%s) + patience))
 backoff=200
-# Whether there may be an order. With a key that is new, not until a request is without an answer.
+# Whether there may be an order. A new key has none until a request stays without an answer.
 may_exist=
 [ $# -lt 4 ] || may_exist=yes
-# Until then the server may still be at work on a request whose connection broke off.
+# Until this time the server may still work on a request whose connection broke.
 over_at=0
 
-# Ends, because asking again by itself leads no further.
+# Ends the program, because a retry cannot succeed by itself.
 end() {
     if [ -n "$may_exist" ]; then
         echo "not known (last answer: $status${code:+ $code}); ask again with the key $key" >&2
@@ -57,7 +57,7 @@ end() {
 
 while :; do
     sent_at=$(date +%s)
-    # Longer than the two seconds within which the server answers: whatever it was asked is over by then.
+    # Longer than the two seconds within which the server answers.
     answer=$(curl -sS --max-time 5 -K "$folder/shown" -D "$folder/head" -o "$folder/answer" \
         -w '%{http_code} %{content_type}' -H "Idempotency-Key: $key" -H 'Content-Type: application/json' \
         -d "{\"sku\":\"$sku\",\"quantity\":$quantity}" "$url/v1/sales/$sale/orders") || answer=lost
@@ -73,7 +73,7 @@ while :; do
         ! grep -q '"key_has_order" *: *false' "$folder/answer" || known=yes
         ;;
     esac
-    # While an earlier request may still be under way, the key may get its order after this answer.
+    # While an earlier request may still be under way, the key may get an order after this answer.
     is_free=
     [ -z "$known" ] || [ "$sent_at" -lt "$over_at" ] || is_free=yes
     case $status:$code in
@@ -86,11 +86,11 @@ while :; do
         fi
         [ -n "$known" ] || end
         ;;
-    # No answer, none that tells, or one of somebody in between, who knows nothing.
+    # No answer, an unknown outcome, or an answer of a proxy, which does not know the outcome.
     *) may_exist=yes over_at=$((sent_at + 4)) ;;
     esac
 
-    # What the server asks for, and up to `backoff` milliseconds by chance, so that not all come back at once.
+    # `Retry-After` and up to `backoff` random milliseconds, so that clients do not return together.
     after=0
     [ "$status" = lost ] ||
         after=$(tr -d '\r' <"$folder/head" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,9\}\)$/\1/p' | tail -n 1)
