@@ -236,7 +236,7 @@ impl FromStr for Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PurchaseRate {
-    /// Requests that a window lets through, 1 to 100,000.
+    /// Requests that a window lets through, 1 to 1,000; a sale of an earlier version may have more.
     pub limit: u32,
     /// The window's length, 1 to 86,400,000 milliseconds.
     pub window_ms: i64,

@@ -126,9 +126,9 @@ pub struct Tokens {
     good: Cache<Box<str>, Good>,
 }
 
-/// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
 /// What `aud` of a shopper's token names, if it names anything.
 const AUDIENCE: &str = "flashsale";
+/// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
 const GOOD_MAX: usize = 20_000;
 const GOOD_LENGTH_MAX: usize = 512;
 
