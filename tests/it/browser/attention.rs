@@ -58,12 +58,12 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.sees("#letters tbody", "ada phone").await;
     window.block(&["*/dead-letters/settle"]).await;
     window.click(SETTLE).await;
-    assert_eq!(window.value("letter-note").await, "told <b>ada</b>");
+    window.holds("letter-note", "told <b>ada</b>").await;
     window.press(Key::Enter).await;
     window.sees(RESULT, "It is not known whether that worked").await;
     window.block(&[]).await;
     window.click(SETTLE).await;
-    assert_eq!(window.value("letter-note").await, "told <b>ada</b>");
+    window.holds("letter-note", "told <b>ada</b>").await;
     window.press(Key::Enter).await;
     window.sees(RESULT, "Event 0:1-1 is dealt with: told <b>ada</b>").await;
     app.wait_for_dead_letters(&id, 2).await;

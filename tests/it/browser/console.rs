@@ -55,9 +55,10 @@ impl Window {
     }
 
     /// Waits until a field has this text.
-    async fn holds(&self, id: &str, text: &str) {
-        poll::within(Duration::from_secs(10), "the field has its text", async || {
-            self.value(id).await == text
+    pub async fn holds(&self, id: &str, text: &str) {
+        let script = "return document.getElementById(arguments[0])?.value ?? null";
+        poll::within(Duration::from_secs(10), &format!("#{id} has the text {text:?}"), async || {
+            self.run(script, &[id]).await == text
         })
         .await;
     }
@@ -397,7 +398,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.misses("#sign-in").await;
-    assert_eq!(window.value("item-1-name").await, "Case");
+    window.holds("item-1-name", "Case").await;
     window.click("form .actions button").await;
     window
         .sees("#guards-challenge-wrong", "challenge needs purchase_token")
@@ -411,7 +412,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
         ("item-0-stock", "400"),
         ("guards-challenge", "captcha"),
     ] {
-        assert_eq!(window.value(id).await, text, "{id}");
+        window.holds(id, text).await;
     }
     window.fill("#guards-purchase_token", "yes").await;
     window.click("form .actions button").await;
@@ -425,7 +426,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     // What is stored is no longer kept.
     window.goto("/console/sales/new").await;
     window.sees("#view h1", "New sale").await;
-    assert_eq!(window.value("name").await, "");
+    window.holds("name", "").await;
     window.close().await;
 }
 
@@ -454,7 +455,7 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
         window.value("guards-holds_max").await == "3"
     })
     .await;
-    assert_eq!(window.value("guards-purchase_token").await, "yes");
+    window.holds("guards-purchase_token", "yes").await;
     window.fill("#guards-purchase_token", "no").await;
     window.types("guards-holds_max", "0").await;
     window.click("form .actions button").await;
@@ -708,7 +709,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.driver().refresh().await.unwrap();
     window.sees("#view tbody", "pay_odd").await;
     window.click(settle).await;
-    assert_eq!(window.value("refund-reference").await, "re_<b>1</b>");
+    window.holds("refund-reference", "re_<b>1</b>").await;
     window.press(Key::Enter).await;
     window.sees(RESULT, "pay_odd was paid back as re_<b>1</b>").await;
     window.sees("#view .list", "There are none").await;
@@ -816,7 +817,7 @@ async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
     window.sees("#view h1", "Accounts").await;
     let kept = ["ban-user", "ban-reason", "ban-span"];
     for (field, value) in kept.iter().zip(["bot-1", "half a reas", "week"]) {
-        assert_eq!(window.value(field).await, value);
+        window.holds(field, value).await;
     }
     let is_checked = "return document.getElementById('ban-sessions').checked";
     assert_eq!(window.run(is_checked, &[]).await, true);
@@ -825,7 +826,7 @@ async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
     window.sees(RESULT, "bot-1 is banned").await;
     window.driver().refresh().await.unwrap();
     window.sees("section:nth-of-type(2) tbody", "bot-1").await;
-    assert_eq!(window.value("ban-user").await, "");
+    window.holds("ban-user", "").await;
 
     let page = format!("/console/sales/{id}");
     window.goto(&page).await;
@@ -833,16 +834,13 @@ async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
     window.fill("#restock-sku", "tablet").await;
     window.fill("#restock-quantity", "30").await;
     window.driver().refresh().await.unwrap();
-    poll::within(Duration::from_secs(10), "it is there again", async || {
-        window.value("restock-sku").await == "tablet"
-    })
-    .await;
-    assert_eq!(window.value("restock-quantity").await, "30");
+    window.holds("restock-sku", "tablet").await;
+    window.holds("restock-quantity", "30").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "30 units of tablet were added").await;
     window.driver().refresh().await.unwrap();
     window.sees(STATE, "Open").await;
-    assert_eq!(window.value("restock-quantity").await, "");
+    window.holds("restock-quantity", "").await;
     window.close().await;
 }
 
@@ -954,7 +952,7 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     // This browser remembers it, and whoever comes next says who he is.
     window.goto("/console/trail").await;
     window.sees("#sign-in h1", "Operators sign in").await;
-    assert_eq!(window.value("operator").await, name);
+    window.holds("operator", name).await;
     window.fill("#operator", "Bob").await;
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
@@ -1006,12 +1004,12 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.types("name", "First").await;
     window.click(store).await;
     window.sees(clash, "Somebody else has changed this draft").await;
-    assert_eq!(window.value("name").await, "First");
+    window.holds("name", "First").await;
     assert_eq!(stored().await["name"], "Second");
     // Also over a reload, which is told at once.
     window.driver().refresh().await.unwrap();
     window.sees(clash, "Somebody else has changed this draft").await;
-    assert_eq!(window.value("name").await, "First");
+    window.holds("name", "First").await;
     window.click(store).await;
     window.sees(clash, "Somebody else").await;
     assert_eq!(stored().await["name"], "Second");
@@ -1020,7 +1018,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.sees("dialog #sure-text", "is thrown away").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
-    assert_eq!(window.value("name").await, "First");
+    window.holds("name", "First").await;
     window.does("#load-present").await;
     window.misses(clash).await;
     assert_eq!(
@@ -1075,7 +1073,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.click(store).await;
     window.sees("form > .warning", "only a draft can be changed").await;
     window.misses(clash).await;
-    assert_eq!(window.value("name").await, "Late");
+    window.holds("name", "Late").await;
     window.close().await;
 }
 

@@ -30,7 +30,7 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     // No is no, and what is no number is told beside the field.
     window.click("#changeIt-address_rate").await;
     window.sees("dialog h2", "Requests a second of one address").await;
-    assert_eq!(window.value("limit-value").await, "500");
+    window.holds("limit-value", "500").await;
     window.types("limit-value", "many").await;
     window.click("dialog .strong").await;
     window.sees("#limit-value-wrong", "A whole number").await;
@@ -72,7 +72,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     window
         .sees("#limit-value-wrong", "adaptive_min_rate must be 1 to adaptive_max_rate")
         .await;
-    assert_eq!(window.value("limit-value").await, "7");
+    window.holds("limit-value", "7").await;
     assert_eq!(window.focus().await, "input#limit-value.");
     assert_eq!(changed(&app).await, json!({}));
     window.press(Key::Escape).await;
@@ -81,7 +81,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     window.sees("#limit-adaptive_max_rate", "1000").await;
     window.click("#changeIt-adaptive_max_rate").await;
     window.sees("dialog .strong", "Change").await;
-    assert_eq!(window.value("limit-value").await, "7");
+    window.holds("limit-value", "7").await;
     window.types("limit-value", "70").await;
     window.block(&["*/v1/admin/guards"]).await;
     window.click("dialog .strong").await;
@@ -89,7 +89,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     window.block(&[]).await;
     window.click("#changeIt-adaptive_max_rate").await;
     window.sees("dialog .strong", "Change").await;
-    assert_eq!(window.value("limit-value").await, "70");
+    window.holds("limit-value", "70").await;
     window.press(Key::Enter).await;
     window
         .sees(".result", "Highest rate of an adaptive instance: 70 now")

@@ -201,10 +201,11 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
     let (world, sale) = (&lab.world, &lab.sale);
     let order = bought(&world.app, sale, "late", "k", 1).await;
     world.settled(sale).await;
-    lab.promote_standby().await;
-    // The sale was over long ago, and nobody asked for it since. Nobody reconciles it yet.
-    let over = "update sales set closed_at = now() - interval '26 hours', state = 'closed' where sale_id = $1";
+    // Nobody reconciles it yet.
     lab.world.end_keeper().await;
+    lab.promote_standby().await;
+    // The sale was over long ago, and nobody asked for it since.
+    let over = "update sales set closed_at = now() - interval '26 hours', state = 'closed' where sale_id = $1";
     lab.world.execute(over, lab.sale.id).await.unwrap();
     let app = lab.world.another().await;
     assert_eq!(
