@@ -275,7 +275,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             gateway::count(api, Some(sale), Layer::Ban);
             return Err(Problem::new(Code::Banned, "this account may not buy"));
         }
-        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale lets everybody in")),
+        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale admits every shopper")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     Ok(match turn {
