@@ -100,7 +100,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
                 expires_at: session.expires_at,
             }),
         }),
-        None => Err(unauthenticated("the session has ended: sign in again. Without a browser")),
+        None => Err(unauthenticated("the session has ended: sign in again. As a program")),
     }
 }
 

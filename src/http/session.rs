@@ -77,7 +77,7 @@ pub async fn sign_in(
         ));
     }
     let address = gateway::address_of(&api, &request)
-        .ok_or_else(|| Problem::new(Code::Unavailable, "the address of this request is not known"))?;
+        .ok_or_else(|| Problem::new(Code::Unavailable, "this request's address is not known"))?;
     let name = body.name.as_deref().map(str::parse::<OperatorName>).transpose();
     let name = name.map_err(|wrong| Problem::invalid(format!("name {wrong}")))?;
     let expected = api.admin_key.expose().as_bytes();

@@ -37,6 +37,7 @@ pub(super) struct Event {
     /// When the payment was made, by the provider's clock.
     #[serde(rename = "timestamp")]
     _timestamp: DateTime<Utc>,
+    /// The payment that succeeded.
     data: PaymentBody,
 }
 
