@@ -178,7 +178,7 @@ impl Api {
         self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
     }
 
-    /// Runs a flow for an operator, as [`Api::for_shopper`] does, on the operators' connections to the ledger.
+    /// Runs a flow for an operator, as [`Api::for_shopper`] does, over the operators' connections to Postgres.
     pub async fn for_others<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -251,7 +251,7 @@ impl Weather {
             }
             Err(fault) => {
                 if matches!(fault, Fault::Bug(_)) {
-                    tracing::error!(%fault, request_id = request_id::current(), "a request found what should not be");
+                    tracing::error!(%fault, request_id = request_id::current(), "a request hit an internal defect");
                 } else if self.0.swap(chrono::Utc::now().timestamp(), Ordering::Relaxed) == 0 {
                     tracing::warn!(%fault, request_id = request_id::current(), "requests are answered 503");
                 }

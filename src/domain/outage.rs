@@ -1,5 +1,5 @@
-//! Outages: times in which no worker reached the ledger. No shopper could pay then. So a hold lasts longer by the part of
-//! each outage after its order was created.
+//! Outages: times in which no worker reached the ledger. No shopper could pay then. So a hold lasts longer by the part
+//! of each outage after its order was created.
 
 use super::time::Millis;
 

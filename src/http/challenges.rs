@@ -109,7 +109,7 @@ pub async fn pose(
         Posing::NoneAsked => return Err(Problem::not_found("such challenge: the sale asks for none")),
         Posing::PictureOnly => {
             return Err(Problem::not_found(
-                "such challenge: the sale takes nothing in place of its picture",
+                "such challenge: the sale accepts only the picture of its captcha",
             ));
         }
         Posing::SaleNotFound => return Err(Problem::not_found("such sale")),

@@ -61,7 +61,7 @@ fn mention_proxy(api: &Api, request: &HttpRequest) {
     if !is_named && !api.is_proxy_mentioned.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             address = %peer.ip(),
-            "the limit of an address refuses requests from this one; if it is your proxy or load balancer, name it in \
+            "the address limit refuses requests from this address; if it is your proxy or load balancer, name it in \
              FLASHSALE_TRUSTED_PROXIES"
         );
     }

@@ -3,7 +3,7 @@
 //! No request reaches a handler under `/v1/admin` before [`only_operators`] has identified its sender.
 //!
 //! An operator is identified by the operators' key, or by the session cookie of the console. A browser sends the cookie
-//! with any request that any page makes. So a request that changes something must not come from another origin, and
+//! with any request that any page makes. So a request that changes something must not come from another origin. It also
 //! needs the session's request token, which only a page of this instance can read.
 //!
 //! An action is recorded before it begins. A crash leaves it in the audit log without an outcome.
