@@ -1,4 +1,4 @@
-//! Guards in front of everything that shoppers ask: what they refuse reaches neither Redis nor Postgres.
+//! Guards in front of all routes of shoppers. A request that they refuse reaches neither Redis nor Postgres.
 
 pub mod accounts;
 pub mod actions;

@@ -1,5 +1,5 @@
-//! HTTP: requests are parsed into values, one flow is called, its outcome becomes an answer. No handler touches Redis
-//! or Postgres.
+//! HTTP: a handler parses the request into values, calls one flow and turns its outcome into the answer. No handler
+//! touches Redis or Postgres.
 
 pub mod admin;
 pub mod alerts;
@@ -55,9 +55,9 @@ use tracing::{Instrument as _, Span};
 
 /// What the handlers of one worker use.
 pub struct Api {
-    /// The flows' world, over this worker's own connection to the stock.
+    /// The flows' state, with this worker's own connection to Redis.
     pub app: Arc<App>,
-    /// The same on the operators' connections to the ledger.
+    /// The same state, over the operators' connections to Postgres.
     pub operators: Arc<App>,
     /// What all workers share.
     pub shared: Arc<Shared>,
@@ -70,67 +70,60 @@ impl std::ops::Deref for Api {
     }
 }
 
-/// What all workers share.
+/// What the handlers of all workers share.
 pub struct Shared {
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Checks shoppers' tokens.
     pub tokens: Tokens,
-    /// Signs and checks purchase tokens.
     pub token_keys: TokenKeys,
-    /// The operators' key.
     pub admin_key: Secret<String>,
-    /// Checks the payment provider's signatures.
     pub webhook_secret: Secret<Vec<u8>>,
-    /// Draws challenges.
     pub easel: Easel,
-    /// Who comes in.
+    /// The limits on requests, in front of the shoppers' routes.
     pub gate: Arc<Gate>,
-    /// How the gate was configured.
+    /// The gate's settings from the configuration. Operators may change them while the instance runs.
     pub guards: GuardSettings,
-    /// What sales ask of their shoppers if their operator says nothing of it.
+    /// The guards of a sale whose operator sets none.
     pub sale_guards: SaleGuards,
-    /// Proxies that are believed when they say for whom they ask.
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` we believe.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whether the log has named a proxy that is not trusted.
+    /// Whether the log has already named a proxy that the configuration does not trust.
     pub is_proxy_mentioned: AtomicBool,
-    /// Seats for shoppers who are told how they stand in a waiting room.
+    /// Counts the open streams of the waiting rooms, which are limited.
     pub followers: Arc<waiting_room::Followers>,
-    /// How often who may still try to sign in at the console.
+    /// Limits the attempts to sign in at the console.
     pub sign_ins: SignIns,
-    /// Actions of operators that were refused a moment ago.
+    /// The actions that operators were refused in the last minute.
     pub refused_actions: RefusedActions,
-    /// Reads of shoppers' data that are in the audit log.
+    /// The reads of shoppers' data that the audit log already has.
     pub known_reads: KnownReads,
-    /// Sales that operators watch.
+    /// The sales that operators follow live.
     pub live: live::Live,
-    /// Counts of all units that operators wait for.
+    /// The stock audits that operators wait for.
     pub audits: audits::Audits,
     /// Whether this instance itself serves HTTPS.
     pub is_https: bool,
-    /// What operators call this instance by.
+    /// This instance's name for operators.
     pub instance: String,
-    /// Ends with the server; whatever would go on for long looks at it.
+    /// Cancelled when the server ends. Streams of events watch it.
     pub ending: CancellationToken,
-    /// The pages of shoppers.
     pub pages: pages::Pages,
-    /// What development mode needs, where it is on.
+    /// What development mode needs, if it is on.
     pub development: Option<development::Development>,
-    /// Whether the last thing asked of Redis or Postgres failed.
+    /// Whether Redis or Postgres failed lately; keeps the log short.
     pub weather: Weather,
 }
 
-/// The longest that a shopper waits for an answer, whatever happens behind it.
+/// The longest that a shopper waits for an answer, even while Redis or Postgres do not answer.
 const SHOPPER_WAIT: Duration = Duration::from_millis(1800);
-/// The longest that an operator or the payment provider waits.
+/// The longest that an operator or the payment provider waits for an answer.
 const OTHERS_WAIT: Duration = Duration::from_secs(15);
 
-/// The longest that an operator waits until all of a sale has been counted.
+/// The longest that an operator waits for a stock audit.
 const AUDIT_WAIT: Duration = Duration::from_secs(120);
-/// The longest that an operator waits until all of a sale has been written anew.
+/// The longest that an operator waits for a rebuild.
 const REBUILD_WAIT: Duration = Duration::from_secs(1800);
 
-/// The head of a stream of events: nobody stores it, and proxies that collect answers do not keep events back.
+/// The head of a stream of events. `no-store` keeps it out of caches; `X-Accel-Buffering` stops proxies from buffering.
 fn event_stream() -> HttpResponseBuilder {
     let mut head = HttpResponse::Ok();
     head.insert_header((CONTENT_TYPE, "text/event-stream"))
@@ -139,11 +132,11 @@ fn event_stream() -> HttpResponseBuilder {
     head
 }
 
-/// How much longer a flow may go on when nobody waits for it any more.
+/// How much longer a flow may run after its request was answered with 503.
 const FLOW_EXTRA: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// Whether the client speaks HTTPS, with us or with a trusted proxy that says so.
+    /// Whether the client uses HTTPS, to us or to a trusted proxy that says so in `X-Forwarded-Proto`.
     fn speaks_https(&self, request: &HttpRequest) -> bool {
         let said = request.headers().get_all("X-Forwarded-Proto").last();
         let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
@@ -155,7 +148,6 @@ impl Shared {
 }
 
 impl Api {
-    /// What the handlers of one worker use.
     #[must_use]
     pub fn new(app: App, shared: Arc<Shared>) -> Self {
         Self {
@@ -165,8 +157,8 @@ impl Api {
         }
     }
 
-    /// Runs a flow for a shopper. The flow is a task of its own, so neither a client that hangs up nor the limit on
-    /// the wait stops it half way; what it comes to, the same request finds.
+    /// Runs a flow for a shopper. The flow is a task of its own: it goes on when the client hangs up or the wait is
+    /// over. The same request, sent again, finds the flow's result.
     pub async fn for_shopper<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -186,7 +178,7 @@ impl Api {
         self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
     }
 
-    /// Runs a flow for an operator, as [`Api::for_shopper`] does, on the operators' connections to the ledger.
+    /// Runs a flow for an operator, as [`Api::for_shopper`] does, over the operators' connections to Postgres.
     pub async fn for_others<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -196,8 +188,8 @@ impl Api {
         self.run(OTHERS_WAIT, flow(Arc::clone(&self.operators))).await
     }
 
-    /// Runs a flow that an operator has asked for and that takes as long as there is much to do, as [`Api::for_shopper`]
-    /// does.
+    /// Runs a flow for an operator, as [`Api::for_others`] does, for at most `longest`: audits and rebuilds take longer
+    /// on a large sale.
     pub async fn for_long<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
@@ -212,13 +204,13 @@ impl Api {
         wait: Duration,
         flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Problem> {
-        // A task of its own has no span of its own: what is logged in it belongs to the request.
+        // A spawned task has no span. With the request's span, its log lines belong to the request.
         let span = if tracing::enabled!(tracing::Level::DEBUG) {
             Span::current()
         } else {
             Span::none()
         };
-        // The flow goes on behind an answer that came too late, but not for ever.
+        // The flow may finish after a late answer, but it must end.
         let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow).instrument(span));
         let answer = match tokio::time::timeout(wait, flow).await {
             Ok(Ok(Ok(answer))) => answer,
@@ -230,20 +222,17 @@ impl Api {
     }
 }
 
-/// Says once that something is wrong, and once that it is over: at ten thousand requests a second, one line each
-/// would bury the cause. Holds when the last request failed, in seconds since the epoch; 0 in fair weather.
+/// Logs one line when requests begin to fail and one when they succeed again: at ten thousand requests a second, a line
+/// for each would bury the cause. Holds the time of the last failure in Unix seconds; 0 if nothing fails.
 #[derive(Default)]
 pub struct Weather(AtomicI64);
 
-/// It is over when nothing has failed for so many seconds: while one of many shards is away, good answers and bad ones
-/// alternate.
+/// Failures are over after so many seconds without one. While one of many shards is away, requests fail and succeed in
+/// turn.
 const CALM_SECONDS: i64 = 2;
 
 impl Weather {
-    /// Passes an answer on and notes what it says of the weather.
-    ///
-    /// # Errors
-    /// The fault as a problem.
+    /// Passes an answer on, as a problem if it is a fault, and logs a change between failing and succeeding.
     pub fn observe<T>(&self, answer: Result<T, Fault>) -> Result<T, Problem> {
         match answer {
             Ok(value) => {
@@ -262,7 +251,7 @@ impl Weather {
             }
             Err(fault) => {
                 if matches!(fault, Fault::Bug(_)) {
-                    tracing::error!(%fault, request_id = request_id::current(), "a request found what should not be");
+                    tracing::error!(%fault, request_id = request_id::current(), "a request hit an internal defect");
                 } else if self.0.swap(chrono::Utc::now().timestamp(), Ordering::Relaxed) == 0 {
                     tracing::warn!(%fault, request_id = request_id::current(), "requests are answered 503");
                 }
@@ -272,7 +261,7 @@ impl Weather {
     }
 }
 
-/// A route's method, as the table says it, in the words of HTTP and of the framework.
+/// A method of the table of routes: its HTTP name, its `Allow` header, and its route in actix.
 macro_rules! method {
     (name get) => { "GET" };
     (name stream) => { "GET" };
@@ -280,9 +269,9 @@ macro_rules! method {
     (name patch) => { "PATCH" };
     (name put) => { "PUT" };
     (name delete) => { "DELETE" };
-    // Whoever may ask for an answer may ask for its head.
+    // A path that answers GET also answers HEAD.
     (allow get) => { "GET, HEAD" };
-    // Not HEAD: an answer without an end has no length to tell of.
+    // An endless stream does not answer HEAD.
     (allow stream) => { "GET" };
     (allow $other:ident) => { method!(name $other) };
     (route $resource:expr, get $handler:path) => {
@@ -292,7 +281,7 @@ macro_rules! method {
     (route $resource:expr, $other:ident $handler:path) => { $resource.route(web::$other().to($handler)) };
 }
 
-/// A path and what answers it; anything else that is asked of it is told what it answers.
+/// A path with its handlers. Other methods get 405 with `Allow`.
 macro_rules! resource {
     ($path:literal, $first:ident $handler:path $(, $other:ident $other_handler:path)*) => {{
         let allow = concat!(method!(allow $first) $(, ", ", method!(allow $other))*);
@@ -304,7 +293,7 @@ macro_rules! resource {
     }};
 }
 
-/// Why a route is not in the document, if it is not.
+/// The reason why the OpenAPI document leaves a route out, if it does.
 macro_rules! left_out {
     (documented) => {
         None
@@ -314,21 +303,18 @@ macro_rules! left_out {
     };
 }
 
-/// A route as the table has it.
+/// A route of the table.
 pub struct Served {
-    /// Its path.
     pub path: &'static str,
-    /// The method that it is asked by.
     pub method: &'static str,
-    /// Why it is not in the document, if it is not.
+    /// The reason why the OpenAPI document leaves it out, if it does.
     pub left_out: Option<&'static str>,
 }
 
-/// The table of routes: under a scope, whether they are documented or why they are not, and each path with its methods and
-/// what answers them. HEAD goes with GET, but not with a stream.
+/// The table of routes. Each scope says that it is documented, or why it is not; each path lists its methods and
+/// handlers. HEAD is answered with GET, except for a stream.
 macro_rules! routes {
     ($($scope:ident $prefix:literal $documented:tt { $($path:literal: $($method:ident $handler:path),+;)+ })+) => {
-        /// Every route.
         pub const ROUTES: &[Served] = &[$($($(
             Served {
                 path: concat!($prefix, $path),
@@ -420,31 +406,31 @@ routes! {
     }
 }
 
-/// Which routes one address serves.
+/// The routes that one address serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// All of them.
     All,
-    /// Those of shoppers.
+    /// The shop: shoppers' pages and API, and development mode.
     Shop,
-    /// Those of operators.
+    /// The console and the operators' API.
     Operators,
 }
 
-/// The routes of a part; those of development mode only where that is on.
+/// The routes of a part. Those of development mode exist only if it is on.
 pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
         config
             .configure(for_browsers)
             .configure(for_machines)
-            // Whoever signs payments is neither: `flashsale pay`, which plays the provider, asks where operators do.
+            // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
+            // address.
             .configure(for_everybody);
         if part != Part::Shop {
             operators(config);
         }
         if part == Part::Operators {
             config.app_data(health::Trusted);
-            // Whoever types no more than the address means the console.
+            // On the operators' address, `/` leads to the console.
             config
                 .service(resource!("/", get pages::to_console))
                 .default_service(nowhere());
@@ -458,7 +444,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
     }
 }
 
-/// The routes for machines.
+/// The routes of the address for machines (`FLASHSALE_METRICS_LISTEN`).
 pub fn machine_routes(config: &mut ServiceConfig) {
     config
         .app_data(health::Trusted)
@@ -470,13 +456,13 @@ pub fn machine_routes(config: &mut ServiceConfig) {
 fn operators(config: &mut ServiceConfig) {
     let scope = web::scope("/v1/admin")
         .wrap(from_fn(operator::only_operators))
-        // What operators are told, nobody keeps.
+        // Answers to operators must not be cached.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_operators);
     config
         .configure(for_console)
         .configure(for_prometheus)
-        // Before the scope: whoever asks for it has no session yet.
+        // Before the scope `/v1/admin`: a client that signs in has no session yet.
         .configure(for_sessions)
         .service(scope.default_service(nowhere()));
 }
@@ -484,7 +470,7 @@ fn operators(config: &mut ServiceConfig) {
 fn shop(config: &mut ServiceConfig) {
     let scope = web::scope("/v1")
         .wrap(from_fn(gateway::gateway))
-        // Stock and orders are of this moment, and orders of one shopper.
+        // Stock changes at every moment, and orders are private.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_shoppers);
     config

@@ -1,8 +1,9 @@
-//! The listener: accepts clients' connections, with TLS or without, and serves HTTP/1.1 over each.
+//! The listener: accepts clients' connections, with or without TLS, and serves HTTP/1.1 over them.
 //!
-//! actix-http limits only the time of a connection's first head and of an idle connection. Here every later head and every
-//! blocked write has a deadline, a TLS handshake has one, and a client and the instance have limits on open connections.
-//! A connection that misses a deadline is closed without an answer. Nothing here survives the process.
+//! actix-http limits only the time for a connection's first head, and the time that a connection is idle. Here every
+//! later head, every blocked write and every TLS handshake has a deadline. Open connections are limited, for each
+//! client and for the instance. A connection that misses a deadline is closed without an answer. A crash closes all
+//! connections and leaves nothing.
 
 mod connection;
 mod places;
@@ -35,41 +36,36 @@ use tokio_rustls::TlsAcceptor;
 
 /// The longest that a client may take to send the head of a request, from its first byte.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// The longest that a client may take to agree on TLS.
+/// The longest that a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
-/// How long an idle connection is kept.
+/// How long an idle connection stays open.
 const IDLE_TIME: Duration = Duration::from_secs(15);
-/// The same while most connections of the instance are taken.
+/// How long an idle connection stays open while most connections of the instance are taken.
 const IDLE_TIME_CROWDED: Duration = Duration::from_secs(2);
-/// The longest that a client may read nothing of an answer that waits for it.
+/// The longest that a client may read nothing of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(10);
-/// The slowest pace at which a client may read an answer, in bytes a second.
+/// The slowest pace at which a client may read an answer, in bytes per second.
 const WRITE_PACE: u64 = 1024;
-/// How long the rest of a request that nobody reads is taken in, so that the client reads the answer.
+/// How long the rest of an unread request is still received, so that the client reads the answer.
 const DISCONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// What a listener needs besides the application.
 pub struct Terms {
-    /// How many threads serve; one for each processor if none.
+    /// The number of serving threads; by default one for each processor.
     pub workers: Option<usize>,
-    /// How long requests in flight may take at the end, in seconds.
+    /// How long requests in flight may take at shutdown, in seconds.
     pub end_seconds: u64,
-    /// Serves HTTPS; plain HTTP without it.
+    /// The TLS configuration; without it, the listener serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Proxies, which may have any number of connections.
+    /// Trusted proxies. The limit for each client does not hold for them.
     pub proxies: Vec<IpNet>,
-    /// How many connections may be open.
     pub limits: ConnectionLimits,
-    /// How many connections are open.
     pub open: Gauge,
-    /// Connections that the listener has ended, by `reason`.
+    /// Connections that the listener has closed, by `reason`.
     pub ended: By<Counter>,
 }
 
-/// Serves the application at this address. Its outermost middleware must be [`answering`].
-///
-/// # Errors
-/// When the socket cannot be listened on.
+/// Serves the application on this socket. The outermost middleware must be [`answering`].
 pub fn serve<F, I, S, B>(listener: TcpListener, terms: Terms, application: F) -> io::Result<Server>
 where
     F: Fn() -> I + Send + Clone + 'static,
@@ -121,12 +117,12 @@ where
         };
         fn_service(enter).and_then(http)
     };
-    // A worker never stops accepting: a connection too many is closed at once, and does not wait in front of others.
+    // Workers must not stop accepting. A connection over the limit is closed at once, so it does not block others.
     let server = server.max_concurrent_connections(total.saturating_mul(2));
     Ok(server.listen("http", listener, serve_one)?.run())
 }
 
-/// Where connections come in.
+/// Admits connections.
 #[derive(Clone)]
 struct Entrance {
     tls: Option<TlsAcceptor>,
@@ -137,7 +133,7 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// Gives a connection its place and agrees on TLS.
+    /// Gives a connection its place, and does the TLS handshake.
     async fn enter(&self, socket: TcpStream) -> io::Result<(Socket, SocketAddr)> {
         let peer = socket.peer_addr()?;
         let client = (!is_proxy(peer.ip(), &self.proxies)).then(|| Client::of(peer.ip()));
@@ -146,7 +142,7 @@ impl Entrance {
             MENTIONED.call_once(|| {
                 tracing::warn!(
                     address = %peer.ip(), reason = full.as_str(),
-                    "a connection too many was closed; if it comes from your proxy or load balancer, name it in \
+                    "closed a connection over the limit; if it comes from your proxy or load balancer, name it in \
                      FLASHSALE_TRUSTED_PROXIES"
                 );
             });

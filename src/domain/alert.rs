@@ -1,4 +1,4 @@
-//! Alerts: what guards tell the operators of, and how a webhook is told of it.
+//! Guard warnings to operators, and their delivery to a webhook.
 
 use super::ids::UserId;
 use super::{time, webhook};
@@ -8,25 +8,25 @@ use serde::Serialize;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// For so long after an alert was raised, it is tried to deliver it.
+/// How long after a guard warning its delivery is attempted.
 pub const DELIVER_FOR: Duration = Duration::from_secs(24 * 3600);
-/// How long the second try waits for after the first.
+/// How long after the first attempt the second one comes.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// How long a try waits at the most.
+/// The longest wait between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(3600);
 
-/// What has happened.
+/// What a guard has noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertKind {
-    /// An account looks at sales very often.
+    /// An account views sales very often.
     Browsing,
-    /// One that looked far too often was banned.
+    /// An account viewed sales far too often and was banned.
     BrowsingBan,
 }
 
 impl AlertKind {
-    /// As it is stored and shown.
+    /// The name in SQL and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,6 @@ impl AlertKind {
         }
     }
 
-    /// What `as_str` says.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Browsing, Self::BrowsingBan]
@@ -44,51 +43,51 @@ impl AlertKind {
     }
 }
 
-/// An alert.
+/// A guard warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alert {
-    /// Its number: later ones have greater ones.
+    /// The warning's number. Later warnings have higher numbers.
     pub id: i64,
-    /// When it was raised.
+    /// When the guard raised the warning.
     #[serde(serialize_with = "time::serialize")]
     pub raised_at: DateTime<Utc>,
-    /// What has happened.
+    /// What the guard has noticed.
     pub kind: AlertKind,
-    /// Whose account it is about.
+    /// The account.
     pub user: UserId,
-    /// What there is to say about it.
+    /// A sentence about the case.
     pub detail: String,
 }
 
-/// An alert, and what has become of telling a webhook of it.
+/// A guard warning, with the state of its delivery to the webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListedAlert {
-    /// The alert.
+    /// The guard warning.
     #[serde(flatten)]
     pub alert: Alert,
-    /// When the webhook took it.
+    /// When the webhook accepted the warning.
     #[serde(serialize_with = "time::serialize_option")]
     pub delivered_at: Option<DateTime<Utc>>,
-    /// Since when nobody tries to deliver it any more.
+    /// When its delivery was given up.
     #[serde(serialize_with = "time::serialize_option")]
     pub given_up_at: Option<DateTime<Utc>>,
 }
 
-/// Whom to tell of alerts, and with which key. Both are secret: an address may carry a token.
+/// The webhook for guard warnings. Its address is secret, too, because it may contain a token.
 #[derive(Clone)]
 pub struct AlertWebhook {
-    /// Where to: http or https.
+    /// The address, http or https.
     pub url: String,
-    /// Signs what is sent.
+    /// The key that signs deliveries.
     pub key: Vec<u8>,
 }
 
-/// What a webhook is sent, as in Standard Webhooks.
+/// The request to a webhook, as in Standard Webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// `webhook-id`, the same with every try.
+    /// `webhook-id`, the same on every attempt.
     pub id: String,
-    /// `webhook-timestamp`: when this try was made, in seconds since 1970.
+    /// `webhook-timestamp`: when this attempt was made, in Unix seconds.
     pub timestamp: i64,
     /// `webhook-signature`
     pub signature: String,
@@ -105,7 +104,7 @@ struct Message<'a> {
 }
 
 impl AlertWebhook {
-    /// What is sent of an alert at this moment.
+    /// The request that delivers a guard warning now.
     #[must_use]
     pub fn delivery(&self, alert: &Alert, webhook_id: Uuid, now: DateTime<Utc>) -> Delivery {
         let message = Message {
@@ -113,7 +112,7 @@ impl AlertWebhook {
             timestamp: alert.raised_at,
             data: alert,
         };
-        // An alert has nothing that JSON cannot say.
+        // Infallible: all fields of a warning have a form in JSON.
         let body = serde_json::to_vec(&message).unwrap_or_default();
         let (id, timestamp) = (format!("msg_{}", webhook_id.simple()), now.timestamp());
         Delivery {
@@ -125,7 +124,7 @@ impl AlertWebhook {
     }
 }
 
-/// How long to wait after so many tries that failed: a second, doubled with every further one up to an hour.
+/// The wait after so many failed attempts: a second, doubled with each further one, up to an hour.
 #[must_use]
 pub fn retry_after(failed: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));

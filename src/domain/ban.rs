@@ -1,4 +1,4 @@
-//! Bans: accounts that may not buy. What they hold already, they keep.
+//! Bans: accounts that cannot buy. They keep the orders that they have.
 
 use super::ids::UserId;
 use super::time;
@@ -12,12 +12,12 @@ use serde::Serialize;
 pub enum BannedBy {
     /// An operator.
     Operator,
-    /// The guard that counts how often an account looks at sales.
+    /// The guard that counts an account's page views.
     Browsing,
 }
 
 impl BannedBy {
-    /// As it is stored and shown.
+    /// The name in SQL and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -26,7 +26,6 @@ impl BannedBy {
         }
     }
 
-    /// What `as_str` says.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Operator, Self::Browsing]
@@ -35,25 +34,25 @@ impl BannedBy {
     }
 }
 
-/// An account that is or was banned.
+/// The ban of an account, in force or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Ban {
-    /// Whose.
+    /// The banned account.
     pub user: UserId,
-    /// Why, in the words of whoever did it.
+    /// The reason, in the words of the operator or the guard.
     pub reason: String,
-    /// Who did it.
+    /// Who banned the account.
     pub banned_by: BannedBy,
-    /// Since when.
+    /// When the ban began.
     #[serde(serialize_with = "time::serialize")]
     pub banned_at: DateTime<Utc>,
-    /// Until when; `None` is for ever.
+    /// When the ban ends; null if never.
     #[serde(serialize_with = "time::serialize_option")]
     pub banned_until: Option<DateTime<Utc>>,
-    /// When it was lifted, if it was.
+    /// When the ban was lifted, if it was.
     #[serde(serialize_with = "time::serialize_option")]
     pub lifted_at: Option<DateTime<Utc>>,
-    /// Tokens of the account that were issued before are no longer taken.
+    /// Tokens of the account that were issued before this time are not accepted.
     #[serde(serialize_with = "time::serialize_option")]
     pub sessions_from: Option<DateTime<Utc>>,
     /// Counts the decisions about this account, 1 to 32767 and then from 1 again.
@@ -64,11 +63,11 @@ pub struct Ban {
     pub change: i64,
 }
 
-/// For ever, in seconds since the epoch, as a shard has it.
+/// A ban without an end, in the form of a shard (Unix seconds).
 pub const FOR_EVER: u32 = u32::MAX;
 
 impl Ban {
-    /// Until when the account may not buy, in whole seconds since the epoch, rounded up; 0 when it may.
+    /// The end of the ban in Unix seconds, rounded up; 0 if the account may buy.
     #[must_use]
     pub fn until_seconds(&self) -> u32 {
         match (self.lifted_at, self.banned_until) {
@@ -81,13 +80,13 @@ impl Ban {
         }
     }
 
-    /// Whether the account may not buy at this moment.
+    /// Whether the ban is in force at this time.
     #[must_use]
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         self.lifted_at.is_none() && self.banned_until.is_none_or(|until| until > now)
     }
 
-    /// What the decision says of the account's tokens, if it ended sessions.
+    /// The tokens that the ban has invalidated, if it ended sessions.
     #[must_use]
     pub fn ended_sessions(&self) -> Option<EndedSessions> {
         let from = self.sessions_from?;
@@ -102,18 +101,18 @@ impl Ban {
     }
 }
 
-/// Which tokens of an account are no longer taken.
+/// The tokens of an account that are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedSessions {
-    /// Those that were issued before, in seconds since the epoch.
+    /// Those that were issued before this time (Unix seconds).
     from: i64,
-    /// Those that do not say when, until then, in microseconds since the epoch.
+    /// Those without a time of issue, until this time (Unix microseconds).
     until: i64,
 }
 
 impl EndedSessions {
-    /// Whether a token that was issued then is no longer taken. One that does not say when is not taken while the account is
-    /// banned.
+    /// Whether a token that was issued at this time is invalid. A token without a time of issue is invalid while the
+    /// ban is in force.
     #[must_use]
     pub fn has_ended(self, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
         match issued_at {
@@ -123,22 +122,20 @@ impl EndedSessions {
     }
 }
 
-/// A ban that is to be.
+/// A ban to record.
 #[derive(Debug, Clone)]
 pub struct NewBan {
-    /// Whose.
     pub user: UserId,
-    /// Why: 1 to 500 characters.
+    /// The reason: 1 to 500 characters.
     pub reason: String,
-    /// Who does it.
     pub banned_by: BannedBy,
-    /// Until when; `None` is for ever.
+    /// When the ban ends; `None` is never.
     pub until: Option<DateTime<Utc>>,
-    /// Whether the account's tokens are no longer taken.
+    /// Whether the account's tokens become invalid.
     pub end_sessions: bool,
 }
 
-/// Characters that a reason may have.
+/// The most characters of a reason.
 pub const REASON_MAX: usize = 500;
 
 #[cfg(test)]
@@ -186,7 +183,7 @@ mod tests {
         ban.sessions_from = Some(from);
         assert!(has_ended(&ban, Some(from.timestamp()), now));
         assert!(!has_ended(&ban, Some(from.timestamp() + 1), now));
-        // Whoever does not say since when: as long as the ban holds.
+        // A token without a time of issue is invalid as long as the ban is in force.
         assert!(has_ended(&ban, None, now));
         ban.banned_until = Some(now);
         assert!(!has_ended(&ban, None, now) && has_ended(&ban, None, now - TimeDelta::milliseconds(1)));

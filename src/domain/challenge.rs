@@ -1,38 +1,35 @@
-//! Challenges: what has to be solved before a purchase token is handed out, each posed to one shopper for one sale. All
-//! that is kept of one is a name that follows from whom it was posed to and what for, and a digest of its answer.
+//! Challenges: what a shopper must solve for a purchase token, each posed to one shopper for one sale. Redis stores
+//! only a digest of the answer, under a name that is derived from the challenge's id, shopper and sale.
 
 use super::ids::{SaleId, UserId};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a challenge may be answered.
+/// How long a challenge can be answered.
 pub const LASTS: Duration = Duration::from_secs(300);
-/// Challenges that one account may ask for within a minute.
+/// The most challenges that one account may ask for in a minute.
 pub const MINUTE_MAX: u32 = 5;
 
-/// A challenge by whom it was posed to, and what for.
+/// A challenge, with its shopper and sale.
 #[derive(Debug, Clone, Copy)]
 pub struct Challenge<'a> {
-    /// The id that the shopper was told.
+    /// The id that the shopper received.
     pub id: Uuid,
-    /// The sale.
     pub sale: SaleId,
-    /// The shopper.
     pub user: &'a UserId,
 }
 
 impl Challenge<'_> {
-    /// The name that it is kept under. To another shopper, or for another sale, the same id is another challenge, and
-    /// one that was never posed.
+    /// The name in Redis. With another shopper or sale, the same id gives another name, under which nothing is stored.
     #[must_use]
     pub fn name(&self) -> Uuid {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.hash(b"challenge name", "");
         Uuid::from_bytes([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// What is kept of this answer to it, if it is the right one. Whoever reads it still has to find the answer, and
-    /// can: letters of a captcha are few.
+    /// The digest of an answer, as it is stored. It hides the answer from a glance, not from a search: the letters of a
+    /// captcha are few.
     #[must_use]
     pub fn digest(&self, answer: &str) -> [u8; 32] {
         self.hash(b"challenge answer", answer)
@@ -48,7 +45,7 @@ impl Challenge<'_> {
         ];
         let mut hasher = Sha256::new();
         for part in parts {
-            // Lengths first, so that nothing can be taken for something else.
+            // Each length first, so that no two lists of parts give the same bytes.
             hasher.update((part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
@@ -56,17 +53,17 @@ impl Challenge<'_> {
     }
 }
 
-/// What came of an answer.
+/// The outcome of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Solving {
-    /// It is right, for this request.
+    /// The answer is right, for this request.
     Solved,
-    /// It is wrong, and the challenge is gone.
+    /// The answer is wrong, and the challenge is deleted.
     Wrong,
-    /// No such challenge waits for an answer: it was never posed to this shopper for this sale, it has expired, or it
-    /// is gone.
+    /// No such challenge waits for an answer: it was never posed to this shopper for this sale, has expired, or is
+    /// deleted.
     Unknown,
-    /// It was solved before, for another request or by other words.
+    /// The challenge was solved before, for another request or with another answer.
     Used,
 }
 
@@ -94,7 +91,7 @@ mod tests {
             };
             assert_eq!(challenge.name(), challenge.name());
             names.insert(challenge.name());
-            // What one pair has at its end, another has at its beginning.
+            // A byte at the end of one part moves to the beginning of the next.
             for answer in ["KEY", "EY", ""] {
                 digests.insert(challenge.digest(answer));
             }

@@ -1,4 +1,4 @@
-//! The operator's console: sessions, and the trail of what operators did.
+//! The operators' console: its sessions, and the entries of the audit log.
 
 use super::ids::SaleId;
 use super::plain::{NotPlain, plain};
@@ -18,18 +18,18 @@ use uuid::Uuid;
 
 /// How long an operator stays signed in, in seconds: twelve hours.
 pub const SESSION_SECONDS: i64 = 12 * 3600;
-/// Sessions that there may be at once; with more, the oldest end.
+/// The most sessions at once. Beyond that, the oldest end.
 pub const SESSIONS_MAX: i64 = 1000;
 
-/// Bytes that a session's secret has, and those that follow it in a cookie and show that it is one of ours.
+/// The bytes of a session's secret, and of the check that follows it in the cookie and shows that we made it.
 const SECRET_LENGTH: usize = 32;
 const CHECK_LENGTH: usize = 16;
-/// What the digests of a secret are for.
+/// The purposes of the digests of a secret, which keep them apart.
 const OF_COOKIE: &[u8] = b"flashsale console cookie";
 const OF_LEDGER: &[u8] = b"flashsale console session";
 const OF_REQUESTS: &[u8] = b"flashsale console request";
 
-/// What the cookie of a session says; whoever has it is the operator.
+/// The secret in a session's cookie. It proves that its sender is the operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SessionSecret([u8; SECRET_LENGTH]);
 
@@ -40,13 +40,13 @@ impl fmt::Debug for SessionSecret {
 }
 
 impl SessionSecret {
-    /// From bytes that nobody can guess.
+    /// Needs random bytes.
     #[must_use]
     pub const fn new(bytes: [u8; SECRET_LENGTH]) -> Self {
         Self(bytes)
     }
 
-    /// What a cookie says, if it is one of ours: what somebody made up is known for that without asking the ledger.
+    /// The secret in a cookie, if we made it. Invented cookies are recognized without a query to Postgres.
     #[must_use]
     pub fn parse(text: &str, admin_key: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -56,27 +56,28 @@ impl SessionSecret {
         bool::from(check.ct_eq(&expected[..CHECK_LENGTH])).then_some(secret)
     }
 
-    /// As the cookie says it.
+    /// The value of the cookie.
     #[must_use]
     pub fn encode(&self, admin_key: &str) -> String {
         let check = self.mac(admin_key, OF_COOKIE);
         URL_SAFE_NO_PAD.encode([&self.0[..], &check[..CHECK_LENGTH]].concat())
     }
 
-    /// What the ledger knows a session by. It tells nothing of the secret, and with another operators' key it is another one.
+    /// The digest by which Postgres knows the session. It does not reveal the secret, and a new operators' key changes
+    /// it.
     #[must_use]
     pub fn digest(&self, admin_key: &str) -> [u8; 32] {
         self.mac(admin_key, OF_LEDGER)
     }
 
-    /// What the pages send along with whatever changes something: a page of somebody else's has the cookie sent, and
-    /// cannot know this.
+    /// The token that pages send with every change. Another site's page can make the browser send the cookie, but
+    /// cannot know this token.
     #[must_use]
     pub fn request_token(&self, admin_key: &str) -> String {
         URL_SAFE_NO_PAD.encode(self.mac(admin_key, OF_REQUESTS))
     }
 
-    /// Whether this is the session's request token; takes as long whatever is wrong.
+    /// Whether this is the session's request token. Takes the same time for every wrong one.
     #[must_use]
     pub fn is_request_token(&self, admin_key: &str, given: &[u8]) -> bool {
         given.ct_eq(self.request_token(admin_key).as_bytes()).into()
@@ -93,15 +94,14 @@ impl SessionSecret {
     }
 }
 
-/// Characters that an operator's name may have.
+/// The most characters of an operator's name.
 pub const OPERATOR_MAX: usize = 64;
 
-/// What an operator calls himself. Operators share one key, so nobody has proven it.
+/// The name that an operator gives. Operators share one key, so it is not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorName(String);
 
 impl OperatorName {
-    /// The name as it is stored and shown.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -115,30 +115,28 @@ impl FromStr for OperatorName {
     }
 }
 
-/// A session that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Its id, which is no secret.
     pub id: Uuid,
-    /// What whoever began it calls himself.
+    /// The name that the operator gave at sign-in.
     pub operator: Option<OperatorName>,
-    /// When it ends by itself.
+    /// When the session ends by itself.
     pub expires_at: DateTime<Utc>,
 }
 
-/// Who did something.
+/// Who acts, by the credentials of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Actor {
-    /// Somebody who is signed in at the console.
+    /// A session of the console.
     Console(Uuid),
-    /// Whoever has the operators' key: the command line, or a program.
+    /// A client with the operators' key: the command line, or a program.
     ApiKey,
-    /// Somebody who was refused because they could not show that they are an operator.
+    /// A client that was refused because it had no valid credentials.
     Nobody,
 }
 
 impl Actor {
-    /// As it is stored and shown.
+    /// The actor as it is stored and shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -148,7 +146,6 @@ impl Actor {
         }
     }
 
-    /// The session, of one who has one.
     #[must_use]
     pub const fn session(self) -> Option<Uuid> {
         match self {
@@ -161,70 +158,69 @@ impl Actor {
 /// An action that is about to begin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewAction {
-    /// Who does it.
     pub actor: Actor,
-    /// What he calls himself.
+    /// The name that the operator gave.
     pub operator: Option<OperatorName>,
-    /// From where, if that is known.
+    /// The client's address, if it is known.
     pub address: Option<String>,
-    /// What it is, as in `sale.open`.
+    /// The action's name, such as `sales.open`.
     pub action: String,
-    /// To which sale, if to one.
+    /// The sale that it acts on, if there is one.
     pub sale: Option<SaleId>,
-    /// What was asked for; see [`detail`].
+    /// The request's parameters; see [`detail`].
     pub detail: Map<String, Value>,
 }
 
-/// An action as the audit log has it.
+/// An action in the audit log.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Action {
-    /// Its number: later ones have greater ones.
+    /// The entry's number. Later entries have higher numbers.
     pub id: i64,
-    /// When it began.
+    /// When the action began.
     #[serde(serialize_with = "time::serialize")]
     pub begun_at: DateTime<Utc>,
-    /// When it had been answered.
+    /// When the action was answered.
     #[serde(serialize_with = "time::serialize_option")]
     pub ended_at: Option<DateTime<Utc>>,
-    /// `console`, `api_key`, or `nobody`, who was refused for lack of authority.
+    /// `console`, `api_key`, or `nobody` for a client without valid credentials.
     pub actor: String,
-    /// Which session of the console.
+    /// The session of the console, if the actor has one.
     pub session_id: Option<Uuid>,
-    /// What the operator calls himself, which nobody has proven: operators share one key.
+    /// The name that the operator gave. It is not verified: operators share one key.
     pub operator: Option<String>,
-    /// From where.
+    /// The client's address.
     pub address: Option<String>,
-    /// What it was.
+    /// The action's name.
     pub action: String,
-    /// To which sale.
+    /// The sale that the action changed or read, if there is one.
     pub sale_id: Option<Uuid>,
-    /// What was asked for.
+    /// The parameters of the request.
     pub detail: Value,
-    /// `done`, or the code of the problem that was answered; none if it is under way, or its process ended before it
-    /// knew.
+    /// `done`, or the code of the problem in the answer. Null while the action is under way, or if its process ended
+    /// before the outcome was known.
     pub outcome: Option<String>,
 }
 
-/// Members of an object that are kept, and characters of each that is text.
+/// The most members of an object that are kept, and the most characters of each text.
 const MEMBERS_MAX: usize = 24;
 const TEXT_MAX: usize = 200;
-/// How deep it goes: the items of a sale are objects in a list in the body.
+/// How many levels are kept: a sale's items are objects in a list in the body.
 const DEPTH_MAX: usize = 3;
-/// Bytes that an action's detail has as JSON, at the most.
+/// The most bytes of an action's detail as JSON.
 const BYTES_MAX: usize = 8192;
-/// Bytes beside a value or a member's name: quotes, a colon, a comma; and those of an empty object.
+/// Bytes around a value or a name (quotes, colon, comma), and bytes of an empty object.
 const BESIDE: usize = 4;
-/// Bytes that are kept free for how many of a list have no room.
+/// Bytes reserved for the number of entries of a list that have no room.
 const REST: usize = 16;
 
-/// What the trail keeps of a body: what was asked for, cut where texts are long, and of lists as many as there is room for. What
-/// is no JSON object leaves nothing; its action will be refused.
+/// The part of a body that the audit log keeps: long texts are cut, and lists end where the room ends. A body that is
+/// not a JSON object leaves nothing; its action is refused later.
 #[must_use]
 pub fn detail(body: &[u8]) -> Map<String, Value> {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
         return Map::new();
     };
-    // Lists last: the longest leaves room to all that is short.
+    // Lists come last: a long list must leave room for everything short.
     let (lists, others): (Vec<_>, Vec<_>) = named(members).partition(|(_, value)| value.is_array());
     let mut room = BYTES_MAX - BESIDE;
     let mut kept = Map::new();
@@ -237,18 +233,18 @@ pub fn detail(body: &[u8]) -> Map<String, Value> {
     kept
 }
 
-/// Members with names that are names, and that a text in Postgres can hold.
+/// The members whose names are short enough, and that Postgres can store.
 fn named(members: Map<String, Value>) -> impl Iterator<Item = (String, Value)> {
     let is_name = |name: &str| name.len() <= 64 && !name.contains('\0');
     members.into_iter().filter(move |(name, _)| is_name(name))
 }
 
-/// The bytes of a text as JSON, with what stands beside it.
+/// The bytes of a text as JSON, with the bytes around it.
 fn length_of(text: &str) -> usize {
     Value::from(text).to_string().len() + BESIDE
 }
 
-/// As much of a value as there is room for, and what room is left then; nothing if there is none.
+/// As much of a value as has room, and the room that is left then. None if nothing fits.
 fn fit(value: Value, depth: usize, room: usize) -> Option<(Value, usize)> {
     match value {
         Value::Array(list) if depth > 0 => {

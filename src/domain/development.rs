@@ -1,18 +1,18 @@
-//! The key of development mode, which the program prints at its start. It follows from the secret of shoppers' tokens, so
-//! that all instances have the same and a restart does not change it.
+//! The key of development mode, which the program prints at its start. It is derived from the secret of shoppers'
+//! tokens: all instances have the same key, and a restart keeps it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
-/// Bytes that the key has.
+/// The bytes of the key.
 const LENGTH: usize = 18;
 
-/// The key that follows from the secret; it tells nothing of that.
+/// The key derived from the secret, which it does not reveal.
 #[must_use]
 pub fn key(jwt_secret: &str) -> String {
-    // Infallible: HMAC takes a key of any length. Without one, no key would be taken.
+    // Infallible: HMAC takes a key of any length. An empty key would be refused.
     let mac = Hmac::<Sha256>::new_from_slice(jwt_secret.as_bytes()).map(|mut mac| {
         mac.update(b"flashsale development mode");
         mac.finalize().into_bytes()
@@ -21,7 +21,7 @@ pub fn key(jwt_secret: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The address of a page, with the key where browsers keep it to themselves.
+/// The address of a page with the key in its fragment, which browsers do not send.
 #[must_use]
 pub fn link(page: &str, jwt_secret: &str) -> String {
     format!("{page}#development={}", key(jwt_secret))

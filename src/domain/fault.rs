@@ -1,27 +1,27 @@
-//! Faults: why an answer could not be had. A refusal is not a fault; it is an outcome.
+//! Faults: why an operation has no outcome. A refusal is an outcome, not a fault.
 
-/// What kept an operation from having an outcome.
+/// Why an operation has no outcome.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Fault {
-    /// A server did not answer in time, or could not be reached. Whatever was asked may or may not have happened.
+    /// A server did not answer in time, or could not be reached. The operation may or may not have happened.
     #[error("{0}")]
     Unavailable(String),
-    /// A shard's state is not all there, or not known to be: it is reconciled or rebuilt before it can answer.
+    /// A shard's state is incomplete or unverified. It must be reconciled or rebuilt before it can answer.
     #[error("the stock of this sale is not complete: {0}")]
     Incomplete(String),
-    /// Too much has been accepted that is not in the ledger yet.
+    /// Too many accepted orders are not in Postgres yet.
     #[error("{0}")]
     Overloaded(String),
-    /// A newer version of the program has written this: an instance of that version can read it. Nothing was done.
+    /// A newer version of the program wrote this data, and only its instances can read it. Nothing was done.
     #[error("{0}")]
     Newer(String),
-    /// An answer that cannot be: a defect of ours.
+    /// An impossible answer: a defect of this program.
     #[error("unexpected: {0}")]
     Bug(String),
 }
 
 impl Fault {
-    /// What kind of fault this is, as it is counted.
+    /// The fault's kind, as a metric label.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -33,10 +33,10 @@ impl Fault {
         }
     }
 
-    /// Whether trying again later may help without anybody changing anything.
+    /// Whether a later attempt may succeed without any repair by a person.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        // Shards that are not complete are rebuilt by whoever notices.
+        // The process that finds an incomplete shard has it rebuilt.
         !matches!(self, Self::Bug(_))
     }
 }

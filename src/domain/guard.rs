@@ -1,19 +1,19 @@
-//! Guards: what stands between a crowd and a sale, and what operators may change of it while instances run.
+//! Guards: the limits between a crowd and a sale, and the settings that operators may change while instances run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The highest rate that a limit may have, in requests a second.
+/// The highest rate of a limit, in requests per second.
 pub const RATE_MAX: u32 = 1_000_000;
 
-/// The highest number of looks within a minute from which something may follow; nobody looks more often.
+/// The highest limit of page views in a minute. No account reaches it.
 pub const LOOKS_MAX: u32 = 1_000_000;
 
 /// The longest ban that a guard gives by itself, in seconds: a year.
 const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
 
-/// A layer that stops requests.
+/// A guard that refuses requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
@@ -25,24 +25,24 @@ pub enum Layer {
     Instance,
     /// The limit that all instances share.
     Shared,
-    /// A sale's waiting room: whoever has not been admitted.
+    /// A sale's waiting room, for shoppers without an admission.
     WaitingRoom,
-    /// What a purchase token is handed out for.
+    /// The challenge for a purchase token.
     Challenge,
-    /// A sale that sells for tokens only.
+    /// A sale that requires purchase tokens.
     PurchaseToken,
-    /// Accounts that may not buy.
+    /// Banned accounts.
     Ban,
     /// A shopper's sliding window.
     Window,
-    /// Accounts that did not pay for what they held.
+    /// Accounts that did not pay for their last holds.
     Cooldown,
-    /// Accounts that hold as much as they may.
+    /// Accounts with the most unpaid holds that a sale allows.
     Holds,
 }
 
 impl Layer {
-    /// The layer as it is counted.
+    /// The guard's name in counts and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,13 +63,13 @@ impl Layer {
 
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident up to $max:expr;)*) => {
-        /// The guards of one instance. Rates are requests a second; 0 is off.
+        /// The guards of one instance. Rates are in requests per second; 0 is off.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
         pub struct GuardSettings {
             $($(#[doc = $doc])+ pub $name: u32,)*
         }
 
-        /// What operators have set over the configuration: what is absent is as configured.
+        /// The settings that operators have changed for all instances. An absent one has its configured value.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct GuardChanges {
@@ -82,7 +82,6 @@ macro_rules! settings {
         }
 
         impl GuardSettings {
-            /// These settings with the changes.
             #[must_use]
             pub fn with(self, changes: &GuardChanges) -> Self {
                 Self { $($name: changes.$name.unwrap_or(self.$name),)* }
@@ -92,31 +91,31 @@ macro_rules! settings {
 }
 
 settings! {
-    /// What one client address may ask of an instance; an IPv6 client has a /64.
+    /// The rate of one client address at an instance. A client with IPv6 is a /64.
     address_rate up to RATE_MAX;
-    /// What one account may ask of an instance.
+    /// The rate of one account at an instance.
     account_rate up to RATE_MAX;
-    /// What an instance takes, unless it adapts.
+    /// The rate of an instance, unless it adapts its rate.
     instance_rate up to RATE_MAX;
-    /// What all instances take together.
+    /// The rate of all instances together.
     shared_rate up to RATE_MAX;
-    /// The least that an adaptive instance takes.
+    /// The lowest rate of an adaptive instance.
     adaptive_min_rate up to RATE_MAX;
-    /// The most that an adaptive instance takes; 0 leaves it at `instance_rate`.
+    /// The highest rate of an adaptive instance. With 0, the instance keeps to `instance_rate`.
     adaptive_max_rate up to RATE_MAX;
-    /// A purchase that takes longer, in milliseconds, is too slow: then an adaptive instance takes less.
+    /// A purchase that takes more milliseconds is slow. An adaptive instance lowers its rate if purchases are slow.
     adaptive_latency_ms up to u32::MAX;
-    /// With more purchases than this being answered at once, too.
+    /// An adaptive instance also lowers its rate if it answers more purchases than this at once.
     adaptive_in_flight up to u32::MAX;
-    /// An account that looks at sales more often than this within a minute is told to the operators.
+    /// An account with more page views than this in a minute raises a guard warning.
     browsing_alert_above up to LOOKS_MAX;
-    /// One that looks more often than this is banned, and its tokens are no longer taken.
+    /// An account with more page views than this in a minute is banned, and its tokens become invalid.
     browsing_ban_above up to LOOKS_MAX;
-    /// For so long, in seconds.
+    /// How long that ban lasts, in seconds.
     browsing_ban_seconds up to BAN_SECONDS_MAX;
 }
 
-/// A setting that cannot be.
+/// A setting that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongSetting(String);
 
@@ -127,10 +126,7 @@ impl fmt::Display for WrongSetting {
 }
 
 impl GuardSettings {
-    /// Whether an instance with these settings could work.
-    ///
-    /// # Errors
-    /// The first setting that cannot be, with its name and its bounds.
+    /// Whether an instance can work with these settings. The error names the first invalid setting and its bounds.
     pub fn check(&self) -> Result<(), WrongSetting> {
         let rates = [
             ("address_rate", self.address_rate),
@@ -151,10 +147,10 @@ impl GuardSettings {
         ];
         if let Some((name, _)) = looks.iter().find(|(_, looks)| *looks > LOOKS_MAX) {
             return Err(WrongSetting(format!(
-                "{name} must be 0 to {LOOKS_MAX} looks a minute; 0 is off"
+                "{name} must be 0 to {LOOKS_MAX} page views a minute; 0 is off"
             )));
         }
-        // Nobody is banned for no time; where nobody is banned at all, none need be said.
+        // A ban lasts at least a second. While the guard is off, 0 is allowed.
         let seconds_min = u32::from(self.browsing_ban_above > 0);
         if !(seconds_min..=BAN_SECONDS_MAX).contains(&self.browsing_ban_seconds) {
             return Err(WrongSetting(format!(
@@ -203,7 +199,7 @@ mod tests {
         assert_eq!(names(|_| ()), None);
         assert_eq!(names(|it| it.shared_rate = RATE_MAX), None);
         assert_eq!(names(|it| it.adaptive_min_rate = 100), None);
-        // Off, so nothing of it matters.
+        // The adaptive rate is off, so its other settings do not matter.
         assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
         assert_eq!(names(|it| it.browsing_alert_above = LOOKS_MAX), None);
         let wrong: [(Change, &str); 12] = [

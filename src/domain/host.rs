@@ -1,8 +1,8 @@
-//! Hosts: which of them are this machine.
+//! Hosts of URLs.
 
 use core::net::IpAddr;
 
-/// Whether a URL with this host leads to this machine: a proxy's localhost is another one.
+/// Whether a URL with this host leads to this machine. Behind a proxy, `localhost` would be the proxy's own.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -1,7 +1,7 @@
 //! HMAC-SHA256 (RFC 7518, `HS256`) for the `jsonwebtoken` crate.
 //!
-//! The crate's own providers bring RSA and elliptic curves with them. Shoppers' tokens use `HS256` alone, and `rsa` has a
-//! known weakness (RUSTSEC-2023-0071), so this provider refuses every other algorithm.
+//! The crate's own providers bring RSA and elliptic curves with them. Shoppers' tokens use only `HS256`, and `rsa` has
+//! a known weakness (RUSTSEC-2023-0071). So this provider refuses every other algorithm.
 
 use hmac::{Hmac, Mac as _};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
@@ -52,7 +52,7 @@ impl Signer<Vec<u8>> for Hs256 {
 impl Verifier<Vec<u8>> for Hs256 {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), signature::Error> {
         let mac = self.0.clone().chain_update(message);
-        // In constant time.
+        // Takes the same time for every wrong signature.
         mac.verify_slice(signature).map_err(signature::Error::from_source)
     }
 }

@@ -1,4 +1,4 @@
-//! Names of things, parsed once at the edge so that nothing inside has to check them again.
+//! Ids and names, parsed once at the edge, so that no code inside has to check them again.
 
 use hmac::{Hmac, Mac};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -18,7 +18,7 @@ pub const KEY_MAX: usize = 64;
 /// The most characters of a SKU.
 const SKU_MAX: usize = 64;
 
-/// Why a text is not the name it should be.
+/// Why a text is not a valid id or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAName(pub &'static str);
@@ -31,7 +31,6 @@ fn canonical_uuid(text: &str) -> Result<Uuid, NotAName> {
     Uuid::try_parse(text).or(Err(NotAName("not a UUID")))
 }
 
-/// One flash sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SaleId(pub Uuid);
@@ -49,23 +48,24 @@ impl fmt::Display for SaleId {
     }
 }
 
-/// One order. The id is derived, not drawn: its first four bytes are the sale's number, two are a keyed check of the others,
-/// and the rest is a keyed hash of the shopper and the idempotency key (a UUID of version 8, RFC 9562). So the same request
-/// has the same id on every instance and on every try, an id alone tells which sale to look in, and of those that somebody
-/// guesses, all but one in 65,536 are known for what they are without looking anywhere.
+/// An order's id. It is derived, not random (a UUID of version 8, RFC 9562). The first four bytes are the sale's
+/// number, and two are a keyed check of the others. The rest is a keyed hash of the shopper and the idempotency key.
+///
+/// So the same request has the same id on every instance and on every attempt. An id alone names its sale. The check
+/// rejects all but one in 65,536 guessed ids without a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OrderId(pub Uuid);
 
 impl OrderId {
-    /// The id of the order that `user` asks for under `key` in the sale with this number and secret.
+    /// The id of the order of `user` under `key`, in the sale with this number and secret.
     #[must_use]
     pub fn derive(sale_number: u32, secret: &[u8; 32], user: &UserId, key: &IdempotencyKey) -> Self {
         // Infallible: HMAC takes a key of any length.
         let digest = Hmac::<Sha256>::new_from_slice(secret).map_or_else(
             |_| Vec::new(),
             |mut mac| {
-                // The key comes last and the user's length first, so no two pairs make the same message.
+                // The user's length comes first, so no two pairs of user and key give the same message.
                 mac.update(&(user.0.len() as u64).to_be_bytes());
                 mac.update(user.0.as_bytes());
                 mac.update(key.0.as_bytes());
@@ -83,14 +83,14 @@ impl OrderId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Whether a sale with this secret may have an order of this id.
+    /// Whether this can be the id of an order in the sale with this secret.
     #[must_use]
     pub fn may_be_of(&self, secret: &[u8; 32]) -> bool {
         let bytes = self.0.as_bytes();
         bytes[4..6] == check(secret, bytes)
     }
 
-    /// What all ids of orders of the sale with this number lie between; no order has either.
+    /// Bounds of the ids of all orders in the sale with this number. No order has either id itself.
     #[must_use]
     pub fn bounds(sale_number: u32) -> (Self, Self) {
         let first = u128::from(sale_number) << 96;
@@ -98,7 +98,7 @@ impl OrderId {
         (Self(Uuid::from_u128(first)), Self(Uuid::from_u128(last)))
     }
 
-    /// The number of the sale that this order is in, if it is an order at all.
+    /// The number of the order's sale. Meaningless if the id is not an order's.
     #[must_use]
     pub fn sale_number(&self) -> u32 {
         let [a, b, c, d, ..] = *self.0.as_bytes();
@@ -106,7 +106,7 @@ impl OrderId {
     }
 }
 
-/// The check of an order's id: a keyed hash of all of it but the check.
+/// The check of an order's id: a keyed hash of all its other bytes.
 fn check(secret: &[u8; 32], id: &[u8; 16]) -> [u8; 2] {
     let [a, b, c, d, e, f, g, h, rest @ ..] = *secret;
     let low = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -115,7 +115,7 @@ fn check(secret: &[u8; 32], id: &[u8; 16]) -> [u8; 2] {
     let mut hasher = SipHasher24::new_with_keys(low, high);
     hasher.write(&id[..4]);
     hasher.write(&id[6..]);
-    // Not as the home shard is found: what it is for is part of what is hashed.
+    // The purpose is part of the hash, so that the check differs from the hash of the home shard.
     hasher.write(b"order id");
     let [first, second, ..] = hasher.finish().to_le_bytes();
     [first, second]
@@ -140,7 +140,6 @@ impl fmt::Display for OrderId {
 pub struct UserId(String);
 
 impl UserId {
-    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -150,7 +149,7 @@ impl UserId {
 impl FromStr for UserId {
     type Err = NotAName;
     fn from_str(text: &str) -> Result<Self, NotAName> {
-        // A NUL is UTF-8, but Postgres stores no text with one.
+        // A NUL is valid UTF-8, but Postgres stores no text with one.
         if text.is_empty() || text.len() > USER_MAX || text.contains('\0') {
             return Err(NotAName("a user id has 1 to 128 bytes and no NUL"));
         }
@@ -158,18 +157,18 @@ impl FromStr for UserId {
     }
 }
 
-/// The client's own name for one request: 1 to 64 printable ASCII characters.
+/// The client's own name for a request: 1 to 64 printable ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// What stands for the key of an order of which only the id is known, which is derived from the key. No client can send it.
+    /// Stands for the unknown key of an order of which only the id is known. Derived from the id. No client can send
+    /// it.
     #[must_use]
     pub fn forgotten(order: OrderId) -> Self {
         Self(format!("\u{7f}{order}"))
     }
 
-    /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -186,13 +185,12 @@ impl FromStr for IdempotencyKey {
     }
 }
 
-/// The smallest thing with a stock of its own: 1 to 64 of `A-Za-z0-9._-`.
+/// The smallest unit with a stock of its own: 1 to 64 of `A-Za-z0-9._-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Sku(String);
 
 impl Sku {
-    /// The SKU as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -216,7 +214,7 @@ impl fmt::Display for Sku {
     }
 }
 
-/// Says of a name, for programs, what its `from_str` takes.
+/// Implements the schema of an id or name.
 macro_rules! described {
     ($($name:ident $schema:expr;)*) => {$(
         impl JsonSchema for $name {

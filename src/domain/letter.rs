@@ -1,5 +1,5 @@
-//! What one side could not take from the other, for operators: events that the ledger put aside, and its decisions that
-//! shards refuse.
+//! Messages that one side could not accept, for operators: dead letters, which are events that Postgres could not take,
+//! and decisions of Postgres that a shard refuses.
 
 use super::event::Position;
 use super::plain::{NotPlain, plain};
@@ -11,18 +11,16 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// Characters that a note may have.
+/// The most characters of a note.
 pub const NOTE_MAX: usize = 200;
 
-/// What a [`LetterId`] looks like.
+/// The pattern of a [`LetterId`].
 pub const LETTER_PATTERN: &str = "^(0|[1-9][0-9]{0,2}):(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})$";
 
-/// Where an event stood that was put aside: its shard, and its position there. As text, `0:1-2`.
+/// The place of a dead letter: its shard, and its position in the shard's stream. As text, `0:1-2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LetterId {
-    /// The shard.
     pub shard: u16,
-    /// The event's position.
     pub position: Position,
 }
 
@@ -33,7 +31,7 @@ impl fmt::Display for LetterId {
     }
 }
 
-/// Why a text is no position of an event.
+/// A text that is not the position of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a position as it is listed, such as 0:1-2")]
 pub struct NotALetter;
@@ -41,7 +39,7 @@ pub struct NotALetter;
 impl FromStr for LetterId {
     type Err = NotALetter;
     fn from_str(text: &str) -> Result<Self, NotALetter> {
-        // One way of writing each, so that no two texts are one event.
+        // Each number has one form, so that no two texts mean one event.
         let number = |text: &str, digits: usize| {
             let is_plain = text.len() <= digits && text.bytes().all(|it| it.is_ascii_digit());
             let is_shortest = text == "0" || !text.starts_with('0');
@@ -59,12 +57,11 @@ impl FromStr for LetterId {
     }
 }
 
-/// What an operator says was done about an event that was put aside.
+/// An operator's words on what was done about a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note(String);
 
 impl Note {
-    /// The note as it is stored.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -78,88 +75,87 @@ impl FromStr for Note {
     }
 }
 
-/// An event that the ledger could not take in.
+/// A dead letter: an event that Postgres could not take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeadLetter {
-    /// Which one: its shard, the shard's epoch, and its number there, as in `0:1-2`.
+    /// The event's shard, epoch and number, as in `0:1-2`.
     pub position: String,
-    /// The shard that wrote it.
+    /// The shard that wrote the event.
     pub shard: u16,
-    /// The shard's epoch then.
+    /// The shard's epoch at that time.
     pub epoch: i64,
-    /// Its number in that epoch.
+    /// The event's number in that epoch.
     pub seq: i64,
-    /// Why it could not be taken in.
+    /// Why Postgres could not take the event.
     pub reason: String,
-    /// The order that was revoked for it; none if it could not be told which that is.
+    /// The order that was revoked because of it; null if the event does not name one.
     pub order_id: Option<Uuid>,
-    /// What it says, if that can be read.
+    /// The content of the event, if it is readable.
     pub event: Option<LetterEvent>,
-    /// Its bytes, if it cannot: printable ASCII as it is, all others as `\n` or `\x00`, and no more than the first thousand.
+    /// Its bytes, if it is not readable: printable ASCII as it is, other bytes as `\n` or `\x00`, at most the first
+    /// thousand.
     pub bytes: Option<String>,
-    /// When it was put aside.
+    /// When the event became a dead letter.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
-    /// When an operator said that it is dealt with.
+    /// When an operator settled the dead letter.
     #[serde(serialize_with = "time::serialize_option")]
     pub settled_at: Option<DateTime<Utc>>,
-    /// What was done about it, as he said.
+    /// The operator's note on what was done about it.
     pub note: Option<String>,
 }
 
-/// What an event says: that an order was accepted.
+/// The content of an event: an order was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LetterEvent {
     /// The order's id.
     pub order_id: Uuid,
-    /// Whose it is.
+    /// The shopper.
     pub user: String,
-    /// Under which key it was asked for.
+    /// The idempotency key of the purchase.
     pub idempotency_key: String,
-    /// Of which item; none if the sale has no such one.
+    /// The item; null if the sale has no such item.
     pub sku: Option<String>,
-    /// How many units.
+    /// How many units were ordered.
     pub quantity: u32,
-    /// When it was accepted.
+    /// When Redis accepted the order.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
 }
 
-/// What came of saying that an event is dealt with.
+/// The outcome of settling a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// It is noted, now or by the same request before.
+    /// The note is recorded, now or by the same request before.
     Noted(Box<DeadLetter>),
-    /// It was noted before, and what was done about it is something else.
+    /// Another note was recorded before.
     NotedAs(String),
-    /// There is no such event.
     NoLetter,
-    /// There is no such sale.
     NoSale,
 }
 
-/// A decision of the ledger that a shard refuses.
+/// A decision of Postgres that a shard refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RefusedMessage {
-    /// Its number: later ones have greater ones.
+    /// The message's number. Later messages have higher numbers.
     pub id: i64,
-    /// The shard.
+    /// The shard that refuses the message.
     pub shard: u16,
-    /// What it tells: `resolve`, `restock`, `withdrawn`, `give_back`, `state` or `ban`; none if nobody can read it.
+    /// The kind of message: `resolve`, `restock`, `withdrawn`, `give_back`, `state` or `ban`; null if it is unreadable.
     pub kind: Option<&'static str>,
-    /// The order that it is about.
+    /// The order in the message, if there is one.
     pub order_id: Option<Uuid>,
-    /// What became of that order.
+    /// That order's state in Postgres.
     pub order_state: Option<String>,
-    /// Whose order or ban it is.
+    /// The shopper of the order or of the ban, if there is one.
     pub user: Option<String>,
-    /// Of which item.
+    /// The item, if there is one.
     pub sku: Option<String>,
-    /// How many units.
+    /// How many units the message moves.
     pub units: Option<i64>,
-    /// Why it is refused.
+    /// Why the shard refuses the message.
     pub failure: String,
-    /// When it was decided.
+    /// When Postgres decided.
     #[serde(serialize_with = "time::serialize")]
     pub since: DateTime<Utc>,
 }

@@ -1,4 +1,4 @@
-//! An order: a hold on units from its first moment, until it is paid or given back.
+//! An order: it holds units from its first moment until it is paid or gives them back.
 
 use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
@@ -10,24 +10,24 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where an order stands. It leaves `Reserved` once, and no other state is ever left.
+/// An order's state. It leaves `Reserved` once, and no other state is ever left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
-    /// Units are held for the shopper until the deadline.
+    /// The order holds units for the shopper until the deadline.
     Reserved,
-    /// The money came in time; the units are sold.
+    /// The order is paid; the units are sold.
     Paid,
     /// The shopper gave the units back.
     Cancelled,
-    /// The deadline passed; the units went back.
+    /// The deadline has passed; the units went back.
     Expired,
-    /// Accepted by a Redis that had lost data, refused by the ledger so that nothing is oversold.
+    /// Redis accepted the order and then lost data. Postgres refused the order, so that nothing is oversold.
     Revoked,
 }
 
 impl OrderState {
-    /// Every state, in the order of their codes.
+    /// Every state, in the order of the codes.
     pub const ALL: [Self; 5] = [
         Self::Reserved,
         Self::Paid,
@@ -48,13 +48,12 @@ impl OrderState {
         }
     }
 
-    /// The state with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The state's name, as in JSON and SQL.
+    /// The state's name in JSON and SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,32 +83,32 @@ impl FromStr for OrderState {
 /// An order as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Order {
-    /// Its id.
+    /// The order's id.
     pub id: OrderId,
-    /// The sale it is in.
+    /// The order's sale.
     pub sale_id: SaleId,
-    /// What was bought.
+    /// The ordered item.
     pub sku: Sku,
-    /// How many units.
+    /// How many units were ordered.
     pub quantity: u32,
-    /// What it costs, in the currency's minor unit.
+    /// The order's price, in the currency's minor unit.
     pub amount_minor: i64,
-    /// ISO 4217.
+    /// The currency of the price, in ISO 4217.
     pub currency: String,
-    /// Where it stands.
+    /// The order's state.
     pub state: OrderState,
-    /// Whether Postgres has committed it.
+    /// Whether Postgres has committed the order.
     pub confirmed: bool,
-    /// When the stock accepted it, by Redis's clock.
+    /// When Redis accepted the order, by its own clock.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
-    /// Until when it can be paid for certain.
+    /// The payment deadline. A later payment may still succeed, but need not.
     #[serde(serialize_with = "time::serialize")]
     pub expires_at: DateTime<Utc>,
     /// When the payment was applied.
     #[serde(serialize_with = "time::serialize_option")]
     pub paid_at: Option<DateTime<Utc>>,
-    /// Whose it is; nobody else is shown it.
+    /// The shopper, the only one who may see the order.
     #[serde(skip)]
     pub user: UserId,
 }
@@ -117,40 +116,37 @@ pub struct Order {
 /// An order as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OwnedOrder {
-    /// Whose it is.
+    /// The shopper whose order it is.
     pub user: UserId,
-    /// The order itself.
+    /// The order.
     #[serde(flatten)]
     pub order: Order,
-    /// Payments that were matched with it, also those that are owed back.
+    /// The payments for this order, including those to be paid back.
     pub payments: Vec<RecordedPayment>,
 }
 
-/// Whose orders an operator asks for. There is no asking for those of everybody in every sale.
+/// The orders that an operator lists. Not those of all accounts in all sales.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrdersOf {
-    /// All of a sale.
     Sale(SaleId),
-    /// An account's, in one sale or in any.
+    /// The orders of an account, in one sale or in all.
     User(UserId, Option<SaleId>),
 }
 
-/// An order of the ledger, and the event that brought it there.
+/// An order in Postgres, with the event that brought it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// The order.
     pub order: Order,
-    /// Where its event stood in its shard's stream.
+    /// The event's position in its shard's stream.
     pub event: Position,
 }
 
-/// What came of asking to cancel an order.
+/// The outcome of a request to cancel an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// It is cancelled, now or since before.
+    /// The order is cancelled, now or by an earlier request.
     Cancelled(Order),
-    /// It has left `reserved` another way.
+    /// The order was paid, has expired or was revoked.
     NotCancellable(OrderState),
-    /// The shopper has no such order.
     NotFound,
 }

@@ -1,14 +1,12 @@
-//! Outages: times in which no worker came to the ledger. Nobody could pay then, so a hold lasts that much longer: by as much of
-//! each outage as comes after the order was created.
+//! Outages: times in which no worker reached the ledger. No shopper could pay then. So a hold lasts longer by the part
+//! of each outage after its order was created.
 
 use super::time::Millis;
 
-/// One outage, by Postgres's clock.
+/// One outage, by the clock of Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
-    /// Its begin.
     pub since: Millis,
-    /// Its end.
     pub until: Millis,
 }
 
@@ -17,10 +15,11 @@ pub struct Outage {
 pub struct Outages(pub Vec<Outage>);
 
 impl Outages {
-    /// The latest deadline without outages of which the hold has ended by `now`. `window` is how long a hold lasts without them.
+    /// The latest deadline, counted without outages, of the holds that have ended by `now`. `window` is how long a hold
+    /// lasts without outages.
     ///
-    /// Walks back from `now` over the time in which workers came. Where `window` of it is reached, orders were created whose
-    /// holds end now: the outages on the way extended them, those before did not.
+    /// Walks back from `now` over the time in which workers reached the ledger, until that time adds up to `window`.
+    /// The holds that end now began there. The outages on the way extended them; earlier ones did not.
     #[must_use]
     pub fn due(&self, now: Millis, window: Millis) -> Millis {
         self.0.iter().fold(now, |due, outage| {
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// By how much the hold of an order that was created then is extended.
+    /// How much longer the hold of an order lasts that was created then.
     fn extension(outages: &Outages, created_at: Millis) -> Millis {
         let of = |outage: &Outage| (outage.until - outage.since.max(created_at)).max(0);
         outages.0.iter().map(of).sum()

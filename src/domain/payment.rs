@@ -1,4 +1,4 @@
-//! Payments, as the provider tells of them.
+//! Payments, as the provider reports them.
 
 use super::ids::OrderId;
 use super::plain::{NotPlain, plain};
@@ -15,43 +15,43 @@ pub struct Payment {
     pub payment_id: String,
     /// The provider's id for the message, unique for ever.
     pub webhook_id: String,
-    /// What it says was paid: an order's id, if all is well.
+    /// The provider's text for the paid order: normally the order's id.
     pub order_id: String,
-    /// How much, in the currency's minor unit.
+    /// The amount in the currency's minor unit.
     pub amount_minor: i64,
-    /// ISO 4217, if all is well.
+    /// The currency, normally in ISO 4217.
     pub currency: String,
 }
 
 impl Payment {
-    /// The order that was paid, if the text is an order's id.
+    /// The paid order, if the text is an order's id.
     #[must_use]
     pub fn order(&self) -> Option<OrderId> {
         self.order_id.parse().ok()
     }
 }
 
-/// What became of a payment.
+/// The outcome of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentOutcome {
     /// The order is paid.
     Applied,
-    /// This very payment was recorded before.
+    /// This payment was recorded before.
     Duplicate,
-    /// Recorded; the money is owed back.
+    /// Recorded; the money must be paid back.
     RefundDue,
     /// Recorded; there is no such order.
     Unmatched,
-    /// Recorded; the order is on its way to the ledger.
+    /// Recorded; the order is on its way to Postgres.
     Pending,
 }
 
 impl PaymentOutcome {
-    /// Every outcome that a payment can be recorded with. One that comes again is not recorded again.
+    /// The outcomes of recorded payments. A duplicate is not recorded again.
     pub const RECORDED: [Self; 4] = [Self::RefundDue, Self::Unmatched, Self::Pending, Self::Applied];
 
-    /// The outcome's name, as in JSON and SQL.
+    /// The name in JSON and SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,22 +63,20 @@ impl PaymentOutcome {
         }
     }
 
-    /// The outcome of a recorded payment that `as_str` calls so.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::RECORDED.into_iter().find(|outcome| outcome.as_str() == name)
     }
 }
 
-/// Characters that a provider's name for a refund may have.
+/// The most characters of a refund's reference.
 pub const REFERENCE_MAX: usize = 200;
 
-/// What the provider calls the refund by which an operator has paid money back.
+/// The provider's name for the refund by which an operator paid money back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefundReference(String);
 
 impl RefundReference {
-    /// The reference as it is stored.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -95,37 +93,36 @@ impl FromStr for RefundReference {
 /// A payment as it was recorded, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RecordedPayment {
-    /// The provider's id.
+    /// The provider's id for the payment.
     pub payment_id: String,
-    /// What it was for, as the provider said.
+    /// The paid order, as the provider named it.
     pub order_id: String,
-    /// How much.
+    /// The amount in the currency's minor unit.
     pub amount_minor: i64,
-    /// ISO 4217.
+    /// The currency, normally in ISO 4217.
     pub currency: String,
-    /// What became of it.
+    /// The outcome of the payment.
     pub outcome: PaymentOutcome,
-    /// Why money is owed back.
+    /// Why the money must be paid back.
     pub reason: Option<String>,
-    /// When it came in.
+    /// When the payment arrived.
     #[serde(serialize_with = "time::serialize")]
     pub received_at: DateTime<Utc>,
-    /// When an operator said that this money was paid back.
+    /// When an operator recorded that the money was paid back.
     #[serde(serialize_with = "time::serialize_option")]
     pub settled_at: Option<DateTime<Utc>>,
-    /// What the provider calls the refund by which it was paid back.
+    /// The provider's name for the refund.
     pub settled_reference: Option<String>,
 }
 
-/// What came of saying that money was paid back.
+/// The outcome of recording a refund.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refund {
-    /// It is noted, now or by the same request before.
+    /// The refund is recorded, now or by the same request before.
     Settled(Box<RecordedPayment>),
-    /// It was paid back by another refund.
+    /// Another refund is recorded for this payment.
     SettledAs(String),
-    /// Nothing of this payment is owed back.
+    /// None of this payment must be paid back.
     NotDue(PaymentOutcome),
-    /// There is no such payment.
     NoPayment,
 }

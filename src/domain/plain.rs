@@ -1,42 +1,39 @@
-//! Plain text: a few words on one line that somebody has typed, to be shown to others.
+//! Plain text: a few words on one line, typed by one person and shown to others.
 
 use std::ops::RangeInclusive;
 
-/// Characters that break a line, or have what follows shown in another order than it is stored. Control characters are the
-/// other ones that are not plain.
+/// Characters that break a line, or change the order in which the text after them is shown. Besides these, control
+/// characters are not plain.
 const BREAKS: RangeInclusive<char> = '\u{2028}'..='\u{202e}';
 const ISOLATES: RangeInclusive<char> = '\u{2066}'..='\u{2069}';
 
-/// What a plain text looks like, as a regular expression: not only white space, and nothing that is not plain.
+/// The pattern of a plain text: no characters that are not plain, and not only white space.
 pub const PLAIN_PATTERN: &str = concat!(
     r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*",
     r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028-\u202f\u205f\u2066-\u2069\u3000]",
     r"[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$"
 );
 
-/// What a text has to be that was not taken.
+/// The rule that a text does not follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must have 1 to {max} characters, not only white space and none that moves the cursor or turns the line")]
+#[error("must have 1 to {max} characters, not only white space and none that breaks or reorders the line")]
 pub struct NotPlain {
     max: usize,
 }
 
-/// Whether a character breaks a line or turns the order of those behind it, and is no control character.
+/// Whether a character that is not a control character breaks a line or changes the order of the text after it.
 #[must_use]
 pub fn breaks_or_turns(it: char) -> bool {
     BREAKS.contains(&it) || ISOLATES.contains(&it)
 }
 
-/// Whether a character shows nothing, so that two texts that differ by it look the same.
+/// Whether a character is invisible, so that two texts that differ only by it appear the same.
 #[must_use]
 pub fn is_unseen(it: char) -> bool {
     matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 /// The text without white space around it, if it is plain and has at most `max` characters.
-///
-/// # Errors
-/// What it has to be.
 pub fn plain(text: &str, max: usize) -> Result<&str, NotPlain> {
     let is_plain = |it: char| !it.is_control() && !breaks_or_turns(it);
     let trimmed = text.trim();
@@ -88,7 +85,8 @@ mod tests {
         }
     }
 
-    /// What programs are told that a text has to be is what it has to be, with each character that could make a difference.
+    /// The published pattern accepts the same texts as the parser, tried with each character that could make a
+    /// difference.
     #[test]
     fn the_pattern_lets_the_same_through() {
         let schema = json!({"type": "string", "minLength": 1, "maxLength": 2, "pattern": PLAIN_PATTERN});

@@ -1,39 +1,38 @@
-//! How purchases of a sale are answered, as the instances tell each other while somebody watches.
+//! Counts of the answers to a sale's purchases. Instances report them to each other while an operator follows the sale.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// How many, since an instance began to count. What an instance of another version does not tell is nothing.
+/// The counts since an instance began to count. A field that another version does not report is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Purchases, by what was answered.
+    /// Purchases by their answer.
     pub answers: BTreeMap<String, u64>,
-    /// Answers, by the microseconds that they took at most; those that took about as long are together.
+    /// Answers by their longest duration in microseconds. Similar durations share an entry.
     pub latency: BTreeMap<u64, u64>,
 }
 
-/// What an instance has told.
+/// The report of one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
-    /// Which one, for programs.
+    /// The instance, for programs.
     pub id: Uuid,
-    /// Which one, for people.
+    /// The instance, for people.
     pub instance: String,
-    /// How long ago it told that.
+    /// How long ago it reported.
     pub age_seconds: f64,
-    /// For how long it had counted by then.
+    /// How long it had counted until that report.
     pub counted_seconds: f64,
-    /// What it had counted.
     pub counts: Counts,
 }
 
-/// After so long without a word, an instance is silent: it tells about once a second.
+/// An instance is silent after so long without a report: instances report about once a second.
 const SILENT_SECONDS: f64 = 3.0;
 
 impl Told {
-    /// Whether the instance should have told something since.
+    /// Whether the instance's next report is overdue.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.age_seconds > SILENT_SECONDS
@@ -41,13 +40,12 @@ impl Told {
 }
 
 impl Counts {
-    /// Adds others.
     pub fn add(&mut self, others: &Self) {
         add(&mut self.answers, &others.answers);
         add(&mut self.latency, &others.latency);
     }
 
-    /// What has come since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A purchase: what is asked and every answer that there can be.
+//! A purchase: the request, and every outcome that it can have.
 
 use super::ids::{IdempotencyKey, Sku, UserId};
 use super::order::Order;
@@ -11,68 +11,63 @@ pub const QUANTITY_MAX: u32 = 100_000;
 /// One shopper's request for units of one item.
 #[derive(Debug, Clone)]
 pub struct PurchaseRequest {
-    /// Who asks.
     pub user: UserId,
     /// The client's name for this request.
     pub key: IdempotencyKey,
-    /// Which item.
     pub sku: Sku,
     /// How many units, 1 to [`QUANTITY_MAX`].
     pub quantity: u32,
 }
 
-/// The answer to a purchase.
+/// The outcome of a purchase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurchaseOutcome {
     /// Units are held for a new order.
     Reserved(Order),
-    /// The key's first answer again.
+    /// The order that this key already has.
     Replayed(Order),
     /// The key belongs to another request.
     KeyReused,
     /// The sale has a waiting room, and the shopper has not been admitted.
     AdmissionRequired,
-    /// The sale asks for a token, and there is none, or none that is good for this request.
+    /// The sale requires a purchase token, and the request has none that is valid for it.
     TokenRequired,
-    /// The account is banned.
     Banned,
-    /// The shopper's window is full for this long.
+    /// The shopper's window is full.
     RateLimited {
-        /// Milliseconds until a request will be let through.
+        /// Milliseconds until the window has room for a request.
         wait_ms: Millis,
     },
     /// The sale does not sell now.
     NotOpen(SaleState),
-    /// The account did not pay for what it held, and may not buy for this long.
+    /// The account did not pay for its last holds, and may not buy for a while.
     CoolingDown {
-        /// Milliseconds until it may again.
+        /// Milliseconds until the account may buy again.
         wait_ms: Millis,
     },
-    /// The account has as many unpaid holds as it may.
+    /// The account has the most unpaid holds that the sale allows.
     TooManyHolds,
-    /// More than one shopper may have of this item.
+    /// The shopper would have more units of this item than one shopper may have.
     LimitReached {
-        /// The units that one may have.
+        /// The units that one shopper may have.
         limit: u32,
     },
-    /// No shard holds enough, and none is on its way.
+    /// No shard has enough free units, and none are in transit.
     SoldOut,
-    /// There is no such sale.
     SaleNotFound,
-    /// The sale has no such item.
     ItemNotFound,
-    /// A refusal that was decided without a probe of the key: an earlier request may have an order under it.
+    /// A refusal without a replay probe of the key: an earlier request may have an order under it.
     Unprobed(Box<Self>),
 }
 
 impl PurchaseOutcome {
-    /// The same refusal, decided without a probe of the key.
+    /// The same refusal, without a replay probe of the key.
     #[must_use]
     pub fn without_probe(self) -> Self {
         Self::Unprobed(Box::new(self))
     }
 
-    /// Whether it is certain that the key has no order.
+    /// Whether the key certainly has no order.
     #[must_use]
     pub const fn is_key_free(&self) -> bool {
         match self {

@@ -1,27 +1,24 @@
-//! Proof that a shopper was let through to buy. A purchase token is bound to shopper, sale and idempotency key, so a retry of
-//! the same request takes it again, and whoever copies it can only repeat that request; an admission from a waiting room
-//! is bound to shopper and sale. Both say until when they are good, in seconds since the epoch.
+//! Proofs that a shopper may buy. A purchase token is bound to shopper, sale and idempotency key. A retry of the same
+//! request can use it again, and a thief can only repeat that request. An admission from a waiting room is bound to
+//! shopper and sale. Both carry their expiry in Unix seconds.
 
 use super::ids::{IdempotencyKey, SaleId, UserId};
 use super::token_keys::TokenKeys;
 
-/// How long a purchase token is good, in seconds.
+/// How long a purchase token lasts, in seconds.
 pub const LASTS_SECONDS: i64 = 300;
-/// By how many seconds the clocks of two instances may differ, or theirs and Redis's.
+/// How many seconds the clocks of two instances, or of an instance and Redis, may differ.
 const CLOCKS_APART: i64 = 5;
-/// The form of purchase tokens that is written; others are not read.
+/// The kind of the purchase tokens that this version writes. It accepts no other.
 const PURCHASE: &str = "v1";
-/// The same of admissions.
+/// The kind of the admissions that this version writes. It accepts no other.
 const ADMISSION: &str = "a1";
 
-/// What a token is for.
+/// What a purchase token is bound to.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound<'a> {
-    /// The sale.
     pub sale: SaleId,
-    /// The shopper.
     pub user: &'a UserId,
-    /// The request's name.
     pub key: &'a IdempotencyKey,
 }
 
@@ -36,27 +33,28 @@ impl Bound<'_> {
 }
 
 impl TokenKeys {
-    /// A purchase token that is good until then, in seconds since the epoch.
+    /// A purchase token that lasts until `expires_at` (Unix seconds).
     #[must_use]
     pub fn sign(&self, bound: &Bound<'_>, expires_at: i64) -> String {
         self.seal(PURCHASE, &expires_at.to_string(), &bound.parts())
     }
 
-    /// Whether this is a purchase token for that, and still good at `now`.
+    /// Whether this is a purchase token for `bound` that is valid at `now`.
     #[must_use]
     pub fn is_good(&self, token: &str, bound: &Bound<'_>, now: i64) -> bool {
         let expires_at = self.open(PURCHASE, token, &bound.parts()).and_then(number);
         expires_at.is_some_and(|at| now < at && at <= now.saturating_add(LASTS_SECONDS + CLOCKS_APART))
     }
 
-    /// A shopper's admission to a sale, good until then, in seconds since the epoch.
+    /// A shopper's admission to a sale until `expires_at` (Unix seconds).
     #[must_use]
     pub fn admit(&self, sale: SaleId, user: &UserId, expires_at: i64) -> String {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         self.seal(ADMISSION, &expires_at.to_string(), &bound)
     }
 
-    /// Whether this is a shopper's admission to a sale, and still good at `now`: its end was set by another clock.
+    /// Whether this is a shopper's admission to a sale that is valid at `now`. Redis's clock set its end, so a few
+    /// seconds of difference are allowed.
     #[must_use]
     pub fn is_admitted(&self, token: &str, sale: SaleId, user: &UserId, now: i64) -> bool {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
@@ -66,7 +64,7 @@ impl TokenKeys {
     }
 }
 
-/// A number has one way to be written: what the tag covers must be all that there is.
+/// Parses a number in its only valid form, so that no token has a second spelling.
 fn number(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().filter(|number| number.to_string() == text)
 }
@@ -111,7 +109,7 @@ mod tests {
             "no token is good for longer"
         );
         assert!(!good(2, "ada", "k", NOW) && !good(1, "bob", "k", NOW) && !good(1, "ada", "l", NOW));
-        // What one pair has at its end, another has at its beginning.
+        // A byte at the end of one part moves to the beginning of the next.
         let token = with(1, "a", "da", |bound| keys.sign(bound, NOW + 1));
         assert!(!with(1, "ad", "a", |bound| keys.is_good(&token, bound, NOW)));
     }
@@ -128,7 +126,7 @@ mod tests {
                     let mut bytes = token.clone().into_bytes();
                     bytes[at] ^= 1 << bit;
                     let changed = String::from_utf8(bytes).unwrap();
-                    // Of the last character, two bits stand for nothing.
+                    // Two bits of the last character carry nothing.
                     let same = changed
                         .rsplit('.')
                         .next()

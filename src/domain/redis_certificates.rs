@@ -1,19 +1,18 @@
-//! The certificates of connections to Redis over TLS, as PEM.
+//! The certificates for connections to Redis over TLS, as PEM.
 
-/// Whom we trust, and who we are.
+/// The authorities that we trust, and our own certificate.
 #[derive(Clone, Default)]
 pub struct RedisCertificates {
-    /// The authorities that may have signed a server's certificate; the public ones if there is none.
+    /// The authorities that may sign a server's certificate; the public ones if none are given.
     pub authorities: Option<Vec<u8>>,
-    /// The client certificate, if there is one.
+    /// Our client certificate, if we have one.
     pub client: Option<ClientCertificate>,
 }
 
-/// A certificate with its private key.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// First the client's certificate, then those that lead from it to its authority.
+    /// The client's certificate first, then those that lead from it to its authority.
     pub certificates: Vec<u8>,
-    /// The private key of the first.
+    /// The private key of the first certificate.
     pub key: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! Reports: where every unit is, as operators read it.
+//! Reports for operators: where every unit is.
 
 use super::ids::{SaleId, Sku};
 use super::sale::SaleState;
@@ -9,24 +9,24 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The units of one item on one shard, as the stock counts them.
+/// The counters of one item on one shard in Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Free to sell.
+    /// Free units.
     pub available: i64,
-    /// Kept for reserved orders.
+    /// Units of reserved orders.
     pub held: i64,
-    /// Paid for.
+    /// Units of paid orders.
     pub sold: i64,
-    /// Held once for orders that the ledger refused; withheld until the shard is rebuilt.
+    /// Units of orders that Postgres refused. They are withheld until the shard is rebuilt.
     pub revoked: i64,
-    /// Sent to other shards or to the ledger, in total.
+    /// Units sent to other shards or to Postgres, in total.
     pub out: i64,
-    /// Received from other shards, in total.
+    /// Units received from other shards, in total.
     pub r#in: i64,
-    /// Given to this shard by the ledger, in total.
+    /// Units granted to this shard by Postgres, in total.
     pub granted: i64,
-    /// Of what was sent: taken off the sale's books, in total.
+    /// Units among those sent that were withdrawn from the sale, in total.
     pub withdrawn: i64,
     /// Goes up whenever units become free here, arrive or leave.
     #[serde(skip)]
@@ -34,19 +34,19 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Whether this shard accounts for every unit that it was given.
+    /// Whether this shard accounts for every unit that it got.
     #[must_use]
     pub const fn balance(&self) -> bool {
         self.available >= 0 && self.held >= 0 && self.sold >= 0 && self.imbalance() == 0
     }
 
-    /// Units that this shard accounts for, less those that it was given.
+    /// The units that this shard accounts for, minus the units that it got.
     #[must_use]
     pub const fn imbalance(&self) -> i64 {
         self.available + self.held + self.sold + self.revoked + self.out - self.granted - self.r#in
     }
 
-    /// Both counts together.
+    /// The sum of two sets of counters.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Counters {
         }
     }
 
-    /// Units that have left one shard and reached neither another nor the ledger.
+    /// Units in transit: they have left a shard and not arrived at another or in Postgres.
     #[must_use]
     pub const fn in_transit(&self) -> i64 {
         self.out - self.r#in - self.withdrawn
@@ -76,22 +76,22 @@ pub struct ItemStats {
     pub sku: Sku,
     /// Units that the sale owns.
     pub total: i64,
-    /// Free to sell.
+    /// Free units.
     pub available: i64,
-    /// Kept for reserved orders.
+    /// Units of reserved orders.
     pub held: i64,
-    /// Paid for.
+    /// Units of paid orders.
     pub sold: i64,
-    /// On their way between two shards.
+    /// Units in transit between two shards, or to Postgres.
     pub in_transit: i64,
 }
 
-/// One shard at a glance.
+/// One shard in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ShardStats {
-    /// Its number.
+    /// The shard's number.
     pub shard: u16,
-    /// Its generation.
+    /// The shard's generation.
     pub epoch: i64,
     /// Free units by SKU.
     pub available: BTreeMap<Sku, i64>,
@@ -99,87 +99,86 @@ pub struct ShardStats {
     pub held: BTreeMap<Sku, i64>,
     /// Sold units by SKU.
     pub sold: BTreeMap<Sku, i64>,
-    /// Units that it sent to other shards or to the ledger, by SKU, in total.
+    /// Units sent to other shards or to Postgres, by SKU, in total.
     pub sent: BTreeMap<Sku, i64>,
-    /// Units that it received from other shards, by SKU, in total.
+    /// Units received from other shards, by SKU, in total.
     pub received: BTreeMap<Sku, i64>,
-    /// Units that it has sent and not been told of yet that they arrived, by SKU. Those that have arrived in the meantime
-    /// are counted where they are as well.
+    /// Units that this shard has sent and whose arrival it does not know of yet, by SKU. Units that have arrived
+    /// meanwhile also count at their new place.
     pub in_transit: BTreeMap<Sku, i64>,
-    /// Events that the ledger has not taken in.
+    /// Events that are not in Postgres yet.
     pub undrained_events: i64,
 }
 
-/// How many orders the ledger has in each state.
+/// How many orders Postgres has in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OrderCounts {
-    /// Held.
+    /// Held orders.
     pub reserved: i64,
-    /// Paid.
+    /// Paid orders.
     pub paid: i64,
-    /// Given back by the shopper.
+    /// Orders cancelled by their shoppers.
     pub cancelled: i64,
-    /// Given back by the deadline.
+    /// Orders that expired at their deadline.
     pub expired: i64,
-    /// Refused by the ledger.
+    /// Orders that Postgres refused.
     pub revoked: i64,
 }
 
-/// What needs an operator's eye.
+/// Findings that need an operator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alerts {
-    /// Events that could not be taken in, until an operator says that they are dealt with; their orders are revoked, as far
-    /// as it can be told which they are.
+    /// Dead letters that no operator has settled. Their orders are revoked, if the events name them.
     pub dead_letters: i64,
-    /// Decisions of the ledger that the stock refused.
+    /// Decisions of Postgres that a shard refused.
     pub failed_releases: i64,
-    /// Payments whose money is owed back, until an operator says that it was paid back.
+    /// Payments to pay back, until an operator records the refund.
     pub refunds_due: i64,
-    /// Payments for orders that do not exist, until an operator says that they were paid back.
+    /// Payments for unknown orders, until an operator records the refund.
     pub unmatched_payments: i64,
-    /// Orders that a lost Redis had accepted and nobody knows any more; at least so many.
+    /// Orders that Redis accepted and then lost without a trace; at least so many.
     pub lost_orders: i64,
 }
 
-/// How a server answers.
+/// Whether a server answers.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ServerHealth {
-    /// Within how many milliseconds it answered; none when it did not.
+    /// The milliseconds until it answered; null if it did not.
     pub milliseconds: Option<f64>,
-    /// Why it did not.
+    /// Why it did not answer.
     pub fault: Option<String>,
 }
 
-/// How both servers answer.
+/// Whether Redis and Postgres answer.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Health {
-    /// The stock's.
+    /// Redis.
     pub redis: ServerHealth,
-    /// The ledger's.
+    /// Postgres.
     pub postgres: ServerHealth,
 }
 
-/// What a rebuilding came to.
+/// The result of a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Rebuilt {
-    /// The sale.
+    /// The rebuilt sale.
     pub sale_id: SaleId,
-    /// Shards that were written anew.
+    /// How many shards were rebuilt.
     pub shards: u16,
-    /// Orders that they have now.
+    /// How many orders the rebuilt shards have.
     pub orders: usize,
-    /// Orders that Redis had accepted and nobody knows any more; at least so many.
+    /// Orders that Redis accepted and then lost without a trace; at least so many.
     pub lost_orders: i64,
 }
 
 /// Units of one item on one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Units {
-    /// Free to sell.
+    /// Free units.
     pub available: i64,
-    /// Kept for reserved orders.
+    /// Units of reserved orders.
     pub held: i64,
-    /// Paid for.
+    /// Units of paid orders.
     pub sold: i64,
 }
 
@@ -188,20 +187,20 @@ pub struct Units {
 pub struct ItemPreview {
     /// The item.
     pub sku: Sku,
-    /// As Redis has it; none where Redis has lost some of the shard.
+    /// The units in Redis; null if Redis has lost a part of the shard.
     pub before: Option<Units>,
-    /// As a rebuild would write it.
+    /// The units after a rebuild.
     pub after: Units,
 }
 
 /// One shard before and after a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ShardPreview {
-    /// Its number.
+    /// The shard's number.
     pub shard: u16,
-    /// Events that a rebuild would take into the ledger first.
+    /// Events that a rebuild would first drain into Postgres.
     pub undrained_events: i64,
-    /// Each item.
+    /// The items of the shard.
     pub items: Vec<ItemPreview>,
 }
 
@@ -210,9 +209,9 @@ pub struct ShardPreview {
 pub struct RebuildPreview {
     /// The sale.
     pub sale_id: SaleId,
-    /// Always true: nothing was changed.
+    /// Always `true`: nothing was changed.
     pub dry_run: bool,
-    /// Each shard.
+    /// The shards.
     pub shards: Vec<ShardPreview>,
 }
 
@@ -221,83 +220,83 @@ pub struct RebuildPreview {
 pub struct Stats {
     /// The sale.
     pub sale_id: SaleId,
-    /// Its state by Redis's clock.
+    /// The sale's state by the clock of Redis.
     pub state: SaleState,
-    /// Redis's clock.
+    /// The clock of Redis.
     #[serde(serialize_with = "time::serialize")]
     pub server_time: DateTime<Utc>,
-    /// Each item over all shards.
+    /// The items, over all shards.
     pub items: Vec<ItemStats>,
-    /// Each shard.
+    /// The shards.
     pub shards: Vec<ShardStats>,
-    /// Events that the ledger has not taken in, over all shards.
+    /// Events that are not in Postgres yet, over all shards.
     pub undrained_events: i64,
-    /// Orders in the ledger.
+    /// Orders in Postgres, by state.
     pub orders: OrderCounts,
-    /// Who is in its waiting room, if it has one.
+    /// How many shoppers are in the waiting room, if the sale has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_room: Option<RoomCount>,
-    /// What needs an operator's eye.
+    /// Findings that need an operator.
     pub alerts: Alerts,
-    /// Requests that each layer of the guards has stopped, as of a second ago.
+    /// Requests that each guard has refused, up to a second ago.
     pub stopped: BTreeMap<String, i64>,
 }
 
-/// One item's units on both sides.
+/// One item's units in Redis and in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ItemAudit {
     /// The item.
     pub sku: Sku,
-    /// Units that the sale owns, by the ledger.
+    /// Units that the sale owns, by Postgres.
     pub total: i64,
-    /// The stock's count, over all shards.
+    /// The count in Redis, over all shards.
     pub stock: StockSide,
-    /// The ledger's count.
+    /// The count in Postgres.
     pub ledger: LedgerSide,
 }
 
 /// What Redis counts of an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StockSide {
-    /// Free to sell.
+    /// Free units.
     pub available: i64,
-    /// Kept for reserved orders.
+    /// Units of reserved orders.
     pub held: i64,
-    /// Paid for.
+    /// Units of paid orders.
     pub sold: i64,
-    /// Withheld for orders that the ledger refused.
+    /// Units withheld for orders that Postgres refused.
     pub revoked: i64,
-    /// On their way between two shards, or to the ledger.
+    /// Units in transit between two shards, or to Postgres.
     pub in_transit: i64,
-    /// Of the held: in events that the ledger has not taken in.
+    /// Held units whose events are not in Postgres yet.
     pub undrained: i64,
 }
 
 /// What Postgres counts of an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LedgerSide {
-    /// Kept for reserved orders.
+    /// Units of reserved orders.
     pub held: i64,
-    /// Paid for.
+    /// Units of paid orders.
     pub sold: i64,
-    /// Neither.
+    /// All other units.
     pub free: i64,
-    /// Units whose move the stock has yet to be told of: decided, in the outbox.
+    /// Units that Postgres has decided to move, whose messages to Redis are not delivered yet.
     pub unreleased: i64,
 }
 
-/// Every unit of a sale on both sides.
+/// A stock audit: every unit of a sale in Redis and in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Audit {
     /// The sale.
     pub sale_id: SaleId,
     /// Whether every unit is accounted for.
     pub balanced: bool,
-    /// Whether only the ledger was counted, because Redis has nothing of the sale: it is not loaded, or was put away after its
-    /// end.
+    /// Whether only Postgres was counted, because Redis has nothing of the sale: it is not preloaded, or was removed
+    /// after its end.
     pub ledger_only: bool,
-    /// Each item.
+    /// The items.
     pub items: Vec<ItemAudit>,
-    /// What does not add up, in sentences.
+    /// What does not balance, in sentences.
     pub differences: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A sale: what is sold, when, to whom how much, and in which state it is.
+//! A sale: its items, times, limits and state.
 
 use super::ids::{SaleId, Sku};
 use super::sale_guards::SaleGuards;
@@ -14,52 +14,50 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// The most units of one item that a sale may hold.
+/// The most units of one item in a sale.
 pub const STOCK_MAX: i64 = 1_000_000_000;
-/// The most items in one sale.
 pub const ITEMS_MAX: usize = 1000;
-/// The most shards that a sale's stock is spread over.
+/// The most shards of a sale.
 const SHARDS_MAX: i64 = 256;
-/// The longest that a hold lasts, in seconds: a day.
+/// The longest payment window, in seconds: a day.
 const PAYMENT_WINDOW_MAX: i64 = 86_400;
-/// The most requests that a shopper's window lets through: each is 12 bytes of the row that every purchase reads.
+/// The highest limit of a shopper's window. Each request takes 12 bytes in the record that every purchase reads.
 const RATE_LIMIT_MAX: i64 = 1000;
-/// The longest window, in milliseconds: a day.
+/// The longest window of a shopper, in milliseconds: a day.
 const RATE_WINDOW_MAX: i64 = 86_400_000;
-/// The highest price of a unit. With the largest quantity, an amount stays below 2^53, which every JSON reader keeps
-/// exactly.
+/// The highest price of a unit. Times the largest quantity, it stays below 2^53, which every JSON parser keeps exactly.
 const PRICE_MAX: i64 = 10_000_000_000;
-/// The most units of an item that one shopper may be allowed.
+/// The highest limit of units of an item for one shopper.
 const PER_USER_LIMIT_MAX: i64 = 100_000;
-/// The most characters of a name for people.
+/// The most characters of a sale's or an item's name.
 const NAME_MAX: usize = 200;
-/// What a name for people looks like: no control characters, and not only white space.
+/// The pattern of a name: no control characters, and not only white space.
 const NAME_PATTERN: &str = concat!(
     r"^[^\u0000-\u001f\u007f-\u009f]*",
     r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
     r"[^\u0000-\u001f\u007f-\u009f]*$"
 );
-/// What a currency looks like.
+/// The pattern of a currency.
 const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
 
-/// A sale's state as everybody sees it.
+/// A sale's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
     /// Created; no stock is loaded.
     Draft,
-    /// Loaded; it starts by itself.
+    /// Preloaded; the sale opens by itself.
     Scheduled,
     /// Selling.
     Open,
-    /// Held by an operator.
+    /// Paused by an operator.
     Paused,
     /// Over.
     Closed,
 }
 
 impl SaleState {
-    /// The state's name, as in JSON.
+    /// The state's name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -71,7 +69,6 @@ impl SaleState {
         }
     }
 
-    /// The state with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Draft, Self::Scheduled, Self::Open, Self::Paused, Self::Closed];
@@ -85,16 +82,15 @@ impl fmt::Display for SaleState {
     }
 }
 
-/// What is stored of a sale's state; the times do the rest.
+/// The stored part of a sale's state; the sale's times give the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lifecycle {
-    /// Created.
     Draft,
-    /// Its shards are being created; nothing sells yet.
+    /// The preload has begun; nothing is sold yet.
     Loading,
     /// Sells between `starts_at` and `ends_at`.
     Active,
-    /// Held by an operator.
+    /// Paused by an operator.
     Paused,
     /// Closed by an operator.
     Closed,
@@ -124,7 +120,7 @@ impl Lifecycle {
         }
     }
 
-    /// The state that a shard's code stands for.
+    /// The state for a shard's code.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -136,7 +132,7 @@ impl Lifecycle {
         }
     }
 
-    /// What everybody sees at `now`: the stored state and the times together.
+    /// The state at `now`, from the stored state and the times.
     #[must_use]
     pub const fn seen_at(self, now: Millis, starts_at: Millis, ends_at: Millis) -> SaleState {
         match self {
@@ -159,10 +155,10 @@ impl FromStr for Lifecycle {
     }
 }
 
-/// What an operator does to a sale's state.
+/// An operator's change of a sale's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition {
-    /// Start selling now, also ahead of `starts_at`.
+    /// Sell now, even before `starts_at`.
     Open,
     /// Stop selling for a while. A scheduled sale does not open by itself.
     Pause,
@@ -172,19 +168,19 @@ pub enum Transition {
     Close,
 }
 
-/// What a transition makes of a state.
+/// The effect of a transition on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It becomes this.
+    /// The sale gets this state.
     To(Lifecycle),
-    /// It is that already: asking again is no error.
+    /// The sale already has that state, which is not an error.
     Already,
-    /// It makes no sense.
+    /// The transition is not allowed.
     Invalid,
 }
 
 impl Transition {
-    /// What this transition makes of a sale that is seen in `state`.
+    /// The effect of this transition on a sale in `state`.
     #[must_use]
     pub const fn from(self, state: SaleState) -> Step {
         match (self, state) {
@@ -199,15 +195,15 @@ impl Transition {
     }
 }
 
-/// What a sale's acknowledgement of a purchase means.
+/// What is certain once a purchase is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// The script ran; with `appendfsync always` the disk has it.
+    /// The script has run. With `appendfsync always`, the order is on Redis's disk.
     Redis,
-    /// A replica of Redis has it too.
+    /// A replica of Redis has the order, too.
     Replica,
-    /// Postgres has committed it.
+    /// Postgres has committed the order.
     Postgres,
 }
 
@@ -232,91 +228,91 @@ impl FromStr for Durability {
     }
 }
 
-/// An exact sliding window: so many requests in any so many milliseconds.
+/// An exact sliding window: at most `limit` requests in any `window_ms` milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PurchaseRate {
-    /// Requests that a window lets through, 1 to 1,000; a sale of an earlier version may have more.
+    /// The most requests in a window, 1 to 1,000; a sale of an earlier version may have more.
     pub limit: u32,
-    /// The window's length, 1 to 86,400,000 milliseconds.
+    /// The length of the window, 1 to 86,400,000 milliseconds.
     pub window_ms: i64,
 }
 
-/// One product in a sale.
+/// An item of a sale.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Item {
-    /// Its SKU, unique in the sale.
+    /// The item's SKU, unique in the sale.
     pub sku: Sku,
-    /// Its name for people.
+    /// The item's name.
     pub name: String,
-    /// Price of one unit in the currency's minor unit.
+    /// The price of one unit, in the currency's minor unit.
     pub price_minor: i64,
-    /// ISO 4217.
+    /// The currency of the price, in ISO 4217.
     pub currency: String,
-    /// Units that the sale owns, restocks and withdrawals included.
+    /// The units that the sale owns, including restocks and withdrawals.
     pub stock: i64,
-    /// Units that one shopper may hold and own.
+    /// The most units that one shopper may have, held or paid.
     pub per_user_limit: u32,
 }
 
-/// A sale as the ledger has it.
+/// A sale as Postgres has it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Sale {
-    /// Its id.
+    /// The sale's id.
     pub id: SaleId,
-    /// Its number, which the ids of its orders carry.
+    /// The sale's number, a part of its orders' ids.
     #[serde(skip)]
     pub number: u32,
-    /// Its name for people.
+    /// The sale's name.
     pub name: String,
     /// The stored state.
     #[serde(skip)]
     pub lifecycle: Lifecycle,
-    /// Goes up by one with every change of the state; shards follow the newest.
+    /// Goes up by one with every change of the state; shards take the highest.
     #[serde(skip)]
     pub state_version: i64,
-    /// When it starts to sell.
+    /// When the sale starts to sell.
     #[serde(serialize_with = "time::serialize")]
     pub starts_at: DateTime<Utc>,
-    /// When it stops.
+    /// When the sale stops selling.
     #[serde(serialize_with = "time::serialize")]
     pub ends_at: DateTime<Utc>,
-    /// How many shards hold its stock.
+    /// How many shards hold the stock.
     pub shards: u16,
     /// How long a hold lasts, in seconds.
     pub payment_window_seconds: u32,
-    /// How often one shopper may ask.
+    /// How many purchases one shopper may attempt in a time window.
     pub purchase_rate: PurchaseRate,
-    /// What an acknowledgement means.
+    /// What is certain once a purchase is acknowledged.
     pub durability: Durability,
-    /// What it asks of its shoppers.
+    /// The guards of the sale.
     pub guards: SaleGuards,
-    /// What is sold.
+    /// The items for sale.
     pub items: Vec<Item>,
-    /// Keys the shoppers' home shards and the orders' ids.
+    /// The key of the shoppers' home shards and the orders' ids.
     #[serde(skip)]
     pub secret: SaleSecret,
-    /// When it was created.
+    /// When the sale was created.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
-    /// Whether its keys have been removed from Redis: from then on only the ledger knows it.
+    /// Whether its keys were removed from Redis. Then only Postgres has the sale.
     #[serde(skip)]
     pub retired: bool,
-    /// Whether its keys are about to be removed, by Postgres's clock: nothing is sold, lent or rebuilt any more.
+    /// Whether its keys are about to be removed, by the clock of Postgres. Then nothing is sold, lent or rebuilt.
     #[serde(skip)]
     pub leaving: bool,
 }
 
 impl Sale {
-    /// The version of its terms: whatever of them is changed, it is another one.
+    /// The version of the sale's terms; every change of them gives another.
     #[must_use]
     pub fn version(&self) -> String {
-        // Half of the digest tells versions apart.
+        // Half of the digest is enough to distinguish versions.
         URL_SAFE_NO_PAD.encode(&digest(self)[..16])
     }
 }
 
-/// A sale's secret, which no log shows.
+/// A sale's secret. `Debug` hides it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SaleSecret(pub [u8; 32]);
 
@@ -327,14 +323,14 @@ impl fmt::Debug for SaleSecret {
 }
 
 impl Sale {
-    /// The state that everybody sees at `now`.
+    /// The sale's state at `now`.
     #[must_use]
     pub fn state_at(&self, now: Millis) -> SaleState {
         self.lifecycle
             .seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
     }
 
-    /// Whether Redis holds its stock.
+    /// Whether Redis holds the sale's stock.
     #[must_use]
     pub const fn is_in_stock(&self) -> bool {
         !self.retired && !matches!(self.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
@@ -347,31 +343,30 @@ impl Sale {
         Some((u16::try_from(position).ok()?, self.items.get(position)?))
     }
 
-    /// How long a hold lasts.
     #[must_use]
     pub fn payment_window_ms(&self) -> Millis {
         i64::from(self.payment_window_seconds) * 1000
     }
 }
 
-/// Why a sale cannot be as it was asked for.
+/// Why a sale is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSale(pub String);
 
-/// A sale as an operator asks for it, not checked yet.
+/// A sale as an operator sends it, before it is checked.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(description = "A sale as an operator asks for it.")]
+#[schemars(description = "The terms of a sale, as an operator sends them.")]
 pub struct SaleRequest {
-    /// Its name for people: not only white space, no control characters.
+    /// The sale's name: not only white space, no control characters.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
-    /// When it starts to sell, in the years 1970 to 9999.
+    /// When the sale starts to sell, in the years 1970 to 9999.
     starts_at: DateTime<Utc>,
-    /// When it stops, after `starts_at`.
+    /// When the sale stops selling, after `starts_at`.
     ends_at: DateTime<Utc>,
-    /// How many shards hold its stock.
+    /// How many shards hold the stock.
     #[serde(default = "default_shards")]
     #[schemars(range(min = 1, max = SHARDS_MAX))]
     shards: i64,
@@ -379,54 +374,54 @@ pub struct SaleRequest {
     #[serde(default = "default_payment_window")]
     #[schemars(range(min = 1, max = PAYMENT_WINDOW_MAX))]
     payment_window_seconds: i64,
-    /// How often one shopper may ask.
+    /// How many purchases one shopper may attempt in a time window.
     #[serde(default = "default_purchase_rate")]
     purchase_rate: RateRequest,
-    /// What an acknowledgement means.
+    /// What is certain once a purchase is acknowledged.
     #[serde(default = "default_durability")]
     #[schemars(with = "Durability")]
     durability: String,
-    /// What it asks of its shoppers. What is left out is as the instance is configured.
+    /// The guards of the sale. Guards that are left out take the instance's defaults.
     #[serde(default)]
     #[schemars(with = "SaleGuards")]
     guards: Map<String, Value>,
-    /// What is sold. Each SKU is there once.
+    /// The items for sale. SKUs must be unique.
     #[schemars(length(min = 1, max = ITEMS_MAX))]
     items: Vec<ItemRequest>,
 }
 
-/// An exact sliding window: so many requests in any so many milliseconds.
+/// An exact sliding window: at most `limit` requests in any `window_ms` milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RateRequest {
-    /// Requests that a window lets through.
+    /// The most requests in a window.
     #[schemars(range(min = 1, max = RATE_LIMIT_MAX))]
     limit: i64,
-    /// The window's length in milliseconds.
+    /// The length of the window in milliseconds.
     #[schemars(range(min = 1, max = RATE_WINDOW_MAX))]
     window_ms: i64,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(description = "One product in a sale.")]
+#[schemars(description = "An item of a sale.")]
 struct ItemRequest {
-    /// Its SKU, unique in the sale.
+    /// The item's SKU, unique in the sale.
     #[schemars(with = "Sku")]
     sku: String,
-    /// Its name for people, as the sale's.
+    /// The item's name: not only white space, no control characters.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
-    /// Price of one unit in the currency's minor unit.
+    /// The price of one unit, in the currency's minor unit.
     #[schemars(range(min = 0, max = PRICE_MAX))]
     price_minor: i64,
-    /// ISO 4217.
+    /// The currency of the price, in ISO 4217.
     #[schemars(regex(pattern = CURRENCY_PATTERN))]
     currency: String,
-    /// Units that the sale owns.
+    /// The units that the sale owns.
     #[schemars(range(min = 0, max = STOCK_MAX))]
     stock: i64,
-    /// Units that one shopper may hold and own.
+    /// The most units that one shopper may have, held or paid.
     #[schemars(range(min = 1, max = PER_USER_LIMIT_MAX))]
     per_user_limit: i64,
 }
@@ -447,46 +442,37 @@ fn default_durability() -> String {
     Durability::Redis.as_str().to_owned()
 }
 
-/// A sale that may be created.
+/// The checked terms of a sale. The fields are those of [`Sale`].
 #[derive(Debug, Clone, Serialize)]
 pub struct NewSale {
-    /// See [`Sale`].
     pub name: String,
-    /// See [`Sale`].
     #[serde(serialize_with = "time::serialize")]
     pub starts_at: DateTime<Utc>,
-    /// See [`Sale`].
     #[serde(serialize_with = "time::serialize")]
     pub ends_at: DateTime<Utc>,
-    /// See [`Sale`].
     pub shards: u16,
-    /// See [`Sale`].
     pub payment_window_seconds: u32,
-    /// See [`Sale`].
     pub purchase_rate: PurchaseRate,
-    /// See [`Sale`].
     pub durability: Durability,
-    /// See [`Sale`].
     pub guards: SaleGuards,
-    /// See [`Sale`].
     pub items: Vec<Item>,
 }
 
 impl NewSale {
-    /// What tells one that is asked for in another way.
+    /// Distinguishes requests for sales with other terms.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         digest(self)
     }
 }
 
-/// A digest of what this says.
+/// The digest of a value's JSON.
 fn digest(of: &impl Serialize) -> [u8; 32] {
     // Infallible: all of it has a form in JSON.
     Sha256::digest(serde_json::to_vec(of).unwrap_or_default()).into()
 }
 
-/// `value` as the smaller type if it lies within the bounds, else a sentence that names the field and them.
+/// `value` in the smaller type, if it is within the bounds; else an error with the field and the bounds.
 fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Result<T, InvalidSale> {
     let wrong = || InvalidSale(format!("{field} must be {low} to {high}, not {value}"));
     if value < low || value > high {
@@ -509,16 +495,14 @@ fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale>
     if !(1970..=9999).contains(&at.year()) {
         return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
     }
-    // Whole milliseconds: what Redis compares and what the API shows are the same instant. Not by way of nanoseconds, of
-    // which a number has room until the year 2262.
+    // Whole milliseconds, so that Redis compares the same instant that the API shows. Not by nanoseconds, for which an
+    // `i64` only reaches the year 2262.
     Ok(from_millis(at.timestamp_millis()))
 }
 
 impl SaleRequest {
-    /// Checks every field; guards of which nothing is said are as `usual`.
-    ///
-    /// # Errors
-    /// A sentence that names the first field that is wrong and what it may be.
+    /// Checks every field. Guards that are left out are taken from `usual`. The error names the first invalid field and
+    /// what it may be.
     pub fn check(self, usual: SaleGuards) -> Result<NewSale, InvalidSale> {
         let starts_at = instant("starts_at", self.starts_at)?;
         let ends_at = instant("ends_at", self.ends_at)?;

@@ -1,32 +1,31 @@
-//! What a sale asks of its shoppers before it sells to them. A sale that does not say goes by what the instance that
-//! creates it is configured with.
+//! The guards of a sale: what it requires of its shoppers before it sells to them. A guard that a sale leaves out takes
+//! its default from the instance that creates the sale.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// The most that a guard may ask for in seconds: a day.
+/// The most seconds of a guard: a day.
 const DAY: u32 = 86_400;
 /// The most hashes of one attempt at a proof of work.
 const PROOF_COST_MAX: u32 = 1_000_000;
-/// The most unpaid holds that a limit on them may let through.
+/// The highest limit on unpaid holds.
 const HOLDS_MAX: u32 = 100_000;
-/// The most shoppers a second that a waiting room admits.
+/// The most shoppers per second that a waiting room admits.
 const ADMISSIONS_MAX: u32 = 1_000_000;
-/// The shortest admission, in seconds.
 const ADMISSION_SECONDS_MIN: u32 = 10;
 
-/// What has to be solved before a purchase token is handed out.
+/// What a shopper must solve for a purchase token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChallengeKind {
-    /// Nothing.
+    /// No challenge.
     #[default]
     None,
-    /// The letters of an image.
+    /// A captcha: the letters of a picture.
     Captcha,
-    /// Some seconds of computing, of which nobody notices anything (ALTCHA).
+    /// A proof of work: some seconds of computing in the background (ALTCHA).
     ProofOfWork,
 }
 
@@ -35,29 +34,28 @@ pub enum ChallengeKind {
 #[serde(deny_unknown_fields, default)]
 #[schemars(inline)]
 pub struct SaleGuards {
-    /// Whether a purchase needs a token that was handed out for it.
+    /// Whether a purchase needs a purchase token.
     pub purchase_token: bool,
-    /// What such a token is handed out for; anything but `none` needs `purchase_token`.
+    /// What a shopper must solve for a purchase token; anything but `none` needs `purchase_token`.
     pub challenge: ChallengeKind,
-    /// How much a proof of work costs: hashes of one attempt, 1 to 1,000,000, each of them SHA-256 of the one before. A
-    /// shopper needs 1 to 256 attempts, 128 on average, so this times 128 hashes; posing it takes an instance two
-    /// attempts.
+    /// The cost of one attempt at a proof of work in hashes, 1 to 1,000,000. Each hash is the SHA-256 of the one
+    /// before. A shopper needs 1 to 256 attempts, 128 on average. Posing it costs the instance two attempts.
     #[schemars(range(min = 1, max = PROOF_COST_MAX))]
     pub proof_cost: u32,
-    /// What a proof of work costs, as in `proof_cost`, that is taken in place of a captcha from whoever does not see its
-    /// picture; 0 is that none is.
+    /// The cost, like `proof_cost`, of a proof of work that replaces the captcha for a shopper who cannot see its
+    /// picture. 0 allows no replacement.
     #[schemars(range(max = PROOF_COST_MAX))]
     pub captcha_proof_cost: u32,
-    /// Unpaid holds that one account may have at a time; 0 is as many as it likes.
+    /// The most unpaid holds of one account at a time; 0 is no limit.
     #[schemars(range(max = HOLDS_MAX))]
     pub holds_max: u32,
-    /// How long an account may not buy after a hold that it did not pay, in seconds; twice as long after each further one,
-    /// a day at most, until it pays for one. 0 is off.
+    /// How long an account may not buy after a hold that it did not pay for, in seconds. The pause doubles with each
+    /// further such hold, up to a day, until the account pays for one. 0 is off.
     #[schemars(range(max = DAY))]
     pub unpaid_cooldown_seconds: u32,
-    /// Whether shoppers wait their turn before they may buy.
+    /// Whether shoppers wait in a waiting room before they may buy.
     pub waiting_room: bool,
-    /// How many shoppers a second are admitted at the most, over the whole sale: 1 to 1,000,000.
+    /// The most shoppers per second that are admitted, over the whole sale: 1 to 1,000,000.
     #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
     pub admissions_per_second: u32,
     /// How long an admission lasts, in seconds: 10 to 86,400.
@@ -81,7 +79,7 @@ impl Default for SaleGuards {
     }
 }
 
-/// Guards that cannot be.
+/// Guards that are not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongGuards(String);
 
@@ -92,10 +90,8 @@ impl fmt::Display for WrongGuards {
 }
 
 impl SaleGuards {
-    /// These guards with what is said of some of them.
-    ///
-    /// # Errors
-    /// The first that cannot be, with its name and what it may be.
+    /// These guards, with the given values in place of some. The error names the first invalid guard and what it may
+    /// be.
     pub fn with(self, said: Map<String, Value>) -> Result<Self, WrongGuards> {
         let mut all = match serde_json::to_value(self) {
             Ok(Value::Object(all)) => all,
@@ -110,7 +106,7 @@ impl SaleGuards {
             {
                 return Err(WrongGuards(format!("{name} must be {low} to {high}, not {value}")));
             }
-            // By itself, so that what is wrong has a name.
+            // Each value is parsed alone, so that the error names it.
             let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
             serde_json::from_value::<Self>(alone).map_err(|error| WrongGuards(format!("{name}: {error}")))?;
             all.insert(name, value);
@@ -121,8 +117,8 @@ impl SaleGuards {
         Ok(guards)
     }
 
-    /// As they are stored: without those that are off, so that an instance of an earlier version, which does not know one of
-    /// them, can read every sale that does not use it.
+    /// The stored form, without guards that are off. So an instance of an earlier version can read every sale that does
+    /// not use a guard that it does not know.
     #[must_use]
     pub fn stored(&self) -> Value {
         let mut all = serde_json::to_value(self).unwrap_or_default();
@@ -132,10 +128,7 @@ impl SaleGuards {
         all
     }
 
-    /// From what is stored; what a later version has stored besides is passed over.
-    ///
-    /// # Errors
-    /// When one of them is no such guard.
+    /// Parses the stored form. Guards of a later version are ignored.
     pub fn from_stored(mut stored: Value) -> Result<Self, serde_json::Error> {
         if let (Value::Object(stored), Ok(Value::Object(known))) = (&mut stored, serde_json::to_value(Self::default()))
         {
@@ -144,7 +137,7 @@ impl SaleGuards {
         serde_json::from_value(stored)
     }
 
-    /// Each number with its name and its bounds.
+    /// Each number with its name and bounds.
     const fn ranges(&self) -> [(&'static str, u32, u32, u32); 6] {
         [
             ("proof_cost", self.proof_cost, 1, PROOF_COST_MAX),
@@ -156,7 +149,7 @@ impl SaleGuards {
         ]
     }
 
-    /// Whether a proof of work is taken in place of the picture that the sale asks for.
+    /// Whether a proof of work may replace the sale's captcha.
     #[must_use]
     pub const fn take_proof_for_captcha(&self) -> bool {
         matches!(self.challenge, ChallengeKind::Captcha) && self.captcha_proof_cost > 0
@@ -172,7 +165,7 @@ impl SaleGuards {
         }
         if self.challenge != ChallengeKind::None && !self.purchase_token {
             return Err(WrongGuards(
-                "challenge needs purchase_token = true: a challenge is what a token is handed out for".to_owned(),
+                "challenge needs purchase_token = true: a shopper gets the token for a solved challenge".to_owned(),
             ));
         }
         Ok(())

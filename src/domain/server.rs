@@ -1,16 +1,15 @@
-//! Redis servers by name: the run id of the process, its replication id, and the replication id that it had as a replica,
-//! with hyphens in between.
+//! Names of Redis servers: the run id of the process, its replication id, and the replication id that it had as a
+//! replica, with hyphens in between.
 
-/// Whether the server `noted` was a replica of the server `other`, both by name, and was promoted
-/// since: then what `other` goes on to write is no part of the sale.
+/// Whether the server named `noted` was a replica of the server named `other` and was promoted since. If so, later
+/// writes of `other` do not belong to the sale.
 #[must_use]
 pub fn has_taken_over(noted: &str, other: &str) -> bool {
     let before = noted.split('-').nth(2);
     before.is_some() && before == other.split('-').nth(1)
 }
 
-/// The process of a server's name: the same for as long as the process lives, whatever it
-/// replicates meanwhile.
+/// The run id in a server's name. It stays the same until the process ends, also when the server becomes a replica.
 #[must_use]
 pub fn process_of(server: &str) -> &str {
     server.split('-').next().unwrap_or_default()
@@ -32,7 +31,7 @@ mod tests {
         ] {
             assert!(!has_taken_over(noted, other), "{noted} {other}");
         }
-        // As an earlier version noted it.
+        // The name as an earlier version stored it.
         assert!(!has_taken_over("r2-bb", "r1"));
     }
 }

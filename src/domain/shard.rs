@@ -1,11 +1,11 @@
-//! Shards: how a sale's stock and its shoppers are spread.
+//! Shards: how a sale's stock and shoppers are spread.
 
 use super::ids::UserId;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// The shard that all of a shopper's state for one sale lives on. Keyed with the sale's secret, so nobody outside
-/// can choose a shard by choosing a name; fixed for the sale.
+/// The shopper's home shard, which has all of the shopper's state for one sale. The sale's secret keys it, so shoppers
+/// cannot choose a shard by their names. It is fixed for the sale.
 #[must_use]
 pub fn home_shard(secret: &[u8; 32], user: &UserId, shards: u16) -> u16 {
     let mut key = [0; 16];
@@ -16,7 +16,7 @@ pub fn home_shard(secret: &[u8; 32], user: &UserId, shards: u16) -> u16 {
     u16::try_from(hasher.finish() % u64::from(shards.max(1))).unwrap_or(0)
 }
 
-/// The part of `units` that `shard` gets when they are split evenly over `shards`, to the last unit.
+/// The share of `units` that `shard` gets when they are split evenly over `shards`, to the last unit.
 #[must_use]
 pub fn part(units: i64, shards: u16, shard: u16) -> i64 {
     let shards = i64::from(shards.max(1));

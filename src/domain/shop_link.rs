@@ -1,47 +1,41 @@
-//! Where the shop around the pages is: its sign-in and its till, as addresses with places that the pages fill in.
+//! Links to the shop around the pages: its sign-in and its payment page. They have places that the pages fill in.
 
-/// The address of the page that shoppers are to be sent back to.
+/// The place for the address of the page to which the shop sends shoppers back.
 const RETURN: &str = "return";
-/// The id of the order that is to be paid.
+/// The place for the id of the order to pay.
 const ORDER: &str = "order";
 
-/// The shop's own pages that those of a sale link to, if it has said where they are.
+/// The shop's own pages to which ours link, if they are configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShopLinks {
-    /// Where shoppers sign in.
+    /// The page where shoppers sign in.
     pub sign_in: Option<ShopLink>,
-    /// Where they pay for an order.
+    /// The page where shoppers pay for an order.
     pub pay: Option<ShopLink>,
 }
 
-/// An `http` or `https` address with places in it: `{return}`, `{order}`.
+/// An `http` or `https` address with the places `{return}` and `{order}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShopLink(String);
 
 impl ShopLink {
-    /// A sign-in.
-    ///
-    /// # Errors
-    /// What is wrong with it, and what to write instead.
+    /// Parses the link to the sign-in. The error says what is wrong and what to write instead.
     pub fn sign_in(text: &str) -> Result<Self, String> {
         let example = "https://HOST/sign-in?back={return}";
         Self::parse(text, &[RETURN], example)
     }
 
-    /// A till.
-    ///
-    /// # Errors
-    /// What is wrong with it, and what to write instead.
+    /// Parses the link to the payment page. The error says what is wrong and what to write instead.
     pub fn pay(text: &str) -> Result<Self, String> {
         let example = "https://HOST/pay?order={order}&back={return}";
         let link = Self::parse(text, &[ORDER, RETURN], example)?;
         if !text.contains("{order}") {
-            return Err(format!("does not say where the order's id goes; write it as {example}"));
+            return Err(format!("has no {{order}} for the order's id; write it as {example}"));
         }
         Ok(link)
     }
 
-    /// The address, with its places.
+    /// The address with its places unfilled.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -54,14 +48,14 @@ impl ShopLink {
         }
         if filled.contains(['{', '}']) {
             return Err(format!(
-                "has braces around something else than its places; write it as {example}"
+                "has braces that belong to none of its places; write it as {example}"
             ));
         }
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         let host = rest
             .and_then(|rest| rest.split(['/', '?', '#']).next())
             .unwrap_or_default();
-        // Where it leads to is no place, and has no password that everybody would read.
+        // The host has no place, so that it cannot change, and no password, which every visitor could read.
         let is_of_host = |it: u8| it.is_ascii_alphanumeric() || b".-:[]".contains(&it);
         let is_of_url = |it: u8| it.is_ascii_graphic() && !b"\"'<>\\^`|".contains(&it);
         let is_right = !host.is_empty() && host.bytes().all(is_of_host) && filled.bytes().all(is_of_url);

@@ -12,10 +12,7 @@ struct Claims<'a> {
     exp: i64,
 }
 
-/// Signs a token for `user` that is issued at and ends at these seconds since the epoch.
-///
-/// # Errors
-/// When the claims cannot be signed.
+/// Signs a token for `user`; both times are Unix seconds.
 pub fn issue(secret: &str, user: &str, issued_at: i64, expires_at: i64) -> Result<String, Error> {
     hs256::install();
     let claims = Claims {

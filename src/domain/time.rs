@@ -1,4 +1,4 @@
-//! Instants as the system exchanges them: whole milliseconds, RFC 3339 in UTC outside.
+//! Instants: whole milliseconds inside, RFC 3339 in UTC outside.
 
 use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
 use serde::Serializer;
@@ -6,13 +6,13 @@ use serde::Serializer;
 /// Milliseconds since the Unix epoch.
 pub type Millis = i64;
 
-/// The instant at `millis`, which comes from a clock of ours and so is in range; the epoch when it is not.
+/// The instant at `millis`. Our clocks give values in range; any other becomes the epoch.
 #[must_use]
 pub fn from_millis(millis: Millis) -> DateTime<Utc> {
     Utc.timestamp_millis_opt(millis).single().unwrap_or_default()
 }
 
-/// `2026-11-21T08:00:00.000Z`.
+/// Formats an instant like `2026-11-21T08:00:00.000Z`.
 #[must_use]
 pub fn format(at: &DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
@@ -23,7 +23,7 @@ pub fn serialize<S: Serializer>(at: &DateTime<Utc>, serializer: S) -> Result<S::
     serializer.serialize_str(&format(at))
 }
 
-/// As [`serialize`], `null` when there is none.
+/// As [`serialize`]; `null` if there is none.
 pub fn serialize_option<S: Serializer>(at: &Option<DateTime<Utc>>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => serialize(at, serializer),

@@ -1,35 +1,30 @@
-//! Keys of tokens that the application signs and nobody stores: the first one signs, all of them are taken, so that keys
-//! can be changed while tokens are about.
+//! The keys of tokens that the application signs and does not store. The first key signs, and all keys verify. So an
+//! operator can change keys while tokens are in use.
 //!
-//! A token is `<kind>.<key id>.<body>.<HMAC-SHA256, base64url>`; the tag covers everything that comes before it, and what
-//! the token is bound to, which whoever checks it has to know.
+//! A token is `<kind>.<key id>.<body>.<HMAC-SHA256, base64url>`. The HMAC covers everything before it, and the values
+//! that the token is bound to. The verifier must know these values.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// Characters that a key's id may have.
+/// The most characters of a key's id.
 const ID_MAX: usize = 16;
-/// The fewest bytes of a key.
+/// The least bytes of a key.
 const KEY_MIN: usize = 32;
 
-/// A key by its id.
 #[derive(Clone)]
 struct SigningKey {
     id: String,
     mac: Hmac<Sha256>,
 }
 
-/// See the module.
 #[derive(Clone)]
 pub struct TokenKeys(Vec<SigningKey>);
 
 impl TokenKeys {
-    /// The keys `ID:BASE64,ID:BASE64…`, newest first.
-    ///
-    /// # Errors
-    /// What is wrong and what to write instead.
+    /// Parses the keys `ID:BASE64,ID:BASE64…`, newest first. The error says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -56,7 +51,7 @@ impl TokenKeys {
         if twice { Err(wrong()) } else { Ok(Self(keys)) }
     }
 
-    /// A key that follows from another secret, for those who name none.
+    /// A key derived from another secret, for an instance without configured keys.
     #[must_use]
     pub fn derived(secret: &[u8]) -> Self {
         // Infallible: HMAC takes a key of any length.
@@ -71,7 +66,7 @@ impl TokenKeys {
         Self(key.into_iter().collect())
     }
 
-    /// A token of this kind that says `body`, in which there is no dot, to whoever knows what it is bound to.
+    /// A token of this kind with this body, which has no dot. It is valid only with the values that it is bound to.
     #[must_use]
     pub fn seal(&self, kind: &str, body: &str, bound: &[&[u8]]) -> String {
         let Some(key) = self.0.first() else {
@@ -82,7 +77,7 @@ impl TokenKeys {
         format!("{head}.{}", URL_SAFE_NO_PAD.encode(tag))
     }
 
-    /// What a token of this kind says. It takes as long whatever is wrong with it.
+    /// The body of a valid token of this kind. Takes the same time for every invalid one.
     #[must_use]
     pub fn open<'a>(&self, kind: &str, token: &'a str, bound: &[&[u8]]) -> Option<&'a str> {
         let (head, tag) = token.rsplit_once('.').unwrap_or_default();
@@ -99,7 +94,7 @@ impl TokenKeys {
 
 fn tagged(mac: &Hmac<Sha256>, head: &str, bound: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = mac.clone();
-    // Lengths first, so that nothing can be taken for something else.
+    // Each length first, so that no two lists of parts give the same bytes.
     for part in std::iter::once(&head.as_bytes()).chain(bound) {
         mac.update(&(part.len() as u64).to_be_bytes());
         mac.update(part);
@@ -145,7 +140,7 @@ mod tests {
         assert!(new.starts_with("a1.k2."), "{new}");
         assert_eq!(keys(ONE).open("a1", &new, &[]), None);
         assert_eq!(keys(TWO).open("a1", &old, &[]), None);
-        // The same id with another key is another key.
+        // A key with the same id and other bytes is another key.
         assert_eq!(keys(&TWO.replace("k2", "k1")).open("a1", &old, &[]), None);
     }
 

@@ -1,9 +1,9 @@
-//! The waiting room of a sale: who stands where, and what his ticket says of it.
+//! The waiting room of a sale: places, and the tickets that prove them.
 //!
-//! Everybody waits on the shopper's home shard, in a line of its own: shoppers are spread over the shards by a keyed hash, so
-//! the lines are equally long, and are let in equally fast. Whoever comes before the start draws a lot, which is a keyed
-//! hash of his name, too: it does not matter when he came, and coming again draws the same. Whoever comes later stands
-//! behind all of them, in the order of coming.
+//! Shoppers wait on their home shards, each of which has a line of its own. A keyed hash spreads shoppers over the
+//! shards, so the lines are about equally long, and they advance equally fast. A shopper who comes before the start
+//! draws a lot, also a keyed hash of the shopper's id. So the time of arrival does not matter, and coming again draws
+//! the same lot. A shopper who comes later stands behind all of them, in the order of arrival.
 
 use super::ids::{SaleId, UserId};
 use super::sale::SaleSecret;
@@ -14,24 +14,24 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::Sha256;
 
-/// Shoppers who may wait for one sale; more are asked to come again.
+/// The most shoppers who may wait for one sale. Others are asked to come again.
 pub const ROOM_MAX: u32 = 4_000_000;
-/// The form of tickets that is written; others are not read.
+/// The kind of the tickets that this version writes. It accepts no other.
 const TICKET: &str = "w1";
-/// Lots are drawn from so many bits.
+/// The number of bits of a lot.
 const LOT_BITS: u32 = 40;
 
-/// What stands for a shopper in a waiting room.
+/// A shopper in a waiting room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// His name, in few bytes.
+    /// A short hash of the shopper's id.
     pub id: [u8; 12],
-    /// His place among those who come before the start, below 2^40.
+    /// The place among the shoppers who come before the start, below 2^40.
     pub lot: u64,
 }
 
 impl Member {
-    /// A shopper of the sale with this secret.
+    /// A shopper in the sale with this secret.
     #[must_use]
     pub fn of(secret: &SaleSecret, user: &UserId) -> Self {
         let mut id = [0; 12];
@@ -51,59 +51,57 @@ impl Member {
     }
 }
 
-/// A place in line.
+/// A place in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The line's name: one that was lost and began anew has another.
+    /// The line's name. A line that was lost and rebuilt has another.
     pub room: i64,
-    /// Where in it; smaller comes first.
+    /// The position in the line; lower ones come first.
     pub place: i64,
 }
 
 /// How many shoppers are in a waiting room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RoomCount {
-    /// Those who wait.
+    /// Shoppers who wait.
     pub waiting: i64,
-    /// Those who were let in and have neither bought nor run out of time.
+    /// Shoppers who were admitted, have not bought, and still have time.
     pub admitted: i64,
 }
 
-/// How a shopper stands.
+/// A shopper's state in the waiting room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// He waits.
+    /// The shopper waits.
     Waiting {
-        /// Where.
         place: Place,
-        /// How many come before him, over all shards, by those of his own.
+        /// How many shoppers come first, over all shards; an estimate from the line of the shopper's own shard.
         ahead: i64,
-        /// How many wait, over all shards, likewise.
+        /// How many shoppers wait, over all shards; the same kind of estimate.
         waiting: i64,
-        /// When it is his turn, at the speed of the last seconds; in milliseconds from now. Nobody knows while nobody is
-        /// let in.
+        /// The wait in milliseconds at the pace of the last seconds. Unknown while none is admitted.
         wait_ms: Option<Millis>,
-        /// Whether no unit is free. Those that are held may come back, and he keeps his place.
+        /// Whether no unit is free. Held units may come back, and the shopper keeps the place.
         sold_out: bool,
     },
-    /// It would be the shopper's turn, and no unit is free.
+    /// The shopper would be admitted, but no unit is free.
     SoldOut,
-    /// It is his turn.
+    /// The shopper may buy.
     Admitted {
-        /// Until then.
+        /// The end of the admission.
         until: Millis,
     },
 }
 
 impl TokenKeys {
-    /// The ticket of a shopper's place, which counts if the line is lost.
+    /// The ticket for a shopper's place, which restores the place if the line is lost.
     #[must_use]
     pub fn ticket(&self, sale: SaleId, user: &UserId, place: Place) -> String {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         self.seal(TICKET, &format!("{}-{}", place.room, place.place), &bound)
     }
 
-    /// The place that a shopper's ticket for a sale says.
+    /// The place in a shopper's ticket for a sale.
     #[must_use]
     pub fn place(&self, ticket: &str, sale: SaleId, user: &UserId) -> Option<Place> {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
@@ -134,7 +132,7 @@ mod tests {
             .map(|n| Member::of(&secret, &user(&format!("u{n}"))).lot)
             .collect();
         assert!(lots.iter().all(|lot| *lot < 1 << LOT_BITS));
-        // Of those who came with the lower numbers, as many as of the others are in the first half.
+        // Low and high user numbers have about the same share of low lots.
         let half = 1 << (LOT_BITS - 1);
         let first = lots.iter().take(2000).filter(|lot| **lot < half).count();
         let last = lots.iter().skip(2000).filter(|lot| **lot < half).count();

@@ -1,5 +1,6 @@
-//! A webhook signature, as in Standard Webhooks: an HMAC-SHA256 over `id.timestamp.body`, sent as `v1,<base64>`.
-//! Nothing that it does not cover may be trusted, so both sides of the payment webhook, and that of alerts, come here.
+//! Webhook signatures, as in Standard Webhooks: an HMAC-SHA256 over `id.timestamp.body`, sent as `v1,<base64>`. Only
+//! signed parts may be trusted. Both sides of the payment webhook use this module, and so does the webhook for guard
+//! warnings.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -9,28 +10,28 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-/// How far a timestamp may be off, in either direction: a replay older than this is refused.
+/// How far a timestamp may be off, in either direction. A replay older than this is refused.
 pub const TOLERANCE_SECONDS: u64 = 300;
 
-/// How many signatures of the right length are compared: a provider that rotates its secret sends two.
+/// The most signatures of the right length that are compared. A provider that rotates its secret sends two.
 const SIGNATURES_MAX: usize = 8;
 
-/// Fewer bytes than this are no secret by the standard, which asks for 24 to 64.
+/// The least bytes of a secret; the standard asks for 24 to 64.
 const SECRET_BYTES_MIN: usize = 24;
 
-/// Why a delivery is not believed. The texts name what to look at and never the secret.
+/// Why a delivery is refused. The texts name the part to check, and never the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The id is empty or has a `.`, which could shift bytes between the signed parts.
+    /// The id is empty, or has a `.`, which could shift bytes between the signed parts.
     #[error("webhook-id must be 1 or more characters without a dot")]
     BadId,
-    /// The timestamp is not whole seconds since 1970.
+    /// The timestamp is not in whole Unix seconds.
     #[error("webhook-timestamp must be whole seconds since 1970")]
     BadTimestamp,
     /// The timestamp is further off than [`TOLERANCE_SECONDS`].
     #[error("webhook-timestamp is more than 5 minutes off: check the sender's clock")]
     TimestampOff,
-    /// None of the signatures in the header fits.
+    /// None of the signatures matches.
     #[error("no signature in webhook-signature matches: check the secret on both sides")]
     NoMatch,
 }
@@ -38,10 +39,9 @@ pub enum SignatureError {
 /// Why a text is not a webhook secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It does not begin with `whsec_`.
     #[error("a webhook secret begins with whsec_")]
     NoPrefix,
-    /// What follows the prefix is not base64.
+    /// The part after the prefix is not base64.
     #[error("what follows whsec_ must be base64")]
     NotBase64,
     /// It has fewer bytes than the standard asks for.
@@ -49,10 +49,7 @@ pub enum SecretError {
     TooShort,
 }
 
-/// Decodes `whsec_<base64>` (with or without padding) to the key's bytes.
-///
-/// # Errors
-/// When the prefix, the encoding or the length is wrong.
+/// Decodes `whsec_<base64>`, with or without padding, into the bytes of the key.
 pub fn decode_secret(secret: &str) -> Result<Vec<u8>, SecretError> {
     let padding_optional = GeneralPurpose::new(
         &alphabet::STANDARD,
@@ -66,18 +63,16 @@ pub fn decode_secret(secret: &str) -> Result<Vec<u8>, SecretError> {
     Ok(bytes)
 }
 
-/// Signs a delivery: `v1,<base64>`, the value of the `webhook-signature` header.
+/// Signs a delivery. Returns the value of the header `webhook-signature`, `v1,<base64>`.
 #[must_use]
 pub fn sign(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) -> String {
     let digest = mac(secret, id, &timestamp.to_string(), body).finalize().into_bytes();
     format!("v1,{}", STANDARD.encode(digest))
 }
 
-/// Checks a delivery. `signature_header` may hold several signatures separated by spaces (a provider that rotates
-/// its secret sends two); one that fits is enough, and versions other than `v1` are passed over.
-///
-/// # Errors
-/// Names what is wrong; the delivery must then leave no trace.
+/// Verifies a delivery. `signature_header` may have several signatures, separated by spaces, while the provider rotates
+/// its secret. One match is enough; versions other than `v1` are ignored. After an error, nothing of the delivery may
+/// be recorded.
 pub fn verify(
     secret: &[u8],
     id: &str,
@@ -89,7 +84,7 @@ pub fn verify(
     if id.is_empty() || id.contains('.') {
         return Err(SignatureError::BadId);
     }
-    // Digits only: `i64::from_str` alone would also take a sign, and the text is signed as it stands.
+    // Digits only: `i64::from_str` would also accept a sign. The text itself is signed, so it must have one form.
     if timestamp_header.is_empty() || !timestamp_header.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(SignatureError::BadTimestamp);
     }
@@ -103,15 +98,15 @@ pub fn verify(
         .filter_map(|signature| signature.strip_prefix("v1,"))
         .filter(|given| given.len() == expected.len())
         .take(SIGNATURES_MAX)
-        // In constant time, so answers tell nothing about how much of a guess was right.
+        // In constant time, so that the answer does not reveal how much of a guess is right.
         .any(|given| given.as_bytes().ct_eq(expected.as_bytes()).into());
     if fits { Ok(()) } else { Err(SignatureError::NoMatch) }
 }
 
 /// The HMAC over `id.timestamp.body`.
 fn mac(secret: &[u8], id: &str, timestamp: &str, body: &[u8]) -> Hmac<Sha256> {
-    // A secret of any length is a valid HMAC key. The library's type still says it may fail, so a longer secret
-    // is hashed here, as HMAC itself would do, and the padded block makes the infallible constructor usable.
+    // HMAC accepts a secret of any length, but the library's constructor for that returns a `Result`. A secret longer
+    // than a block is hashed here, as HMAC itself would do. The padded block then fits the infallible constructor.
     let mut block = [0_u8; 64];
     if secret.len() <= block.len() {
         block[..secret.len()].copy_from_slice(secret);
@@ -160,7 +155,7 @@ mod tests {
     #[test]
     fn the_ninth_signature_of_the_right_length_is_not_compared() {
         let other = format!("v1,{}=", "A".repeat(43));
-        // Those of another length or version are passed over and do not count.
+        // Signatures of another length or version are ignored and do not count.
         let before = |others: usize| {
             format!("{}v1,AAAA v2,{}= ", "v1,AA ".repeat(100), "A".repeat(43)) + &format!("{other} ").repeat(others)
         };

@@ -1,4 +1,4 @@
-//! How much each account may ask of one process. A crash forgets it.
+//! Limits the requests of each account in one process. A crash forgets the counts.
 
 use crate::domain::ids::UserId;
 use governor::clock::{Clock, DefaultClock};
@@ -7,17 +7,17 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// With more accounts than this, quiet ones are forgotten each second.
+/// With more accounts than this, quiet accounts are forgotten each second.
 const ACCOUNTS_MAX: usize = 50_000;
 
 pub struct Accounts {
     limiter: DefaultKeyedRateLimiter<UserId>,
-    /// When quiet accounts were last forgotten, in seconds since the epoch.
+    /// When quiet accounts were last forgotten (Unix seconds).
     forgotten_at: AtomicI64,
 }
 
 impl Accounts {
-    /// Accounts that each have this quota.
+    /// Gives each account this quota.
     #[must_use]
     pub fn new(quota: Quota) -> Self {
         Self {
@@ -26,10 +26,7 @@ impl Accounts {
         }
     }
 
-    /// Counts a request of an account that costs so many cells of its quota.
-    ///
-    /// # Errors
-    /// The account has asked for too much; how long it has to wait.
+    /// Counts a request of an account at the cost of so many cells; else how long it has to wait.
     pub fn pass(&self, user: &UserId, cost: NonZeroU32) -> Result<(), Duration> {
         let now = chrono::Utc::now().timestamp();
         if self.limiter.len() > ACCOUNTS_MAX && self.forgotten_at.swap(now, Ordering::Relaxed) != now {

@@ -1,4 +1,5 @@
-//! What bounds the audit log: an operator's refused actions, and reads that it has already.
+//! Limits the growth of the audit log: by an actor's refused actions, and by reads that it already has. A restart
+//! forgets both.
 
 use crate::domain::console::{Actor, NewAction};
 use moka::sync::Cache;
@@ -7,19 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Refused actions of one actor in a minute, after which each further action has to wait: they would fill the disk.
+/// Refused actions of one actor in a minute. After them each action has to wait, because they would fill the disk.
 const REFUSED_MAX: u32 = 600;
 const MINUTE: Duration = Duration::from_secs(60);
-/// For so long, the same read by the same actor is one entry.
+/// Within this time, the same read by the same actor is one entry.
 const SAME_READ: Duration = Duration::from_secs(600);
-/// Actors and reads that are remembered: some megabytes.
+/// How many actors and reads are remembered: some megabytes.
 const REMEMBERED_MAX: u64 = 10_000;
 
-/// An actor, and the address it comes from: the operators' key is shared.
+/// An actor with its address: several operators may share the operators' key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ActorAt(pub Actor, pub Option<IpAddr>);
 
-/// The refused actions of each actor in the last minute.
+/// Counts the refused actions of each actor in the last minute.
 pub struct RefusedActions(Cache<ActorAt, Arc<Window>>);
 
 struct Window {
@@ -49,10 +50,7 @@ impl RefusedActions {
         self.0.get_with(actor, fresh).refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the actor may act.
-    ///
-    /// # Errors
-    /// How long it has to wait.
+    /// Whether the actor may act; else how long it has to wait.
     pub fn check(&self, actor: ActorAt) -> Result<(), Duration> {
         match self.0.get(&actor) {
             Some(window) if window.refused.load(Ordering::Relaxed) >= REFUSED_MAX => Err(MINUTE
@@ -63,7 +61,7 @@ impl RefusedActions {
     }
 }
 
-/// Reads that are in the audit log since a few minutes ago: pages repeat theirs by themselves.
+/// The reads that the audit log has got in the last minutes: pages repeat theirs by themselves.
 pub struct KnownReads(Cache<(ActorAt, String), ()>);
 
 impl Default for KnownReads {
@@ -78,13 +76,11 @@ impl Default for KnownReads {
 }
 
 impl KnownReads {
-    /// Whether the audit log has a read already.
     #[must_use]
     pub fn has(&self, actor: ActorAt, read: &NewAction) -> bool {
         self.0.contains_key(&key(actor, read))
     }
 
-    /// Notes that the audit log has a read.
     pub fn note(&self, actor: ActorAt, read: &NewAction) {
         self.0.insert(key(actor, read), ());
     }

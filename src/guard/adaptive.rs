@@ -1,23 +1,23 @@
-//! The rate that an instance takes, found by trying: a little more while all goes well, much less as soon as purchases
-//! are slow or pile up (additive increase, multiplicative decrease).
+//! Finds the rate that an instance can serve by trial: a little more while all goes well, much less once purchases are
+//! slow or pile up (additive increase, multiplicative decrease). A restart begins at the highest rate.
 
 use crate::domain::guard::GuardSettings;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How often the rate is set anew.
+/// How often the rate is adapted.
 pub const STEP: Duration = Duration::from_millis(200);
-/// What is left of the rate after a step in which purchases were slow or piled up, in percent.
+/// The percentage of the rate that remains after a step with slow or piled-up purchases.
 const DECREASE_PERCENT: u32 = 70;
-/// What is added in a good step, as a part of the highest rate: from nothing to all in ten seconds.
+/// The increase of a good step is the highest rate divided by this: from nothing to all in ten seconds.
 const INCREASE_PART: u32 = 50;
-/// Purchases of a step that may be slow before all count as slow: one in ten, as for a ninetieth percentile.
+/// A step is slow if more than one in so many of its purchases is slow: the 90th percentile.
 const SLOW_PART: u32 = 10;
 
-/// The rate of one instance, and what has been seen since it was last set.
+/// The rate of one instance, and the counts since its last step.
 #[derive(Default)]
 pub struct AdaptiveRate {
-    /// 0 while it has not been set.
+    /// 0 before the first step.
     rate: AtomicU32,
     answered: AtomicU32,
     slow: AtomicU32,
@@ -25,7 +25,7 @@ pub struct AdaptiveRate {
 }
 
 impl AdaptiveRate {
-    /// Notes how long a purchase took, by these settings.
+    /// Counts an answered purchase, which is slow above `latency_max`.
     pub fn answered(&self, took: Duration, latency_max: Duration) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if took > latency_max {
@@ -33,12 +33,12 @@ impl AdaptiveRate {
         }
     }
 
-    /// Notes how many requests are being answered at this moment.
+    /// Notes how many purchases are in flight now.
     pub fn in_flight(&self, now: u32) {
         self.in_flight_max.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Sets the rate by what was seen since the last step, and returns it. It begins at the highest.
+    /// Adapts the rate to the counts since the last step, and returns it. The first step sets the highest rate.
     pub fn step(&self, settings: &GuardSettings) -> u32 {
         let answered = self.answered.swap(0, Ordering::Relaxed);
         let slow = self.slow.swap(0, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl AdaptiveRate {
         } else {
             before.saturating_add((most / INCREASE_PART).max(1))
         };
-        // Not `clamp`, which panics when the bounds are the wrong way round.
+        // `clamp` would panic if the minimum exceeds the maximum.
         let rate = rate.min(most).max(least);
         self.rate.store(rate, Ordering::Relaxed);
         rate

@@ -1,38 +1,36 @@
-//! Whose request it is, as far as its address says.
+//! The client of a request, by its address.
 
 use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Hops of a forwarding header that are looked at.
+/// How many hops of `X-Forwarded-For` are read.
 const HOPS_MAX: usize = 32;
-/// The bits of an IPv6 address that name a client: a household or a virtual machine has a /64 to itself.
+/// The bits of an IPv6 address that identify a client: a household or a virtual machine has a /64 to itself.
 const IPV6_BITS: u8 = 64;
 
-/// The bits of an IPv6 address that name a network: a site or a customer of a hoster has a /48, with 65,536 clients.
+/// The bits of an IPv6 address that identify a network: a site or a hoster's customer has a /48, with 65,536 clients.
 const IPV6_NETWORK_BITS: u8 = 48;
-/// A network has what so many of its clients have.
+/// The limit of a network is that of so many clients.
 pub const NETWORK_CLIENTS: u8 = 16;
 
-/// The /48 of an IPv6 client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network(Ipv6Addr);
 
-/// What one limit is for: an IPv4 address, or the /64 of an IPv6 one.
+/// The unit that one limit counts: an IPv4 address, or the /64 of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client(IpAddr);
 
 impl Client {
-    /// The client that this address belongs to.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
-        // An IPv4 address may arrive on a socket of the other family.
+        // An IPv4 address may arrive on an IPv6 socket.
         match address.to_canonical() {
             IpAddr::V4(address) => Self(IpAddr::V4(address)),
             IpAddr::V6(address) => Self(IpAddr::V6(block(address, IPV6_BITS))),
         }
     }
 
-    /// The network that an IPv6 client is in.
+    /// The network of an IPv6 client; none for IPv4.
     #[must_use]
     pub fn network(self) -> Option<Network> {
         match self.0 {
@@ -46,10 +44,10 @@ fn block(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     Ipv6Net::new(address, bits).map_or(address, |net| net.network())
 }
 
-/// The address of whoever asks: the socket's, or, when that is a trusted proxy's, the right-most hop of `forwarded` that
-/// is not one. What stands to the left of it, the client may have written himself.
+/// The address of the client: the socket's, or behind a trusted proxy the right-most hop of `forwarded` that is no such
+/// proxy. The client may have forged all hops left of it.
 ///
-/// `forwarded` are the values of `X-Forwarded-For` in the order in which they came; each may be a list.
+/// `forwarded` has the values of `X-Forwarded-For` in their order; each may be a list.
 pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>, proxies: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| is_proxy(address, proxies);
     let mut nearest = socket;
@@ -58,7 +56,7 @@ pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'
         if !is_trusted(nearest) {
             break;
         }
-        // A proxy that writes no address is all that is known.
+        // The hop before a proxy that writes no address is unknown.
         let Some(address) = parse(hop.trim()) else {
             break;
         };
@@ -67,13 +65,13 @@ pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'
     nearest.to_canonical()
 }
 
-/// Whether this is one of the proxies.
+/// Whether the address is one of the trusted proxies.
 #[must_use]
 pub fn is_proxy(socket: IpAddr, proxies: &[IpNet]) -> bool {
     proxies.iter().any(|net| net.contains(&socket.to_canonical()))
 }
 
-/// An address as proxies write it: alone, in brackets, or with a port.
+/// Parses an address as proxies write it: alone, in brackets, or with a port.
 fn parse(hop: &str) -> Option<IpAddr> {
     let bare = hop
         .strip_prefix('[')
@@ -119,12 +117,12 @@ mod tests {
     fn the_right_most_hop_that_is_no_proxy_is_the_client() {
         let proxies = ["10.0.0.0/8", "fd00::/8"];
         let cases: [(&str, &[&str], &str); 12] = [
-            // Nobody but a proxy is believed.
+            // Only a trusted proxy is believed.
             ("192.0.2.7", &["203.0.113.1"], "192.0.2.7"),
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &["203.0.113.1"], "203.0.113.1"),
             ("::ffff:10.0.0.1", &["203.0.113.1"], "203.0.113.1"),
-            // What the client wrote stands to the left.
+            // The client's own text stands to the left.
             ("10.0.0.1", &["198.51.100.9, 203.0.113.1"], "203.0.113.1"),
             ("10.0.0.1", &["198.51.100.9", "203.0.113.1"], "203.0.113.1"),
             ("10.0.0.1", &["198.51.100.9, 203.0.113.1, 10.0.0.2"], "203.0.113.1"),

@@ -1,5 +1,5 @@
-//! Challenges: posed to an account that has not asked for too many, solved for one request. A crash between the limit
-//! and what follows costs the account one of those that it may ask for; a challenge that was kept and not told expires.
+//! Challenges: posed to an account within its limit, and solved for one request. A crash after the limit was counted
+//! costs the account one of its challenges. A challenge that was stored but not sent expires.
 
 use super::accounts::Accounts;
 use super::riddle;
@@ -20,21 +20,20 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-/// The time in which challenges are counted.
+/// The window in which an account's challenges are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long a challenge waits to be drawn.
+/// How long a challenge waits for its drawing to begin.
 const DRAWING_WAIT: Duration = Duration::from_millis(500);
-/// A proof of work that costs at most so many hashes is posed at once, in about 0.13 ms. A thread of its own would be
-/// dearer: every place there is handed on by a thread that serves, so a busy instance posed some dozens a second,
-/// whatever they cost, and refused the others who asked.
+/// A proof of work of at most so many hashes is drawn at once, in about 0.13 ms. A place would cost more. Serving
+/// threads hand the places on, so a busy instance posed only some dozens a second, and refused the others.
 const CHEAP: u32 = 1000;
 
-/// Challenges that an account may ask this process for in a minute and at once. This is more than the window lets through,
-/// so that an account that got none for want of a place may try again.
+/// Challenges that an account may ask one process for, per minute and at once. This is more than its limit in Redis, so
+/// that an account that got none for lack of a place may try again.
 const ASKED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(2 * MINUTE_MAX - 1);
 
-/// Draws challenges, not more at once than there are processors for half of them: on threads of their own, so that whoever
-/// buys does not wait for them.
+/// Draws challenges on threads of their own, so that purchases do not wait for them. At once, it draws at most one for
+/// every two processors.
 pub struct Easel {
     places: Arc<Semaphore>,
     accounts: Accounts,
@@ -48,7 +47,7 @@ impl Default for Easel {
 }
 
 impl Easel {
-    /// With places to draw so many at once.
+    /// With places for so many drawings at once.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self {
@@ -57,10 +56,7 @@ impl Easel {
         }
     }
 
-    /// A place to draw one.
-    ///
-    /// # Errors
-    /// `Overloaded` when others are being drawn for too long.
+    /// A place for one drawing. `Overloaded` if none is free in time.
     async fn place(&self) -> Result<OwnedSemaphorePermit, Fault> {
         let place = tokio::time::timeout(DRAWING_WAIT, Arc::clone(&self.places).acquire_owned());
         match place.await {
@@ -70,7 +66,7 @@ impl Easel {
     }
 }
 
-/// Whether a challenge of this kind and cost is drawn where there is a place for it.
+/// Whether a challenge of this kind and cost is drawn at a place.
 const fn needs_place(kind: ChallengeKind, cost: u32) -> bool {
     !matches!(kind, ChallengeKind::ProofOfWork) || cost > CHEAP
 }
@@ -79,10 +75,7 @@ fn cannot_be_drawn() -> Fault {
     Fault::Bug("a challenge cannot be drawn".to_owned())
 }
 
-/// Draws one, at a place for it or, without one, at once.
-///
-/// # Errors
-/// `Bug` when it cannot be drawn.
+/// Draws a challenge: on a thread of its own if it has a place, else at once. `Bug` if that fails.
 async fn draw<T: Send + 'static>(
     place: Option<OwnedSemaphorePermit>,
     draw: impl FnOnce() -> Option<T> + Send + 'static,
@@ -92,7 +85,7 @@ async fn draw<T: Send + 'static>(
     };
     let drawn = tokio::task::spawn_blocking(move || {
         let drawn = draw();
-        // Not before: whoever asked may have gone, and the thread is as busy as if he had not.
+        // Only now: even if the client has gone, the thread was busy until here.
         drop(place);
         drawn
     });
@@ -102,41 +95,37 @@ async fn draw<T: Send + 'static>(
     drawn.ok_or_else(cannot_be_drawn)
 }
 
-/// What a shopper is shown.
+/// What the shopper gets to solve.
 #[derive(Debug, Clone)]
 pub enum Shown {
     Captcha(Vec<u8>),
-    /// A proof of work, as ALTCHA's widget takes it.
+    /// A proof of work, in the form that ALTCHA's widget takes.
     ProofOfWork(Box<altcha::Challenge>),
 }
 
-/// What became of the wish for a challenge.
+/// The outcome of a request for a challenge.
 #[derive(Debug, Clone)]
 pub enum Posing {
     Posed {
         id: Uuid,
-        /// What there is to solve.
         shown: Shown,
-        /// Until when, in seconds since the epoch.
+        /// When the challenge expires (Unix seconds).
         expires_at: i64,
     },
-    /// The account has asked for too many.
+    /// The account has asked for too many challenges.
     Limited {
-        /// After so long it may ask for one more.
+        /// How long the account has to wait for the next one.
         wait_ms: Millis,
     },
-    /// The sale asks for none.
+    /// The sale has no challenge.
     NoneAsked,
-    /// The sale takes nothing in place of its picture.
+    /// The sale accepts only its picture, no proof of work instead.
     PictureOnly,
-    /// There is no such sale.
     SaleNotFound,
 }
 
-/// Poses a challenge as this sale asks for one; `without_picture` to whoever does not see one.
-///
-/// # Errors
-/// `Overloaded` when too many are being drawn; another fault says that there is none that could be solved.
+/// Poses the challenge of a sale; with `without_picture`, for a shopper who cannot see a picture. `Overloaded` if too
+/// many are being drawn. After any other fault there is no challenge to solve.
 pub async fn pose(
     app: &App,
     easel: &Easel,
@@ -172,7 +161,7 @@ pub async fn pose(
         request: *challenge.id.as_bytes(),
         now: None,
     };
-    // First here and then in Redis, so that an account that has had its challenges takes no place from others.
+    // The limit of this process comes first, so that an account over it takes no place from others.
     if let Err(wait) = easel.accounts.pass(user, NonZeroU32::MIN) {
         return Ok(Posing::Limited {
             wait_ms: Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX),
@@ -185,7 +174,7 @@ pub async fn pose(
         match easel.place().await {
             Ok(place) => Some(place),
             Err(overloaded) => {
-                // An account that is told to try again has used up nothing.
+                // The account gets this one back, because it is asked to try again.
                 app.stock.give_back(&asking).await?;
                 return Err(overloaded);
             }
@@ -193,7 +182,7 @@ pub async fn pose(
     } else {
         None
     };
-    // Told before it is kept, so that what is told is not too long.
+    // Taken before the challenge is stored, so that it does not promise more time than Redis gives.
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
     let (answer, shown) = match kind {
         ChallengeKind::ProofOfWork => {
@@ -214,10 +203,8 @@ pub async fn pose(
     })
 }
 
-/// Whether a shopper has solved what this sale asks for, for this request: `given` is a challenge's id and his answer.
-///
-/// # Errors
-/// A fault says that it is not known; the same may be sent again.
+/// Whether a shopper has solved the sale's challenge for this request. `given` is the challenge's id and the answer. A
+/// fault leaves that unknown; the same answer may be sent again.
 pub async fn solve(
     stock: &Stock,
     sale: &Sale,
@@ -239,7 +226,7 @@ pub async fn solve(
     };
     let mut read = String::new();
     if sale.guards.take_proof_for_captcha() {
-        // No letters of a picture are what the widget submits.
+        // The letters of a picture never decode as the widget's payload.
         read = riddle::read_answer(ChallengeKind::ProofOfWork, answer);
     }
     if read.is_empty() {
@@ -273,7 +260,7 @@ mod tests {
         }
         let refused = drawn(&easel, || Some(2)).await;
         assert!(matches!(refused, Err(Fault::Overloaded(_))), "{refused:?}");
-        // Whoever waits for it may go; the place is taken until it is drawn.
+        // The waiting client may go; the place stays taken until the drawing ends.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         assert!(matches!(drawn(&easel, || Some(2)).await, Err(Fault::Overloaded(_))));

@@ -1,5 +1,5 @@
-//! Keeps a gate as operators want it, and the sales known that there are: every instance hears of a change at once, and
-//! looks for one now and then.
+//! Keeps a process up to date with Postgres: the operators' settings of its gate, the list of sales, and bans. Postgres
+//! notifies every instance of a change at once. In case a notification is lost, each also polls.
 
 use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
@@ -9,14 +9,14 @@ use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// After so long without news, settings are looked for all the same.
+/// Settings are read after so long even without a notification.
 const NEWS_MAX: Duration = Duration::from_millis(800);
-/// How long one look may take.
+/// The longest that one read may take.
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How often what was stopped is added up in the ledger.
+/// How often the refusal counts are added to those in Postgres.
 const ADD_UP_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps a gate for as long as the process runs: as it is `configured`, with what operators have changed of that.
+/// Keeps a gate for as long as the process runs. Its settings are `configured`, with the operators' changes.
 pub async fn follow(app: &App, gate: &Gate, metrics: &Metrics, configured: GuardSettings) {
     tokio::join!(
         follow_changes(app, gate, configured),
@@ -30,7 +30,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
     loop {
         let _as_before = timeout(LOOK_MAX, app.sales.learn()).await;
         let _as_before = timeout(LOOK_MAX, bans::learn(app)).await;
-        // While Postgres is away, the last settings stay.
+        // While Postgres is away, the last settings stay in force.
         if let Ok(Ok(changes)) = timeout(LOOK_MAX, app.ledger.guard_changes()).await {
             let settings = configured.with(&changes);
             if settings != gate.settings() {
@@ -63,7 +63,7 @@ async fn forget(gate: &Gate) {
 async fn count(app: &App) {
     loop {
         tokio::time::sleep(ADD_UP_EVERY).await;
-        // What could not be added up is kept.
+        // Counts that could not be added stay for the next time.
         let _later = stopped::add_up(app).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The gate of one process: who may come in, cheapest question first.
+//! The gate of one process: whether a request may enter, by the cheapest check first. A restart forgets its counts.
 
 use super::accounts::Accounts;
 use super::adaptive::AdaptiveRate;
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// What a bucket holds and gets in a second. A request costs as many cells as its rate is less than that, so a rate may
-/// change from one request to the next without the bucket being made anew.
+/// The capacity of a bucket, and its refill per second, in cells. A request costs this divided by the rate. So the rate
+/// may change at any time, and the bucket stays.
 const CELLS: NonZeroU32 = NonZeroU32::MIN.saturating_add(999_999_999);
-/// How often addresses are forgotten that have been quiet for as long: what is remembered of one is gone by then, so no
-/// more of them are remembered than requests come in twice this time.
+/// How often quiet addresses are forgotten. An address's count is gone after as long. So the memory holds at most the
+/// addresses of the requests of twice this time.
 pub const FORGET: Duration = Duration::from_secs(1);
 
-/// Why a request does not come in.
+/// Why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     pub layer: Layer,
-    /// When it may succeed, if nobody else comes.
+    /// How long until the same request may succeed, if no other request comes first.
     pub wait: Duration,
 }
 
@@ -34,7 +34,7 @@ pub struct Gate {
     settings: RwLock<GuardSettings>,
     address_rate: AtomicU32,
     account_rate: AtomicU32,
-    /// What this instance takes now: fixed, or adapted.
+    /// The rate of this instance now: fixed, or adapted.
     instance_rate: AtomicU32,
     shared_rate: AtomicU32,
     addresses: DefaultKeyedRateLimiter<Client>,
@@ -46,7 +46,7 @@ pub struct Gate {
     in_flight: AtomicU32,
 }
 
-/// A purchase that has come in; it is being answered until this is dropped.
+/// A purchase in flight, until this is dropped.
 pub struct Inside<'a>(&'a Gate, Instant);
 
 impl Drop for Inside<'_> {
@@ -59,7 +59,6 @@ impl Drop for Inside<'_> {
 }
 
 impl Gate {
-    /// A gate with these settings.
     #[must_use]
     pub fn new(settings: GuardSettings) -> Self {
         let quota = Quota::per_second(CELLS);
@@ -81,13 +80,13 @@ impl Gate {
         gate
     }
 
-    /// The settings that it goes by.
+    /// The settings in force.
     #[must_use]
     pub fn settings(&self) -> GuardSettings {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes by these settings from now on.
+    /// Puts settings in force.
     pub fn follow(&self, settings: GuardSettings) {
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         self.address_rate.store(settings.address_rate, Ordering::Relaxed);
@@ -96,7 +95,7 @@ impl Gate {
         self.adapt();
     }
 
-    /// Sets the rate of this instance by what was seen since the last time; see [`super::adaptive::STEP`].
+    /// Adapts the rate of this instance to the counts since the last time; see [`super::adaptive::STEP`].
     pub fn adapt(&self) {
         let settings = self.settings();
         let rate = match settings.adaptive_max_rate {
@@ -106,19 +105,19 @@ impl Gate {
         self.instance_rate.store(rate, Ordering::Relaxed);
     }
 
-    /// What this instance takes now, in requests a second; 0 is without a limit.
+    /// The rate of this instance now, in requests per second; 0 is no limit.
     #[must_use]
     pub fn rate(&self) -> u32 {
         self.instance_rate.load(Ordering::Relaxed)
     }
 
-    /// How many purchases are being answered.
+    /// How many purchases are in flight.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Forgets addresses that have been quiet; see [`FORGET`].
+    /// Forgets quiet addresses; see [`FORGET`].
     pub fn forget(&self) {
         self.addresses.retain_recent();
         self.addresses.shrink_to_fit();
@@ -126,10 +125,7 @@ impl Gate {
         self.networks.shrink_to_fit();
     }
 
-    /// Lets a request in, or not.
-    ///
-    /// # Errors
-    /// Which layer stopped it, and for how long.
+    /// Whether a request may enter; else the layer that refused it, and the wait.
     pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
         let refused = |layer| move |wait| Refusal { layer, wait };
         let rate = self.address_rate.load(Ordering::Relaxed);
@@ -139,7 +135,7 @@ impl Gate {
             self.pass_address(client, rate).map_err(refused(Layer::Address))?;
         }
         if let Some(cost) = cost(self.rate()) {
-            // A cost is never more than the bucket holds.
+            // A cost never exceeds the bucket's capacity, so the outer result is always `Ok`.
             if let Ok(Err(not_until)) = self.instance.check_n(cost) {
                 let wait = not_until.wait_time_from(DefaultClock::default().now());
                 return Err(refused(Layer::Instance)(wait));
@@ -152,7 +148,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Notes that a purchase has come in whole, and is being answered until what is returned is dropped.
+    /// Counts a purchase as in flight until the returned value is dropped.
     #[must_use]
     pub fn enter(&self) -> Inside<'_> {
         let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
@@ -160,10 +156,7 @@ impl Gate {
         Inside(self, Instant::now())
     }
 
-    /// Lets a request of an account in, or not.
-    ///
-    /// # Errors
-    /// It has asked for too much; for how long.
+    /// Whether a request of an account may enter; else the wait.
     pub fn admit_account(&self, user: &UserId) -> Result<(), Refusal> {
         let Some(cost) = cost(self.account_rate.load(Ordering::Relaxed)) else {
             return Ok(());
@@ -183,7 +176,7 @@ impl Gate {
     }
 }
 
-/// Counts a request in the bucket of its key; says how long to wait if that is empty.
+/// Counts a request in the bucket of its key; else how long to wait.
 fn pass<K: Hash + Eq + Clone>(buckets: &DefaultKeyedRateLimiter<K>, key: &K, rate: u32) -> Result<(), Duration> {
     match cost(rate).map(|cost| buckets.check_key_n(key, cost)) {
         Some(Ok(Err(not_until))) => Err(not_until.wait_time_from(DefaultClock::default().now())),
@@ -191,7 +184,7 @@ fn pass<K: Hash + Eq + Clone>(buckets: &DefaultKeyedRateLimiter<K>, key: &K, rat
     }
 }
 
-/// What a request costs at so many a second; none when that is without a limit.
+/// The cost of a request at a rate per second; none without a limit.
 fn cost(rate: u32) -> Option<NonZeroU32> {
     let rate = NonZeroU32::new(rate)?;
     NonZeroU32::new(CELLS.get() / rate).or(Some(NonZeroU32::MIN))
@@ -211,7 +204,7 @@ mod tests {
         assert!(gate.pass_address(client(0), 1).is_ok());
         assert!(gate.pass_address(client(0), 1).is_err(), "one client has its own limit");
         let passed = (1..1000).filter(|number| gate.pass_address(client(*number), 1).is_ok());
-        // Sixteen at once, and sixteen a second.
+        // Sixteen at once, and sixteen per second.
         assert!((15..500).contains(&passed.count()));
         let other = Client::of("2001:db8:2::1".parse().unwrap());
         assert!(gate.pass_address(other, 1).is_ok());

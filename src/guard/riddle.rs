@@ -1,5 +1,5 @@
-//! What challenges look like: the letters of an image, or a proof of work. Nothing here waits or keeps anything;
-//! drawing takes the processor for milliseconds, so it is nothing for a thread that serves. A cheap proof of work is.
+//! Draws challenges: a picture of letters, or a proof of work. Stores nothing and never waits. A drawing takes the
+//! processor for milliseconds, so it needs a thread of its own. Only a cheap proof of work does not.
 
 use crate::domain::sale_guards::ChallengeKind;
 use altcha::{CreateChallengeOptions, Solution, SolveChallengeOptions, create_challenge, solve_challenge};
@@ -9,16 +9,16 @@ use captcha::Captcha;
 use captcha::filters::{Dots, Grid, Noise, Wave};
 use serde::Deserialize;
 
-/// Letters of an image: none that another one looks like, whatever their case. With wider ones, five would not fit, and
-/// with narrower ones they would not fill the middle.
+/// The letters of a picture. No two resemble each other, in either case. Five wider letters would not fit; narrower
+/// ones would not fill the middle.
 const LETTERS: &str = "347ABEFGHJKMNPQRTXYabdehkmnprwxy";
 const LENGTH: u32 = 5;
-/// The image's size in pixels.
+/// The size of the picture in pixels.
 const SIZE: (u32, u32) = (260, 110);
-/// Attempts that a proof takes at the most; half of them on average.
+/// The most attempts that a proof takes. The average is half of them.
 const ATTEMPTS_MAX: u32 = 256;
 
-/// The letters of an image, in capitals, and the image as PNG; nothing when it cannot be drawn.
+/// The letters of a picture in capitals, and the picture as PNG. None if it cannot be drawn.
 #[must_use]
 pub fn captcha() -> Option<(String, Vec<u8>)> {
     let letters: Vec<char> = LETTERS.chars().collect();
@@ -36,10 +36,9 @@ pub fn captcha() -> Option<(String, Vec<u8>)> {
     Some((answer.to_ascii_uppercase(), png))
 }
 
-/// The key that a proof of work leads to, in hex, and the challenge as ALTCHA's widget takes it (version 2, SHA-256).
-/// The key is found by trying counters, each of which costs `cost` hashes, until one leads to a key that begins as the
-/// challenge says; the other half of the key is what nobody knows who has not tried. Drawing one takes twice the hashes
-/// of one attempt, checking it none.
+/// The key of a proof of work in hex, and the challenge for ALTCHA's widget (version 2, SHA-256). The solver tries
+/// counters, each for `cost` hashes, until one gives a key with the prefix in the challenge. The rest of that key
+/// proves the work. Drawing a challenge costs two attempts; checking an answer costs none.
 #[must_use]
 pub fn proof_of_work(cost: u32, expires_at: i64) -> Option<(String, altcha::Challenge)> {
     let counter = rand::random_range(0..ATTEMPTS_MAX);
@@ -60,14 +59,14 @@ pub fn proof_of_work(cost: u32, expires_at: i64) -> Option<(String, altcha::Chal
     Some((solution.derived_key, challenge))
 }
 
-/// What ALTCHA's widget submits, as far as we look at it.
+/// The part of the ALTCHA widget's payload that we read.
 #[derive(Deserialize)]
 struct Payload {
     solution: Solution,
 }
 
-/// An answer as it is compared: letters without regard to case or to spaces around them; of what ALTCHA's widget
-/// submits, the key. What cannot be read is an empty answer, which is never right.
+/// The comparable form of an answer. Letters: in capitals, without spaces around them. The widget's payload: its key.
+/// An unreadable answer becomes empty, which is never right.
 #[must_use]
 pub fn read_answer(kind: ChallengeKind, given: &str) -> String {
     match kind {

@@ -1,5 +1,5 @@
-//! A token bucket that all instances share. Each takes tokens in bulk and deals them out, so that Redis is asked some
-//! dozens of times a second, however many requests come.
+//! A token bucket in Redis that all instances share. Each instance takes tokens in bulk and deals them out. So Redis
+//! gets some dozens of calls a second, even for many requests. A crash loses the tokens that an instance holds.
 
 use crate::domain::time::Millis;
 use crate::stock::Stock;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// What one call takes at the most: as many tokens as come in this time, over all instances.
+/// The most tokens that one call takes: as many as the bucket gets in this time.
 const BULK: f64 = 0.05;
-/// How long nobody asks again after the bucket was found empty, at the least.
+/// After the bucket was found empty, no call goes to Redis for at least this long.
 const EMPTY_MIN: Duration = Duration::from_millis(20);
-/// How long Redis is waited for, while others wait for that.
+/// The longest that a call to Redis may take, while other requests wait for it.
 const ASK_MAX: Duration = Duration::from_millis(100);
-/// How long requests pass uncounted when Redis does not say: what they ask of it will be refused there.
+/// How long requests pass uncounted after Redis did not answer. Redis will refuse their own calls then.
 const SILENT: Duration = Duration::from_millis(500);
-/// The bucket's name among all that is limited.
+/// The bucket's name among the limits.
 const NAME: &str = "gateway";
-/// A token, in the unit in which they are counted.
+/// One token, in the unit of the counts.
 const TOKEN: i64 = 1000;
 
-/// What this process holds of the bucket.
+/// The part of the bucket that this process holds.
 #[derive(Default)]
 pub struct SharedBucket {
-    /// Tokens that are left to deal out, in thousandths.
+    /// Tokens left to deal out, in thousandths.
     left: AtomicI64,
     asking: Mutex<Asked>,
 }
@@ -37,15 +37,12 @@ struct Asked {
 }
 
 impl SharedBucket {
-    /// Takes a token of a bucket that gets `rate` a second and holds as many.
-    ///
-    /// # Errors
-    /// How long to wait when there is none.
+    /// Takes a token from a bucket that gets `rate` tokens a second and holds as many; else how long to wait.
     pub async fn take(&self, stock: &Stock, rate: u32) -> Result<(), Duration> {
         if self.deal() {
             return Ok(());
         }
-        // One asks, for all who wait here.
+        // One request calls Redis for all that wait here.
         let mut asked = self.asking.lock().await;
         if self.deal() {
             return Ok(());
@@ -63,7 +60,8 @@ impl SharedBucket {
             request: [0; 16],
             now: None,
         };
-        // Whoever gives up on this meanwhile leaves the others the same.
+        // Set before the call: if this request is cancelled, the others pass for a while instead of each waiting in
+        // turn.
         asked.silent_until = Some(now + SILENT);
         let taken = timeout(ASK_MAX, stock.take_tokens((rate, rate), wanted, 1.0, &asking)).await;
         let Ok(Ok(taken)) = taken else {
@@ -74,7 +72,7 @@ impl SharedBucket {
             Taken::Some { taken, .. } => {
                 #[expect(clippy::cast_possible_truncation, reason = "at most a twentieth of a million")]
                 if taken < wanted as i64 * TOKEN {
-                    // That was all there was.
+                    // The bucket is empty now.
                     asked.empty_until = Some(now + EMPTY_MIN);
                 }
                 self.left.fetch_add(taken - TOKEN, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! How often one address may show one instance a key that is not the operators'.
+//! Limits how often one address may send one instance a wrong operators' key.
 //!
-//! Only wrong keys are counted. Somebody who guesses would otherwise keep out all who share an address with him, and gains
-//! nothing by this: the key is too long to be guessed at any rate.
+//! Only wrong keys count. Otherwise a client that guesses could lock out others behind its address. Guessing gains
+//! nothing from that: the key is too long to guess at any rate. A restart forgets the counts.
 
 use super::address::{Client, Network};
 use governor::clock::{Clock, DefaultClock};
@@ -12,42 +12,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tries at once, and after that in a minute.
+/// Attempts at once, and then per minute.
 const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
-/// How often it is said of an address that it has no tries left.
+/// How often the log mentions an address that has no attempts left.
 const SAID_A_MINUTE: NonZeroU32 = NonZeroU32::MIN;
-/// Addresses that are remembered: some megabytes. Whoever has more of them has a new one for each try anyway.
+/// How many addresses are remembered: some megabytes. An attacker with more addresses has a fresh one for each attempt
+/// anyway.
 const ADDRESSES_MAX: u64 = 10_000;
-/// After so long an address has all its tries again.
+/// After so long without an attempt, an address is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
-/// Lines of the log in a minute about the addresses of one network, and about all.
+/// Log lines per minute about the addresses of one network, and about all addresses.
 const LINES_OF_NETWORK: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
 const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
-/// Refusals that one instance writes into the audit log in a minute, whoever is refused.
+/// Refusals that one instance writes into the audit log per minute, over all clients.
 const RECORDED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
 pub struct SignIns {
     addresses: Cache<Client, Arc<Tries>>,
     lines_of_networks: Cache<Network, Arc<DefaultDirectRateLimiter>>,
     lines: DefaultDirectRateLimiter,
-    /// Wrong keys since the last line, about which the log has none.
+    /// Wrong keys since the last log line, which got no line themselves.
     unlogged: AtomicU64,
     to_be_recorded: DefaultDirectRateLimiter,
 }
 
-/// What is left to one address.
+/// The limits of one address.
 struct Tries {
     left: DefaultDirectRateLimiter,
     to_be_said: DefaultDirectRateLimiter,
 }
 
-/// A wrong key that was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongKey {
-    /// How long until the address may try again, if it has no try left.
+    /// How long the address has to wait, if it has no attempt left.
     pub wait: Option<Duration>,
-    /// Whether the log gets a line, and then how many wrong keys before it got none.
+    /// If this wrong key gets a log line: how many before it got none.
     pub line: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Default for SignIns {
 }
 
 impl SignIns {
-    /// Whether there is room in the audit log for one more refusal.
+    /// Whether the audit log may get one more refusal now.
     pub fn may_record(&self) -> bool {
         self.to_be_recorded.check().is_ok()
     }
@@ -94,7 +94,7 @@ impl SignIns {
         WrongKey { wait, line }
     }
 
-    /// Whether the log has room for a line about this client.
+    /// Whether the log may get a line about this client now.
     fn has_line(&self, client: Client) -> bool {
         let of_network = client.network().is_none_or(|network| {
             let fresh = || Arc::new(RateLimiter::direct(Quota::per_minute(LINES_OF_NETWORK)));
@@ -141,7 +141,7 @@ mod tests {
                 .filter(|n| sign_ins.count(client(*n)).line.is_some())
                 .count()
         };
-        // A network has 20 lines at once and 20 a minute; this takes no minute.
+        // A network has 20 lines at once and 20 per minute. This test takes less than a minute.
         let one = lines(1, 1000);
         assert!((20..40).contains(&one), "{one}");
         let others: usize = (2..60).map(|network| lines(network, 30)).sum();

@@ -1,4 +1,4 @@
-//! What operators do.
+//! The operators' API: sales, stock, orders, bans, guards, payments, and the audit log.
 
 use super::Api;
 use super::explain::parse_value;
@@ -34,13 +34,13 @@ async fn view(api: &Api, sale: Sale) -> AdminSale {
     AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
 }
 
-/// A sale, and in `ETag` the version of its terms.
+/// A sale, with the version of its terms in `ETag`.
 async fn shown(api: &Api, mut answer: HttpResponseBuilder, sale: Sale) -> HttpResponse {
     answer.insert_header(ETag(EntityTag::new_strong(sale.version())));
     answer.json(view(api, sale).await)
 }
 
-/// `POST /v1/admin/sales`: once for each `Idempotency-Key`, if there is one.
+/// `POST /v1/admin/sales`: once for each `Idempotency-Key`, if the request has one
 pub async fn create_sale(
     api: Data<Api>,
     _: Operator,
@@ -65,7 +65,7 @@ pub async fn create_sale(
         CreateOutcome::KeyReused => {
             return Err(Problem::new(
                 Code::IdempotencyKeyReused,
-                "this key belongs to a sale that was asked for in another way",
+                "this key belongs to a sale that was created with another body",
             ));
         }
     };
@@ -73,8 +73,8 @@ pub async fn create_sale(
     Ok(shown(&api, answer, sale).await)
 }
 
-/// `PUT /v1/admin/sales/{id}`: makes a draft another one, if it is still the one that `If-Match` names. Once it is preloaded,
-/// it stays as it is.
+/// `PUT /v1/admin/sales/{id}`: replaces a draft, if it still is the version that `If-Match` names. A preloaded sale
+/// cannot be changed.
 pub async fn change_sale(
     api: Data<Api>,
     _: Operator,
@@ -94,7 +94,7 @@ pub async fn change_sale(
         ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
         ChangeOutcome::Stale => Err(Problem::new(
             Code::InvalidTransition,
-            "the draft has been changed since If-Match was its ETag: read it again, and change that",
+            "the draft has changed since the ETag in If-Match: read it again, then change it",
         )),
         ChangeOutcome::NoDraft(sale) => {
             let now = flow::sale_book::clock(&api.app).await;
@@ -104,17 +104,17 @@ pub async fn change_sale(
     }
 }
 
-/// A draft that there is no more.
+/// A draft that was deleted.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct DeletedSale {
-    /// Its id.
+    /// The id of the deleted draft.
     id: SaleId,
-    /// That it is gone.
+    /// Always `true`.
     #[schemars(extend("const" = true))]
     deleted: bool,
 }
 
-/// `DELETE /v1/admin/sales/{id}`: of drafts. What has been loaded stays, with its orders and money.
+/// `DELETE /v1/admin/sales/{id}`: deletes a draft. A preloaded sale stays, with its orders and money.
 pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let deleted = api.for_others(move |app| async move { flow::sale_book::delete(&app, id).await });
     match deleted.await? {
@@ -148,7 +148,7 @@ pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> R
     Ok(shown(&api, HttpResponse::Ok(), sale).await)
 }
 
-/// A sale that has been preloaded: its own `shards`, how many there are, give way to what each of them holds.
+/// A preloaded sale. Its member `shards` is not the number of shards, but what each shard holds.
 #[derive(Serialize)]
 pub(super) struct Preloaded {
     #[serde(flatten)]
@@ -164,9 +164,9 @@ impl JsonSchema for Preloaded {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = AdminSale::json_schema(generator);
         let mut sale_id = generator.subschema_for::<SaleId>();
-        sale_id.insert("description".to_owned(), "The sale's id, once more.".into());
+        sale_id.insert("description".to_owned(), "The sale's id, the same as `id`.".into());
         let mut shards = generator.subschema_for::<Vec<ShardStats>>();
-        shards.insert("description".to_owned(), "What each of its shards holds.".into());
+        shards.insert("description".to_owned(), "What each shard holds.".into());
         schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             properties.insert("sale_id".to_owned(), sale_id.to_value());
@@ -196,7 +196,7 @@ pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
         sale_id: id,
         shards,
     };
-    // As a value, where the later of two members of a name takes the place of the earlier.
+    // In a `Value`, the later of two members with one name replaces the earlier: `shards`.
     Ok(HttpResponse::Ok().json(serde_json::to_value(preloaded).unwrap_or_default()))
 }
 
@@ -226,10 +226,10 @@ transitions! { open Open pause Pause resume Resume close Close }
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestockBody {
-    /// Which item.
+    /// The item to restock.
     #[schemars(with = "Sku")]
     sku: String,
-    /// Units to add, or, if negative, to take back. Not 0.
+    /// Units to add; a negative number takes free units back. Not 0.
     #[schemars(range(min = -STOCK_MAX, max = STOCK_MAX), extend("not" = {"const": 0}))]
     quantity: i64,
 }
@@ -282,28 +282,28 @@ pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Resul
     Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
 }
 
-/// The most differences that one answer lists.
+/// The most differences in one answer.
 const DIFFERENCES_MAX: u32 = 1000;
 
-/// Which of an audit's differences are asked for.
+/// Which differences of an audit to return.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// At most so many differences; 1000 if it is left out.
+    /// At most so many differences; 1000 by default.
     #[serde(default)]
     limit: PageSize<DIFFERENCES_MAX>,
-    /// Only the differences after this one, as an answer before had it last.
+    /// Lists only the differences after this text: the last difference of the page before.
     starting_after: Option<String>,
 }
 
-/// An audit with one page of its differences.
+/// A stock audit with one page of its differences.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct AuditPage {
     #[serde(flatten)]
     audit: Audit,
-    /// How many differences there are in all.
+    /// How many differences there are in total.
     differences_total: usize,
-    /// Whether more follow; ask for them with `starting_after` and the last difference.
+    /// Whether more differences follow. Ask for them with `starting_after` and the last difference.
     has_more: bool,
 }
 
@@ -323,8 +323,8 @@ impl AuditPage {
     }
 }
 
-/// `GET /v1/admin/sales/{id}/audit`. Every page is counted anew: the differences are in the order of their text, so what
-/// stays wrong is on one page.
+/// `GET /v1/admin/sales/{id}/audit`: each page counts again. The differences are sorted by their text, so a lasting
+/// difference is on exactly one page.
 pub async fn audit(
     api: Data<Api>,
     _: Operator,
@@ -340,16 +340,16 @@ pub async fn audit(
     Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
 }
 
-/// How a rebuild is asked for.
+/// How to rebuild.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebuildQuery {
-    /// Whether to change nothing, and to say what a rebuild would change.
+    /// Whether to change nothing, and only show what a rebuild would change.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What a rebuild came to, or would.
+/// The result of a rebuild, or of a dry run.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(super) enum RebuildAnswer {
@@ -391,26 +391,26 @@ pub async fn rebuild(
     }
 }
 
-/// Which orders are asked for: of a sale, of an account, or of both.
+/// Which orders to list: those of a sale, of an account, or of both.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrdersQuery {
-    /// Only those of this sale. It, or `user`, has to be there.
+    /// Lists only the orders of this sale. This or `user` is required.
     sale_id: Option<SaleId>,
-    /// Only those of this account.
+    /// Lists only the orders of this account.
     #[schemars(with = "Option<UserId>")]
     user: Option<String>,
-    /// Only those in this state.
+    /// Lists only the orders in this state.
     #[schemars(extend("enum" = OrderState::ALL))]
     state: Option<String>,
-    /// At most so many; 100 if it is left out.
+    /// At most so many orders; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those after the one with this id.
+    /// Lists only the orders after the one with this id.
     starting_after: Option<OrderId>,
 }
 
-/// `GET /v1/admin/orders`, by their ids and the last first
+/// `GET /v1/admin/orders`, by id, the last first
 pub async fn list_orders(
     api: Data<Api>,
     _: Operator,
@@ -420,7 +420,7 @@ pub async fn list_orders(
     let of = match (account, query.sale_id) {
         (Some(user), sale) => OrdersOf::User(user, sale),
         (None, Some(sale)) => OrdersOf::Sale(sale),
-        (None, None) => return Err(Problem::invalid("say whose orders: sale_id, user, or both")),
+        (None, None) => return Err(Problem::invalid("give sale_id, user, or both")),
     };
     let state = query.state.as_deref().map(str::parse::<OrderState>).transpose();
     let state = state.map_err(|wrong| Problem::invalid(format!("state: {wrong}")))?;
@@ -444,15 +444,15 @@ pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -
 /// The guards of the instance that answers.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Guards {
-    /// As it was configured.
+    /// The settings from the instance's configuration.
     configured: GuardSettings,
-    /// What operators have set over that, for all instances.
+    /// The settings that operators have changed, for all instances.
     changed: GuardChanges,
-    /// Both together.
+    /// The settings in force: the configuration with the changes.
     effective: GuardSettings,
-    /// Requests a second that the instance takes now; 0 is all.
+    /// Requests per second that this instance accepts now; 0 is no limit.
     rate: u32,
-    /// Purchases that it is answering now.
+    /// Purchases that this instance is answering now.
     in_flight: u32,
 }
 
@@ -476,13 +476,13 @@ pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Pr
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
 
-/// The body of a change of the guards, as it came: what is null in it is there, too.
+/// A change of the guards. Kept as it came, because `null` and an absent member differ.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(with = "GuardChanges")]
 pub struct GuardPatch(Map<String, Value>);
 
-/// `PATCH /v1/admin/guards`: sets what the body has, and unsets what is null there (RFC 7396).
+/// `PATCH /v1/admin/guards`: sets the members of the body, and removes those that are `null` (RFC 7396)
 pub async fn change_guards(
     api: Data<Api>,
     _: Operator,
@@ -501,14 +501,14 @@ pub async fn change_guards(
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
 
-/// Which alerts are asked for.
+/// Which guard warnings to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AlertsQuery {
-    /// At most so many; 100 if it is left out.
+    /// At most so many guard warnings; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those before the one with this id: the list begins with the newest.
+    /// Lists only the guard warnings older than the one with this id.
     #[schemars(range(min = i64::MIN, max = i64::MAX))]
     starting_after: Option<i64>,
 }
@@ -530,7 +530,7 @@ pub async fn list_alerts(
     Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
 }
 
-/// What a reason looks like: not only white space, no NUL.
+/// The pattern of a reason: not only white space, no NUL.
 const REASON_PATTERN: &str = concat!(
     r"^[^\u0000]*",
     r"[^\u0000\u0009-\u000d\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
@@ -541,15 +541,15 @@ const REASON_PATTERN: &str = concat!(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BanBody {
-    /// Whose account.
+    /// The account to ban.
     #[schemars(with = "UserId")]
     user: String,
-    /// Why: not only white space, no NUL.
+    /// The reason: not only white space, no NUL.
     #[schemars(length(min = 1, max = REASON_MAX), regex(pattern = REASON_PATTERN))]
     reason: String,
-    /// Until when, which must lie ahead, in the years up to 9999; for ever if it is left out.
+    /// When the ban ends: a future time, at most in the year 9999. Without it, the ban has no end.
     until: Option<DateTime<Utc>>,
-    /// Whether the account's tokens are no longer taken.
+    /// Whether the account's tokens issued until now become invalid.
     #[serde(default)]
     end_sessions: bool,
 }
@@ -562,7 +562,7 @@ impl BanBody {
                 "reason must have 1 to {REASON_MAX} characters"
             )));
         }
-        // Later years have no form in RFC 3339.
+        // RFC 3339 cannot write later years.
         if self
             .until
             .is_some_and(|until| until <= Utc::now() || until.year() > 9999)
@@ -594,11 +594,11 @@ pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Resu
     Ok(HttpResponse::Created().json(ban))
 }
 
-/// Whose ban is lifted.
+/// The ban to lift.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LiftBody {
-    /// Whose account.
+    /// The banned account.
     #[schemars(with = "UserId")]
     user: String,
 }
@@ -613,25 +613,25 @@ pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -
     Ok(HttpResponse::Ok().json(lifted))
 }
 
-/// Which bans are asked for.
+/// Which bans to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BansQuery {
-    /// At most so many; 100 if it is left out.
+    /// At most so many bans; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those after this account.
+    /// Lists only the bans after the one of this account.
     #[schemars(with = "Option<UserId>")]
     starting_after: Option<String>,
-    /// Whether the newest come first, and not by account.
+    /// `true` lists the newest bans first; otherwise they are sorted by account.
     #[serde(default)]
     newest_first: bool,
-    /// Only this account's, if it holds; the others say nothing then.
+    /// Lists only the ban of this account, if it is in force. The other parameters are ignored then.
     #[schemars(with = "Option<UserId>")]
     user: Option<String>,
 }
 
-/// `GET /v1/admin/bans`, those that hold, by account or the newest first
+/// `GET /v1/admin/bans`: the bans in force, by account or the newest first
 pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
     let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
@@ -652,19 +652,19 @@ pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuer
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
 }
 
-/// Which payments are asked for.
+/// Which payments to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PaymentsQuery {
-    /// What became of them; `refund_due` if it is left out.
+    /// Lists only the payments with this outcome; `refund_due` by default.
     #[schemars(extend("enum" = PaymentOutcome::RECORDED))]
     outcome: Option<String>,
-    /// Only those of which an operator has said that they were paid back, or only the others.
+    /// `true` lists only payments that an operator has marked as paid back, `false` only the others.
     settled: Option<bool>,
-    /// At most so many; 100 if it is left out.
+    /// At most so many payments; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those after the one with this `payment_id`.
+    /// Lists only the payments after the one with this `payment_id`.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     starting_after: Option<String>,
 }
@@ -694,20 +694,20 @@ fn is_payment_id(text: &str) -> bool {
     (1..=NAME_MAX).contains(&text.len()) && !text.contains('\0')
 }
 
-/// The body that says that money was paid back. A payment is named here and not in the path: its id is the provider's, and may
-/// be anything.
+/// Marks a payment as paid back. The body names the payment, not the path, because the provider's id may have any
+/// characters.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleBody {
-    /// Which payment.
+    /// The payment that was paid back.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     payment_id: String,
-    /// What the provider calls the refund: some words on one line.
+    /// The provider's name for the refund: some words on one line.
     #[schemars(length(min = 1, max = REFERENCE_MAX), regex(pattern = PLAIN_PATTERN))]
     reference: String,
 }
 
-/// `POST /v1/admin/payments/settle`: notes, once, that money was paid back
+/// `POST /v1/admin/payments/settle`: records once that money was paid back
 pub async fn settle_payment(
     api: Data<Api>,
     _: Operator,
@@ -739,21 +739,21 @@ pub async fn settle_payment(
     }
 }
 
-/// Which actions are asked for.
+/// Which actions to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionsQuery {
-    /// Only those that were done to this sale.
+    /// Lists only the actions on this sale.
     sale_id: Option<SaleId>,
-    /// At most so many; 100 if it is left out.
+    /// At most so many actions; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those before the one with this id: the list begins with the newest.
+    /// Lists only the actions older than the one with this id.
     #[schemars(range(min = i64::MIN, max = i64::MAX))]
     starting_after: Option<i64>,
 }
 
-/// `GET /v1/admin/actions`: what operators did, newest first
+/// `GET /v1/admin/actions`: the audit log, newest first
 pub async fn list_actions(
     api: Data<Api>,
     _: Operator,

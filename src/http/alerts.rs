@@ -1,4 +1,4 @@
-//! The feed of alerts as server-sent events.
+//! The feed of guard warnings as server-sent events.
 
 use super::extract::{LastEvent, OpenSession, Operator};
 use super::problem::{Code, Problem};
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// After so long without an alert, a comment says that the stream is alive.
+/// After so long without a warning, a comment shows that the stream is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a client that has lost its stream waits before it asks again, in milliseconds.
+/// How long a client waits after it lost its stream before it connects again, in milliseconds.
 const RETRY_MS: u32 = 2000;
 
-/// Somebody who follows.
+/// A client that follows the feed.
 struct Reader {
     api: Arc<Api>,
     follower: Follower,
-    /// Whose session it is; who comes with the key has none.
+    /// The client's session; none for a client that sends the operators' key.
     session: Option<OpenSession>,
     look_at: Instant,
 }
 
-/// `GET /v1/admin/alerts/stream`: each alert after the one that `Last-Event-ID` names, else each new one
+/// `GET /v1/admin/alerts/stream`: the warnings after the one that `Last-Event-ID` names, else only new ones
 pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEvent) -> Result<HttpResponse, Problem> {
     let follower = api
         .for_others(move |app| async move { flow::alert_feed::follow(&app, after).await })
@@ -41,7 +41,7 @@ pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEv
             format!("this instance serves {FOLLOWERS_MAX} streams already"),
         )
     })?;
-    // An event without data is none, but its id is kept: who loses the stream before the first alert misses none.
+    // Browsers keep the id of an event without data. So a client that disconnects before the first warning misses none.
     let first = format!("retry: {RETRY_MS}\nid: {}\n\n", follower.last());
     let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
     let reader = Reader {
@@ -53,11 +53,11 @@ pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEv
     Ok(event_stream().streaming(first.chain(unfold(reader, next))))
 }
 
-/// What is sent next; the end of the stream when the session or the instance ends.
+/// The next piece of the stream. None ends it: the session or the instance has ended.
 async fn next(mut reader: Reader) -> Option<(Result<Bytes, Infallible>, Reader)> {
     let alive = Bytes::from_static(b":\n\n");
     let sent = tokio::select! {
-        // A look comes first: a stream with much to send must not outlive its session.
+        // The session's check comes first: a busy stream must not outlast its session.
         biased;
         () = sleep_until(reader.look_at), if reader.session.is_some() => {
             reader.look_at = Instant::now() + LOOK_EVERY;
@@ -75,7 +75,7 @@ async fn next(mut reader: Reader) -> Option<(Result<Bytes, Infallible>, Reader)>
 }
 
 fn event(alert: &Alert) -> Bytes {
-    // JSON escapes line breaks, so it is one line.
+    // JSON escapes line breaks, so the data is one line.
     let data = serde_json::to_string(alert).unwrap_or_default();
     format!("id: {}\nevent: alert\ndata: {data}\n\n", alert.id).into()
 }

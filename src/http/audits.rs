@@ -1,6 +1,6 @@
-//! Audits: each counts every unit of a sale, which may take a minute and a connection to Postgres that the pages of operators
-//! want too. So of one sale no more than one runs on an instance. Who asks while it does gets the next one, together with all
-//! others who ask until that begins: an answer is never older than its question.
+//! Stock audits. One counts every unit of a sale, which may take a minute and a connection to Postgres that operators'
+//! pages also need. So at most one audit per sale runs at a time on an instance. Requests that arrive during a run
+//! share the next run, so a result is never older than its request.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Mutex as Turn, Semaphore};
 
-/// How many run at once on an instance, of whichever sales: half of the connections that reports have.
+/// How many audits run at once on an instance, over all sales: half of the connections for reports.
 const RUNNING_MAX: usize = 2;
 
-/// What an audit comes to; `None` when there is no such sale.
+/// The result of an audit; `None` if there is no such sale.
 pub type Counted = Result<Option<Audit>, Fault>;
 
-/// The audits of an instance that run, and those that wait.
+/// The running and the waiting audits of an instance.
 pub struct Audits {
     lines: Arc<Mutex<HashMap<SaleId, Line>>>,
     places: Arc<Semaphore>,
@@ -35,9 +35,9 @@ impl Default for Audits {
 /// The audits of one sale.
 #[derive(Default)]
 struct Line {
-    /// Whoever has it runs.
+    /// Locked by the audit that runs.
     turn: Arc<Turn<()>>,
-    /// The one that has not begun yet. It is let go of when nobody waits for it any more.
+    /// The audit that has not begun yet. It is dropped when no request waits for it any more.
     next: Option<WeakShared<BoxFuture<'static, Counted>>>,
 }
 
@@ -48,7 +48,7 @@ impl Line {
 }
 
 impl Audits {
-    /// The next audit of a sale: the one that others wait for, or else `begin`, once its turn has come.
+    /// The next audit of a sale: the waiting one, or a new one that calls `begin` when it may run.
     pub fn next<F>(
         &self,
         sale: SaleId,
@@ -58,7 +58,7 @@ impl Audits {
         F: Future<Output = Counted> + Send + 'static,
     {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those of which nobody has anything any more.
+        // Removes the sales that have neither a running nor a waiting audit.
         lines.retain(|_, line| Arc::strong_count(&line.turn) > 1);
         let line = lines.entry(sale).or_default();
         if let Some(waiting) = line.next() {
@@ -71,7 +71,7 @@ impl Audits {
         );
         let audit = async move {
             let _turn = turn.lock().await;
-            // It is never closed.
+            // The semaphore is never closed.
             let _place = places.acquire().await.ok();
             forget_next(&all, sale);
             begin().await
@@ -82,7 +82,7 @@ impl Audits {
     }
 }
 
-/// From now on, whoever asks has to wait for another one than that which begins.
+/// Requests from now on wait for another audit than the one that begins.
 fn forget_next(lines: &Mutex<HashMap<SaleId, Line>>, sale: SaleId) {
     let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(line) = lines.get_mut(&sale) {
@@ -101,7 +101,7 @@ mod tests {
         SaleId(Uuid::from_u128(number))
     }
 
-    /// Audits that count how many have begun, and end when they are told.
+    /// Audits that count how many have begun, and that end when the test notifies them.
     #[derive(Clone, Default)]
     struct Counting {
         begun: Arc<AtomicUsize>,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Lets it go on as far as it can.
+    /// Polls the audit once.
     fn poll(audit: &Shared<BoxFuture<'static, Counted>>) -> Option<Counted> {
         audit.clone().now_or_never()
     }
@@ -161,7 +161,7 @@ mod tests {
         drop(running);
         assert!(poll(&other).is_none());
         assert_eq!(counting.begun(), RUNNING_MAX + 1);
-        // Whoever asks while nobody has the one that waited is given one of his own.
+        // A request that comes when no other waits for the audit gets a new one.
         drop(counting.ask(&audits, sale(100)));
         let last = counting.ask(&audits, sale(100));
         drop(other);

@@ -1,4 +1,4 @@
-//! Challenges, as shoppers ask for them.
+//! Challenges: captchas and proofs of work that a shopper asks for.
 
 use super::Api;
 use super::extract::{Json, Shopper};
@@ -19,48 +19,48 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// What a challenge is asked for.
+/// The request for a challenge.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChallengeBody {
-    /// The sale that asks for one.
+    /// The sale whose challenge is asked for.
     #[schemars(with = "SaleId")]
     sale_id: String,
-    /// Whether it is for somebody who does not see a picture: then a sale that asks for a captcha may take a proof of work
+    /// True for a shopper who cannot see a picture. A sale with a captcha may then pose a proof of work
     /// (`guards.captcha_proof`).
     #[serde(default)]
     without_picture: bool,
 }
 
-/// A challenge, to be answered once within five minutes.
+/// A challenge. It can be answered once, within five minutes.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[schemars(rename = "Challenge")]
 pub(super) enum Posed {
-    /// Letters to read.
+    /// A captcha: a picture of letters, which the shopper types.
     Captcha {
-        /// The challenge's id.
+        /// The challenge's id: send it with the answer.
         id: Uuid,
-        /// A PNG as a `data:` URL.
+        /// The picture: a PNG as a `data:` URL.
         image: String,
-        /// Until when it may be answered.
+        /// The challenge cannot be answered after this time.
         #[schemars(with = "DateTime<Utc>")]
         expires_at: String,
     },
-    /// Some seconds of computing.
+    /// A proof of work: some seconds of computing.
     ProofOfWork {
-        /// The challenge's id.
+        /// The challenge's id: send it with the answer.
         id: Uuid,
-        /// What ALTCHA's widget takes.
+        /// The challenge in the form that ALTCHA's widget takes.
         #[schemars(schema_with = "described")]
         altcha: Box<altcha::Challenge>,
-        /// Until when it may be answered.
+        /// The challenge cannot be answered after this time.
         #[schemars(with = "DateTime<Utc>")]
         expires_at: String,
     },
 }
 
-/// What a shopper needs of a proof of work: that of ALTCHA has more, which this server never sends.
+/// The schema of a proof of work. ALTCHA's own type has further members, which this server never sends.
 fn described(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -109,7 +109,7 @@ pub async fn pose(
         Posing::NoneAsked => return Err(Problem::not_found("such challenge: the sale asks for none")),
         Posing::PictureOnly => {
             return Err(Problem::not_found(
-                "such challenge: the sale takes nothing in place of its picture",
+                "such challenge: the sale accepts only the picture of its captcha",
             ));
         }
         Posing::SaleNotFound => return Err(Problem::not_found("such sale")),

@@ -1,6 +1,6 @@
-//! Development mode: whoever has the key that the program printed at its start signs in as anybody and pays with nothing,
-//! so that the pages can be tried without a shop and a payment provider around them. Without it, none of these routes
-//! exists.
+//! Development mode: with the key that the program prints at its start, a client signs in as any shopper and pays with
+//! no money. So the pages can be tried without a shop and a payment provider. Outside of development mode, these routes
+//! do not exist.
 
 use super::Api;
 use super::extract::{Json, Shopper};
@@ -24,12 +24,12 @@ use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 
-/// Where a request shows the key.
+/// The header with the development key.
 const KEY: &str = "X-Development-Key";
-/// How long a token is good that is handed out here, in seconds.
+/// How long a token from here lasts, in seconds.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// What development mode needs and nothing else does.
+/// What only development mode needs.
 pub struct Development {
     jwt_secret: Secret<String>,
     /// See [`development::key`].
@@ -37,7 +37,7 @@ pub struct Development {
 }
 
 impl Development {
-    /// With the secret that signs shoppers' tokens.
+    /// Needs the secret that signs shoppers' tokens.
     #[must_use]
     pub fn new(jwt_secret: Secret<String>) -> Self {
         let key = development::key(jwt_secret.expose());
@@ -50,7 +50,7 @@ impl Development {
     }
 }
 
-/// Answers only who shows the key: wherever requests come from, through a proxy or from a page of somebody else's.
+/// Refuses requests without the key, even from this machine: a proxy or another site's page may send those, too.
 pub async fn only_with_key<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -62,12 +62,12 @@ pub async fn only_with_key<B: MessageBody + 'static>(
     }
     let problem = Problem::new(
         Code::NotFound,
-        format!("there is nothing here without {KEY}: it is in the link that the program printed at its start"),
+        format!("send {KEY}: its value is in the link that the program printed at its start"),
     );
     Ok(request.into_response(problem.error_response()).map_into_right_body())
 }
 
-/// Who wants to be whom.
+/// The shopper to sign in as.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
@@ -94,7 +94,7 @@ fn of(api: &Api) -> Result<&Development, Problem> {
     api.development.as_ref().ok_or_else(|| Problem::not_found("such path"))
 }
 
-/// What is paid for.
+/// The order to pay for.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PayBody {
@@ -102,7 +102,7 @@ pub struct PayBody {
     order_id: String,
 }
 
-/// `POST /dev/pay`: plays the provider, which tells of a payment by a signed webhook. Paying again is the same payment.
+/// `POST /dev/pay`: plays the provider, which reports a payment by a signed webhook. Paying again is the same payment.
 pub async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
     let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
     let order = api

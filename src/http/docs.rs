@@ -1,4 +1,4 @@
-//! The reference page: the document, to be read. It needs no script and nothing from elsewhere.
+//! The reference page: the OpenAPI document as HTML. It needs no scripts and no other site.
 
 use super::file::File;
 use super::openapi::{
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What the page may load and do: show itself in its own style.
+/// The content security policy: the page loads only its own style sheet.
 const POLICY: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -31,7 +31,7 @@ static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     pages.collect()
 });
 
-/// How deep members of members are told.
+/// How many levels of nested members the page shows.
 const DEPTH_MAX: usize = 4;
 
 /// `GET /docs`
@@ -45,9 +45,6 @@ pub async fn style(request: HttpRequest) -> HttpResponse {
 }
 
 /// `GET /problems/{code}`
-///
-/// # Errors
-/// `not_found` where there is no such code.
 pub async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let page = PROBLEMS.get(request.match_info().query("code"));
     let page = page.ok_or_else(|| Problem::not_found("such code"))?;
@@ -108,7 +105,7 @@ fn render(reference: &Reference) -> Markup {
                     }
                     section #examples {
                         h2 { "Examples" }
-                        p { "The commands below run as they stand in a shell that knows these. A click marks all of one." }
+                        p { "The commands below run in a shell with these variables. A click selects a whole command." }
                         pre tabindex="0" { code { (VARIABLES) } }
                     }
                     @for group in Group::ALL {
@@ -149,7 +146,7 @@ fn anchor(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
-/// A text whose words in backticks are code.
+/// A text, with its words in backticks as code.
 fn worded(text: &str) -> Markup {
     html! {
         @for (part, at) in text.split('`').zip(0..) {
@@ -216,11 +213,11 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
 
 const fn allowed(who: Who) -> &'static str {
     match who {
-        Who::Anybody => "Anybody may ask.",
-        Who::Visitor => "Anybody may ask; with a shopper's token the look is counted.",
+        Who::Anybody => "No token is needed.",
+        Who::Visitor => "No token is needed; with a shopper's token the page view is counted.",
         Who::Shopper => "With a shopper's token.",
         Who::Operator => "With the operators' key, or a session of the console.",
-        Who::Console => "Anybody may ask; a browser with a session of the console is told of it.",
+        Who::Console => "No token is needed; with a session of the console, the answer shows it.",
         Who::Session => "With a session of the console, and its token.",
         Who::Provider => "With the payment provider's signature.",
     }
@@ -245,7 +242,7 @@ fn parameters(all: &[Parameter]) -> Markup {
     }
 }
 
-/// The members of an object and of what is in them.
+/// The table of an object's members and of the members in them.
 fn members(reference: &Reference, schema: &Value) -> Markup {
     let mut rows = Vec::new();
     collect(reference, schema, "", 0, &mut rows);
@@ -273,7 +270,7 @@ struct Row {
     schema: Value,
 }
 
-/// What a schema refers to, if it does.
+/// The schema that a `$ref` names, or the schema itself.
 fn resolved<'a>(reference: &'a Reference, schema: &'a Value) -> &'a Value {
     let name = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
     name.and_then(|name| reference.schemas.get(name)).unwrap_or(schema)
@@ -316,7 +313,7 @@ fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, ro
     }
 }
 
-/// What a value may be, in a few words.
+/// A schema's type and limits, in a few words.
 fn bounds(schema: &Value) -> String {
     let mut words = Vec::new();
     match &schema["type"] {

@@ -1,5 +1,5 @@
-//! Reads what was sent, and says what is wrong with it to whoever knows the API and not this program: which member or
-//! parameter, and what it must be, as the document has it.
+//! Parses bodies and queries. If one is wrong, the detail names the member or parameter, and what the OpenAPI schema
+//! requires of it.
 
 use super::openapi::schemas::Schemas;
 use super::problem::Problem;
@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// A JSON object as a value.
+/// Parses a JSON object.
 pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Result<T, Problem> {
-    // What is derived for an object would take a list of its members as well.
+    // A derived `Deserialize` would also accept a list of the members.
     if body.trim_ascii_start().first() != Some(&b'{') {
         let object = described(&schema_of::<T>());
         return Err(Problem::invalid(format!("the body must be JSON: {object}")));
@@ -23,22 +23,19 @@ pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Re
         if !error.is_data() {
             return Problem::invalid(format!("the body is not JSON: {error}"));
         }
-        // Once more, now noting where one is: what is right does not pay for that.
+        // The second parse records the path of the error. A valid body does not pay for it.
         let mut again = serde_json::Deserializer::from_slice(body);
         refusal("the body", serde_path_to_error::deserialize::<_, T>(&mut again))
     })
 }
 
-/// A JSON value as one of this type.
-///
-/// # Errors
-/// What is wrong with it.
+/// Parses a JSON value. The error is the text for the client.
 pub fn parse_value<T: DeserializeOwned + JsonSchema + 'static>(value: Value) -> Result<T, String> {
     let parsed = serde_path_to_error::deserialize::<_, T>(value);
     parsed.map_err(|error| wrong::<T>("the body", &error))
 }
 
-/// A query as a value.
+/// Parses a query.
 pub fn parse_query<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> Result<T, Problem> {
     serde_urlencoded::from_str(query).map_err(|_| {
         let again = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
@@ -46,7 +43,7 @@ pub fn parse_query<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> R
     })
 }
 
-/// The schema of a type, which is made once: anybody may send what is wrong, and as often as they like.
+/// The schema of a type. It is made once: any client may send wrong bodies as often as it likes.
 fn schema_of<T: JsonSchema + 'static>() -> Arc<Value> {
     static MADE: LazyLock<Mutex<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(Mutex::default);
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +60,7 @@ fn refusal<T: JsonSchema + 'static, E: Display>(whole: &str, parsed: Result<T, E
 
 fn wrong<T: JsonSchema + 'static>(whole: &str, error: &Error<impl Display>) -> String {
     let said = error.inner().to_string();
-    // The path is that of the object which lacks a member, or has it twice.
+    // For these two errors, the path names the object, not the member.
     for (start, end) in [
         ("missing field `", "is missing"),
         ("duplicate field `", "is there twice"),
@@ -94,7 +91,7 @@ fn wrong<T: JsonSchema + 'static>(whole: &str, error: &Error<impl Display>) -> S
                     schema = element;
                     at += &format!("[{index}]");
                 }
-                // A list where an object belongs.
+                // The body has a list where the schema has an object.
                 None => break,
             },
             Segment::Enum { .. } | Segment::Unknown => {}
@@ -104,7 +101,7 @@ fn wrong<T: JsonSchema + 'static>(whole: &str, error: &Error<impl Display>) -> S
     format!("{what} must be {}", described(schema))
 }
 
-/// The schema, or that of its alternatives, which has this part.
+/// The schema that has this part: this one, or the first of its alternatives that has it.
 fn with<'a>(schema: &'a Value, part: &str) -> &'a Value {
     if schema.get(part).is_some() {
         return schema;
@@ -122,7 +119,7 @@ fn names(object: &Value) -> Vec<&str> {
     members.map(|(name, _)| name.as_str()).collect()
 }
 
-/// What a value must be.
+/// What a value must be, in words.
 fn described(schema: &Value) -> String {
     let consts = alternatives(schema).filter_map(|it| it.get("const"));
     let choices: Vec<&str> = schema["enum"]
@@ -173,7 +170,7 @@ fn object(schema: &Value) -> String {
     }
 }
 
-/// The bounds that a schema sets by `min…` and `max…`, with the word before both and what is counted.
+/// The bounds `min…` and `max…` of a schema in words, with `before` in front of both and the unit after them.
 fn range(schema: &Value, of: &str, before: &str, unit: &str) -> String {
     let bound = |end: &str| schema.get(format!("{end}{of}"));
     match (bound("min"), bound("max")) {

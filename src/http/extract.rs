@@ -1,4 +1,4 @@
-//! What requests carry, parsed before anything is done: who asks, under which key, with which body.
+//! Parses a request's headers, path and body into values before any handler uses them: the caller, the key, the body.
 
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
@@ -23,76 +23,72 @@ use serde::de::DeserializeOwned;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The name that a client gives a request, the same on every retry.
+/// The header with a client's name for a request, the same on every retry.
 pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-/// What `POST /v1/sales/{id}/tokens` has given out.
+/// The header with a purchase token from `POST /v1/sales/{id}/tokens`.
 pub const PURCHASE_TOKEN: &str = "X-Purchase-Token";
-/// What a waiting room has given out.
+/// The header with an admission from the waiting room.
 pub const ADMISSION: &str = "X-Admission";
-/// The last event of a stream that a client has.
+/// The header with the id of the last event that a client received.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The largest body.
+/// The most bytes of a body.
 pub(super) const BODY_MAX: usize = 16 * 1024;
-/// The largest body where an operator creates or changes a sale: room for the most items with the longest names.
+/// The most bytes of a body that creates or changes a sale: room for the most items with the longest names.
 pub(super) const SALE_BODY_MAX: usize = 1024 * 1024;
-/// The longest that a client may take to send it.
+/// The longest that a client may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
 /// The shopper whose token came with the request.
 pub struct Shopper(pub UserId);
 
-/// The shopper whose token came with the request, and how long that token is taken.
+/// The shopper whose token came with the request, and the token's times.
 pub struct Session {
-    /// The shopper.
     pub user: UserId,
-    /// When the token was issued, if it says so.
+    /// When the token was issued (Unix seconds), if it says so.
     pub issued_at: Option<i64>,
-    /// In which second it ends, since the epoch.
+    /// When the token expires (Unix seconds).
     pub until: i64,
 }
 
 impl Session {
-    /// Whether the token would be refused now.
     #[must_use]
     pub fn has_ended(&self, app: &App) -> bool {
         Utc::now().timestamp() >= self.until || app.bans.have_ended(&self.user, self.issued_at)
     }
 }
 
-/// Whoever looks at what is for everybody: a shopper, if he says so.
+/// A visitor of a public route: a shopper if the request has a valid token, else none.
 pub struct Browser(pub Option<Shopper>);
 
-/// An operator.
 #[derive(Clone)]
 pub struct Operator {
-    /// By what he is known: the operators' key, or a session of the console.
+    /// How the operator is known: by the operators' key, or by a session of the console.
     pub actor: Actor,
-    /// What he called himself when that session began.
+    /// The name that the operator gave at sign-in.
     pub name: Option<OperatorName>,
-    /// That session, if it is one.
+    /// The session of the console, if there is one.
     pub session: Option<OpenSession>,
 }
 
-/// A session that had not ended when a request came.
+/// A session of the console that had not ended when the request came.
 #[derive(Clone)]
 pub struct OpenSession {
-    /// What its cookie says.
+    /// The secret in its cookie.
     pub secret: SessionSecret,
     /// When it ends by itself.
     pub expires_at: DateTime<Utc>,
 }
 
-/// The request's idempotency key.
 pub struct Key(pub IdempotencyKey);
 
-/// The request's idempotency key, where it need not have one.
+/// The request's idempotency key, for routes that do not require one.
 pub struct MaybeKey(pub Option<IdempotencyKey>);
 
-/// `If-Match`: the versions of which one is to be changed; none where any will do.
+/// `If-Match`: the versions that the client accepts; none if it accepts any.
 pub struct Versions(pub Option<Vec<String>>);
 
-/// What a request shows to be let through to buy, if anything.
+/// The proofs that a purchase carries for the sale's guards.
 pub struct Shown {
     /// `X-Purchase-Token`
     pub purchase_token: Option<String>,
@@ -100,66 +96,62 @@ pub struct Shown {
     pub admission: Option<String>,
 }
 
-/// `Last-Event-ID`: the number of the last alert that the client has, if it says so.
+/// `Last-Event-ID`: the id of the last guard warning that the client received, if it names one.
 pub struct LastEvent(pub Option<i64>);
 
-/// A sale's id in the path.
 pub struct SalePath(pub SaleId);
 
-/// An order's id in the path.
 pub struct OrderPath(pub OrderId);
 
-/// The whole body as it came.
+/// The whole body, not parsed.
 pub struct Body(pub Bytes);
 
-/// A JSON body.
 pub struct Json<T>(pub T);
 
-/// The query.
 pub struct Query<T>(pub T);
 
-/// How shoppers' tokens are checked: HS256 and nothing else, not expired, with a subject. Whoever buys sends his token with
-/// each request, so those that were found good are remembered, as long as they last.
+/// Verifies shoppers' tokens: HS256 only, not expired, with a subject. A buyer sends the same token with each request,
+/// so valid tokens are cached until they expire.
 pub struct Tokens {
     key: DecodingKey,
     validation: Validation,
     good: Cache<Box<str>, Good>,
 }
 
-/// What `aud` of a shopper's token names, if it names anything.
+/// The `aud` that a shopper's token must name, if it names any.
 const AUDIENCE: &str = "flashsale";
-/// Good tokens that are remembered, and the longest that one of them may be: some megabytes.
+/// How many valid tokens are cached, and the most bytes of one of them: some megabytes in total.
 const GOOD_MAX: usize = 20_000;
 const GOOD_LENGTH_MAX: usize = 512;
 
-/// A token that was found good.
+/// A valid token in the cache.
 #[derive(Clone)]
 struct Good {
     user: UserId,
     issued_at: Option<i64>,
-    /// Seconds since the epoch when it was found good.
+    /// When it was verified (Unix seconds).
     from: i64,
-    /// In which second it ends.
+    /// When it expires (Unix seconds).
     until: i64,
 }
 
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    /// Seconds since the epoch, perhaps with a fraction (RFC 7519), as the next one.
+    /// Unix seconds, perhaps with a fraction (RFC 7519); so is `exp`.
     iat: Option<f64>,
     exp: f64,
 }
 
 impl Tokens {
-    /// Checks tokens that were signed with this secret.
+    /// Verifies tokens that were signed with this secret.
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         hs256::install();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         validation.validate_nbf = true;
-        // A token for no audience in particular passes; one for another service does not (RFC 7519, section 4.1.3).
+        // A token without an audience passes; a token for another service does not (RFC 7519, section 4.1.3).
         validation.set_audience(&[AUDIENCE]);
         validation.set_required_spec_claims(&["exp", "sub"]);
         Self {
@@ -169,18 +161,18 @@ impl Tokens {
         }
     }
 
-    /// Whose token this is, and when it was issued.
+    /// The shopper whose token this is, and when it was issued.
     #[must_use]
     pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
         let session = self.session(token)?;
         Some((session.user, session.issued_at))
     }
 
-    /// Whose token this is, and how long it is taken.
+    /// The shopper whose token this is, and the token's times.
     #[must_use]
     pub fn session(&self, token: &str) -> Option<Session> {
         let now = Utc::now().timestamp();
-        // A token as a whole is its own proof: a single bit that is different makes it another.
+        // The cache's key is the whole token, so a token with one other bit does not match.
         if let Some(good) = self.good.get(token).filter(|good| good.holds_at(now)) {
             return Some(Session {
                 user: good.user,
@@ -211,8 +203,8 @@ impl Tokens {
 }
 
 impl Good {
-    /// Whether nothing but the clock's way has happened to it since. Where this is in doubt, it is checked again: in its
-    /// last second, and when the clock went back.
+    /// Whether the token is still valid. False in its last second and after the clock went back: then it is verified
+    /// again.
     fn holds_at(&self, now: i64) -> bool {
         self.from <= now && now < self.until
     }
@@ -224,7 +216,7 @@ pub(super) fn api(request: &HttpRequest) -> Result<&Api, Problem> {
         .ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))
 }
 
-/// The bearer that a request names.
+/// The bearer token of a request.
 #[must_use]
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
@@ -235,11 +227,11 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub(super) fn unauthenticated(what: &str) -> Problem {
     Problem::new(
         Code::Unauthenticated,
-        format!("{what}: send Authorization: Bearer and a valid one"),
+        format!("{what}: send a valid Authorization: Bearer header"),
     )
 }
 
-/// The only value of a header.
+/// The value of a header that may occur only once.
 pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name);
     let Some(value) = values.next() else { return Ok(None) };
@@ -253,7 +245,7 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'
 }
 
 fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> {
-    // An id that cannot be is an id that is not there.
+    // An id that does not parse cannot exist.
     request
         .match_info()
         .query("id")
@@ -273,7 +265,7 @@ macro_rules! from_head {
     };
 }
 
-/// The session of a token that is taken.
+/// The session of a token, if it is valid and no ban has ended it.
 fn session(request: &HttpRequest) -> Option<Session> {
     let api = api(request).ok()?;
     let session = api.tokens.session(bearer(request.headers())?)?;
@@ -309,7 +301,6 @@ impl FromRequest for Operator {
     }
 }
 
-/// The idempotency key, if there is one.
 fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let key = single(request.headers(), IDEMPOTENCY_KEY)?.map(str::parse).transpose();
     key.map_err(|wrong| Problem::invalid(format!("{wrong}")))
@@ -332,12 +323,12 @@ fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
     }
     match IfMatch::parse(request) {
         Ok(IfMatch::Any) => Ok(Versions(None)),
-        // A proxy that compresses answers makes weak ones of them; they name the version all the same. What is no tag at all
-        // has been left out.
+        // A proxy that compresses answers makes their tags weak. A weak tag still names the version. The parser drops
+        // texts that are no tags.
         Ok(IfMatch::Items(tags)) if !tags.is_empty() => {
             Ok(Versions(Some(tags.iter().map(|tag| tag.tag().to_owned()).collect())))
         }
-        _ => Err(Problem::invalid("If-Match must be what ETag said, or *")),
+        _ => Err(Problem::invalid("If-Match must be an ETag that this sale had, or *")),
     }
 }
 
@@ -357,7 +348,7 @@ from_head!(LastEvent, |request: &HttpRequest| {
     match number {
         None => Ok(LastEvent(None)),
         Some(Some(number)) => Ok(LastEvent(Some(number))),
-        Some(None) => Err(Problem::invalid("Last-Event-ID must be the id of an alert")),
+        Some(None) => Err(Problem::invalid("Last-Event-ID must be the id of a guard warning")),
     }
 });
 
@@ -375,7 +366,7 @@ impl FromRequest for Body {
         let payload = payload.take();
         let most = body_max(request);
         Box::pin(async move {
-            // What is announced too large is not waited for.
+            // A body that is announced as too large is refused before it arrives.
             if announced.is_some_and(|length| length > most as u64) {
                 return Err(too_large(most));
             }
@@ -386,7 +377,6 @@ impl FromRequest for Body {
     }
 }
 
-/// The largest body that this request may have.
 fn body_max(request: &HttpRequest) -> usize {
     let pattern = request.match_pattern().unwrap_or_default();
     match (request.method(), pattern.as_str()) {

@@ -1,5 +1,5 @@
-//! Files that are part of the program and the same for everybody: what browsers are given. Each has a tag, by which a client
-//! asks whether its copy is still good, and says what a browser may do with it.
+//! Files that are part of the program and the same for every client: pages, scripts and styles. A client asks by a
+//! file's `ETag` whether its copy is current. The file's headers limit what a browser may do with it.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
@@ -11,10 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// What no page of ours asks a browser for.
+/// Browser features that no page of ours uses.
 const UNUSED: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
 
-/// A file as it is served.
 pub struct File {
     text: Bytes,
     kind: &'static str,
@@ -23,11 +22,11 @@ pub struct File {
 }
 
 impl File {
-    /// A file with this content and content type, and what a page of it may load and do.
+    /// A file with this content, content type and content security policy.
     #[must_use]
     pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: &'static str) -> Self {
         let text = text.into();
-        // Half of the digest tells versions apart.
+        // Half of the digest is enough to distinguish versions.
         let tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(&text)[..16]);
         Self {
             text,
@@ -37,7 +36,7 @@ impl File {
         }
     }
 
-    /// Answers with it, or that the client's copy is still good.
+    /// Answers with the file, or 304 if the client's copy is current.
     #[must_use]
     pub fn answer(&self, request: &HttpRequest) -> HttpResponse {
         let is_known = match IfNoneMatch::parse(request) {
@@ -52,7 +51,7 @@ impl File {
         }
     }
 
-    /// Answers with it and this status, whatever the client has.
+    /// Answers with the file and this status, even if the client's copy is current.
     #[must_use]
     pub fn answer_as(&self, status: StatusCode) -> HttpResponse {
         self.head(status).content_type(self.kind).body(self.text.clone())
@@ -62,13 +61,13 @@ impl File {
         let mut answer = HttpResponse::build(status);
         answer
             .insert_header(ETag(self.tag.clone()))
-            // Kept, but asked about each time: files of two versions do not work together.
+            // Clients keep a copy but ask each time: files of two versions do not work together.
             .insert_header((CACHE_CONTROL, "no-cache"))
             .insert_header((CONTENT_SECURITY_POLICY, self.policy))
-            // No page that opened this one, or that it opened, keeps a hand on it.
+            // Pages that open this one, or that it opens, get no handle on its window.
             .insert_header(("Cross-Origin-Opener-Policy", "same-origin"))
             .insert_header(("Permissions-Policy", UNUSED))
-            // A sale's address is nobody's business; those of orders are in no address.
+            // No site learns a sale's address from the referrer. Orders are in no address.
             .insert_header((REFERRER_POLICY, "no-referrer"));
         answer
     }

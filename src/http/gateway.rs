@@ -1,4 +1,4 @@
-//! The gateway: in front of everything that shoppers ask. What it refuses reaches neither Redis nor Postgres.
+//! The gateway, in front of all routes of shoppers. A request that it refuses reaches neither Redis nor Postgres.
 
 use super::Api;
 use super::problem::{Code, Problem};
@@ -16,10 +16,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-/// What proxies write.
+/// The header in which proxies name the client's address.
 const FORWARDED: &str = "X-Forwarded-For";
 
-/// Refuses what is too much, before anything else is looked at.
+/// Refuses requests over the limits before anything else reads them.
 pub async fn gateway<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -46,10 +46,7 @@ pub async fn gateway<B: MessageBody + 'static>(
     Ok(next.call(request).await?.map_into_left_body())
 }
 
-/// Refuses an account that asks for too much.
-///
-/// # Errors
-/// `rate_limited`.
+/// Refuses a request over its account's limit with `rate_limited`.
 pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
     api.gate.admit_account(user).map_err(|refusal| {
         count(api, sale_of(request.match_info().as_str()), refusal.layer);
@@ -57,30 +54,30 @@ pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> 
     })
 }
 
-/// Warns once if the limit of an address refuses what a proxy may have sent that the configuration does not name.
+/// Warns once when the address limit refuses a peer that may be a proxy missing from `FLASHSALE_TRUSTED_PROXIES`.
 fn mention_proxy(api: &Api, request: &HttpRequest) {
     let Some(peer) = request.peer_addr() else { return };
     let is_named = is_proxy(peer.ip(), &api.trusted_proxies);
     if !is_named && !api.is_proxy_mentioned.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             address = %peer.ip(),
-            "the limit of an address refuses requests from this one; if it is your proxy or load balancer, name it in \
+            "the address limit refuses requests from this address; if it is your proxy or load balancer, name it in \
              FLASHSALE_TRUSTED_PROXIES"
         );
     }
 }
 
-/// Whose request it is. Nobody's if it came over no socket with an address, or from a proxy that does not say for whom it asks.
+/// The client that the address limit counts. None over a Unix socket, or behind a proxy that names no client.
 fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
     let address = address_of(api, request)?;
     (!is_proxy(address, &api.trusted_proxies)).then(|| Client::of(address))
 }
 
-/// The address that a request comes from; none if it came over no socket with an address.
+/// The client's address. None over a Unix socket.
 pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     let socket = request.peer_addr()?.ip();
     let forwarded = request.headers().get_all(FORWARDED);
-    // A hop that is no text names nobody.
+    // A hop that is not UTF-8 must stay in the list, where it counts as an unknown address.
     let forwarded: Vec<Cow<'_, str>> = forwarded.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
     Some(address(
         socket,
@@ -89,13 +86,12 @@ pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     ))
 }
 
-/// The sale that a path names.
 fn sale_of(path: &str) -> Option<SaleId> {
     let rest = path.strip_prefix("/v1/sales/")?;
     rest.split('/').next()?.parse().ok()
 }
 
-/// The sale of which a request would have bought.
+/// The sale that a refused purchase asked for. None for other requests.
 fn bought(request: &ServiceRequest) -> Option<SaleId> {
     let id = request
         .match_info()
@@ -105,7 +101,7 @@ fn bought(request: &ServiceRequest) -> Option<SaleId> {
     id.parse().ok().filter(|_| request.method() == Method::POST)
 }
 
-/// Counts a request that a guard has stopped.
+/// Counts a request that a guard refused: in the metrics, and in the sale's refusal counts.
 pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
     api.metrics.guard_refusals.of([layer.as_str()]).inc();
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
@@ -113,8 +109,8 @@ pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
     }
 }
 
-/// What operators are told that refused a purchase: the code alone does not tell a limit from the shopper's window or the
-/// brake. Instances of a version that does not know these names show them as they are.
+/// The guard's name in the operators' live view: the problem's code is the same for these limits and the shopper's
+/// window. An older instance shows an unknown name as it is.
 const fn limit(layer: Layer) -> &'static str {
     match layer {
         Layer::Address => "address_limit",

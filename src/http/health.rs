@@ -1,4 +1,4 @@
-//! For machines: is the process alive, can it work, what has it counted.
+//! Routes for machines: whether the process runs, whether it can serve, and its metrics.
 
 use super::operator;
 use super::problem::{Code, Problem};
@@ -11,19 +11,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// That an instance lives.
+/// The answer of a process that runs.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Health {
     /// `ok`
     status: &'static str,
 }
 
-/// That an instance can work.
+/// The answer of an instance that is ready to serve.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Readiness {
     /// `ready`
     status: &'static str,
-    /// For operators: what to know of the settings of Redis. No reason not to work.
+    /// Warnings about the settings of Redis, for operators. The instance serves all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     warnings: Option<BTreeSet<String>>,
 }
@@ -36,10 +36,7 @@ pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Health { status: "ok" })
 }
 
-/// `GET /readyz`: anybody may know that this instance cannot work, operators also why.
-///
-/// # Errors
-/// The problem that is answered: what keeps this instance from working.
+/// `GET /readyz`: every client learns that this instance is not ready; operators also learn why.
 pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Problem> {
     let is_trusted = request.app_data::<Trusted>().is_some() || operator::shows_key(&request);
     match &*flow::ready::readiness(&app).await {
@@ -61,7 +58,7 @@ pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse
 /// `GET /metrics`
 pub async fn metrics(request: HttpRequest, app: Data<App>) -> HttpResponse {
     let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    // Prometheus names it first; a browser or curl does not know it.
+    // Prometheus asks for OpenMetrics. Browsers and curl do not know it and get the classic format.
     let is_open = accepted.is_some_and(|accept| accept.contains("application/openmetrics-text"));
     let text = if is_open {
         metrics::OPEN_METRICS

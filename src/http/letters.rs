@@ -1,4 +1,4 @@
-//! What one side could not take from the other: operators are shown it, and say that it was dealt with.
+//! Dead letters and refused messages: operators list them, and note that a dead letter is settled.
 
 use super::Api;
 use super::extract::{Json, Operator, Query, SalePath};
@@ -12,21 +12,21 @@ use actix_web::web::Data;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Which events are asked for.
+/// Which dead letters to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLettersQuery {
-    /// Only those of which an operator has said that they are dealt with, or only the others.
+    /// `true` lists only settled dead letters, `false` only the others.
     settled: Option<bool>,
-    /// At most so many; 100 if it is left out.
+    /// At most so many dead letters; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those after the one with this `position`.
+    /// Lists only the dead letters after this `position`.
     #[schemars(regex(pattern = LETTER_PATTERN))]
     starting_after: Option<String>,
 }
 
-/// `GET /v1/admin/sales/{id}/dead-letters`, shard by shard and in their order
+/// `GET /v1/admin/sales/{id}/dead-letters`, by shard, then in the order of the events
 pub async fn list_dead_letters(
     api: Data<Api>,
     _: Operator,
@@ -48,19 +48,19 @@ fn letter(member: &str, text: &str) -> Result<LetterId, Problem> {
         .map_err(|wrong| Problem::invalid(format!("{member} {wrong}")))
 }
 
-/// The body that says that an event is dealt with.
+/// Settles a dead letter.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleLetterBody {
-    /// Which event, as it is listed: its shard, epoch and number.
+    /// The dead letter's `position` from the list: its shard, epoch and number.
     #[schemars(regex(pattern = LETTER_PATTERN))]
     position: String,
-    /// What was done about it: some words on one line.
+    /// What the operator did about it: some words on one line.
     #[schemars(length(min = 1, max = NOTE_MAX), regex(pattern = PLAIN_PATTERN))]
     note: String,
 }
 
-/// `POST /v1/admin/sales/{id}/dead-letters/settle`: notes, once, that an event is dealt with
+/// `POST /v1/admin/sales/{id}/dead-letters/settle`: notes once that a dead letter is settled
 pub async fn settle_dead_letter(
     api: Data<Api>,
     _: Operator,
@@ -86,14 +86,14 @@ pub async fn settle_dead_letter(
     }
 }
 
-/// Which messages are asked for.
+/// Which messages to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RefusedQuery {
-    /// At most so many; 100 if it is left out.
+    /// At most so many messages; 100 by default.
     #[serde(default)]
     limit: PageSize,
-    /// Only those after the one with this id.
+    /// Lists only the messages after the one with this id.
     #[schemars(range(min = i64::MIN, max = i64::MAX))]
     starting_after: Option<i64>,
 }

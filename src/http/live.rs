@@ -1,8 +1,8 @@
-//! A sale as operators watch it: a sample about once a second, as server-sent events.
+//! A sale in live numbers for operators: a sample about once a second, as server-sent events.
 //!
-//! Everybody who watches a sale on this instance is given the same samples, so a sale costs the same whether one looks or
-//! sixty do, and nothing when nobody does. How purchases are answered and how long that takes is counted by each instance
-//! for sales that somebody watches on any, and told to the others ([`crate::flow::pulse`]).
+//! All viewers of a sale on this instance get the same samples. So a sale costs the same for one viewer or sixty, and
+//! nothing without viewers. Every instance counts the answers to purchases and their durations for sales with a viewer
+//! on any instance, and reports them to the others ([`crate::flow::pulse`]).
 
 use super::extract::{OpenSession, Operator, SalePath};
 use super::problem::{Code, Problem};
@@ -30,27 +30,27 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// After a sample comes a pause that is so much longer than it, so that taking them is at most a quarter of the time; and
-/// then as long as it takes to the middle of a second, because instances tell what they have counted at its beginning.
+/// A pause follows each sample. It is at least this many times as long as the sample took, so sampling takes at most a
+/// quarter of the time. It then lasts until the middle of a second, because instances report their counts at the
+/// beginning of one.
 const PAUSE_FACTOR: u32 = 3;
-/// How long one may take, and where it does not come to anything, what Redis alone tells.
+/// The longest that a sample may take; and if it fails, the longest for the numbers from Redis alone.
 const SAMPLE_MAX: Duration = Duration::from_secs(5);
 const STOCK_MAX: Duration = Duration::from_secs(2);
-/// For so long a sale is sampled that nobody watches any more: whoever loads the page again finds its plots.
+/// How long sampling goes on without viewers, so that a page that is loaded again finds its plots.
 const LINGER: Duration = Duration::from_secs(15);
-/// Samples of which whoever comes is told the course.
+/// How many samples back a new viewer gets the course.
 const COURSE_MAX: usize = 300;
-/// Who may watch at once on one instance, and how many sales between them.
+/// The most viewers at once on one instance, and the most sales that they watch.
 const VIEWERS_MAX: usize = 64;
 const SALES_MAX: usize = 16;
-/// Items times shards of which each is told by itself; of more, each item and each shard.
+/// The most items times shards to send singly. Beyond that, only the sums by item and by shard are sent.
 const CELLS_MAX: usize = 4096;
-/// How long a client that has lost its stream waits before it asks again, in milliseconds.
+/// How long a client waits after it lost its stream before it connects again, in milliseconds.
 const RETRY_MS: u32 = 2000;
-/// The shortest pause between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 
-/// What is watched on this instance.
+/// The sales that viewers watch on this instance.
 pub struct Live {
     feeds: Mutex<HashMap<SaleId, Arc<Feed>>>,
     places: Arc<Semaphore>,
@@ -65,7 +65,7 @@ impl Default for Live {
     }
 }
 
-/// One sale that is watched.
+/// One watched sale.
 struct Feed {
     /// The last sample, as it is sent.
     latest: watch::Sender<Bytes>,
@@ -76,19 +76,19 @@ struct Feed {
 #[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "LivePoint")]
 pub(super) struct Point {
-    /// Milliseconds since the epoch, by the clock of Redis, which is the same for whoever tells.
+    /// When the sample was taken: Unix milliseconds, by the clock of Redis, so that all instances agree.
     at: Millis,
-    /// How long it stands for, in seconds.
+    /// How many seconds the sample covers.
     seconds: f64,
-    /// Orders that were accepted, by all instances; none where that cannot be told.
+    /// Orders accepted by all instances in that time; null if that cannot be known.
     accepted: Option<i64>,
-    /// Purchases that were answered, by what was said, on the instances that have told of it.
+    /// Purchases answered in that time, by outcome, on the instances that have reported.
     answers: BTreeMap<String, u64>,
-    /// Milliseconds in which they had answered half of them; none where they answered nothing.
+    /// The median duration of those answers in milliseconds; null without answers.
     p50: Option<f64>,
-    /// The same of 95 in a hundred.
+    /// The 95th percentile of the durations in milliseconds; null without answers.
     p95: Option<f64>,
-    /// The same of 99 in a hundred.
+    /// The 99th percentile of the durations in milliseconds; null without answers.
     p99: Option<f64>,
 }
 
@@ -96,92 +96,92 @@ pub(super) struct Point {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "LiveSample")]
 pub(super) struct Sample {
-    /// What the plots show of it.
+    /// What the plots show of this sample.
     point: Point,
-    /// Of whom the point tells, beside those that are silent; this instance first.
+    /// The instances that have reported lately, this one first.
     instances: Vec<LiveInstance>,
-    /// Why other instances are not among them, if that is not known.
+    /// Why the reports of other instances are missing, if they are.
     others_fault: Option<String>,
-    /// How Redis and Postgres answer.
+    /// Whether Redis and Postgres answer, and how fast.
     health: Health,
-    /// The numbers, if both told theirs.
+    /// The sale's numbers; null if Redis or Postgres did not answer.
     sale: Option<LiveSale>,
-    /// What Redis alone tells, where the numbers are not there.
+    /// The numbers from Redis alone; null if `sale` is there, or Redis did not answer.
     stock: Option<LiveStock>,
-    /// Why there are no numbers.
+    /// Why `sale` is null.
     fault: Option<String>,
 }
 
-/// An instance that has told within the last ten seconds how it answers.
+/// An instance that has reported its answers within the last ten seconds.
 #[derive(Serialize, JsonSchema)]
 struct LiveInstance {
-    /// What operators call it by.
+    /// The instance's name for operators.
     name: String,
-    /// How long ago that was, where it should have told more by now.
+    /// Seconds since its last report, if the next one is overdue; else null.
     silent_seconds: Option<f64>,
 }
 
-/// A sale's numbers, with the shards made small.
+/// A sale's numbers, with its shards in short form.
 #[derive(Serialize, JsonSchema)]
 struct LiveSale {
-    /// Its state by Redis's clock.
+    /// The sale's state by the clock of Redis.
     state: SaleState,
-    /// When it begins.
+    /// When the sale begins.
     #[serde(serialize_with = "time::serialize")]
     starts_at: DateTime<Utc>,
-    /// When it ends.
+    /// When the sale ends.
     #[serde(serialize_with = "time::serialize")]
     ends_at: DateTime<Utc>,
-    /// Redis's clock.
+    /// The clock of Redis.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
-    /// Where each item's units are.
+    /// Where the units of each item are.
     items: Vec<ItemStats>,
-    /// Each shard.
+    /// The shards.
     shards: Vec<LiveShard>,
-    /// Events that the ledger has not taken in.
+    /// Events that are not in Postgres yet.
     undrained_events: i64,
-    /// Orders in the ledger.
+    /// Orders in Postgres, by state.
     orders: OrderCounts,
-    /// Who is in its waiting room, if it has one.
+    /// How many shoppers are in the waiting room, if the sale has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_room: Option<RoomCount>,
-    /// What needs an operator's eye.
+    /// Findings that need an operator.
     alerts: Alerts,
-    /// Requests that each layer of the guards has stopped.
+    /// Requests that each guard has refused.
     stopped: BTreeMap<String, i64>,
-    /// How long ago the oldest hold ended that has not expired.
+    /// How long ago the oldest hold passed its deadline without expiring.
     expiry_lag_seconds: f64,
 }
 
-/// What Redis alone tells of a sale.
+/// A sale's numbers from Redis alone.
 #[derive(Serialize, JsonSchema)]
 struct LiveStock {
-    /// Where each item's units are.
+    /// Where the units of each item are.
     items: Vec<ItemStats>,
-    /// Each shard.
+    /// The shards.
     shards: Vec<LiveShard>,
-    /// Events that the ledger has not taken in.
+    /// Events that are not in Postgres yet.
     undrained_events: i64,
 }
 
-/// Available, held and sold units, those that were sent to other shards and received from them, in total, and those that are
-/// on their way from here.
+/// Six counts of units: available, held, sold, sent to other shards in total, received from them in total, and in
+/// transit from this shard.
 type Units = [i64; 6];
 
 /// One shard.
 #[derive(Serialize, JsonSchema)]
 struct LiveShard {
-    /// Its number.
+    /// The shard's number.
     shard: u16,
-    /// Its generation.
+    /// The shard's generation.
     epoch: i64,
-    /// Events that the ledger has not taken in.
+    /// Events that are not in Postgres yet.
     undrained_events: i64,
-    /// Available, held and sold units, those that were sent to other shards and received from them, in total, and those
-    /// that are on their way from here; over all items.
+    /// Six counts of units over all items: available, held, sold, sent to other shards in total, received from them in
+    /// total, and in transit from this shard.
     units: Units,
-    /// The same by SKU; none where those are too many.
+    /// The same six counts for each SKU; null if the sale has too many items and shards.
     items: Option<BTreeMap<Sku, Units>>,
 }
 
@@ -250,11 +250,11 @@ impl LiveSale {
     }
 }
 
-/// Somebody who watches.
+/// One viewer's stream.
 struct Viewer {
     api: Arc<Api>,
     latest: watch::Receiver<Bytes>,
-    /// Whose session it is; who comes with the key has none. The look at it shows that the stream is alive.
+    /// The viewer's session; none for a client with the operators' key. Its check also shows that the stream is open.
     session: Option<OpenSession>,
     look_at: Instant,
     has_ended: bool,
@@ -280,13 +280,13 @@ pub async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) 
             LINGER,
         )
     })?;
-    // What came before, so that plots do not begin anew with each connection.
+    // The course so far, so that plots do not start empty with each connection.
     let first = format!("retry: {RETRY_MS}\n\n{}", event("course", &course));
     let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
     Ok(event_stream().streaming(first.chain(unfold(viewer, next))))
 }
 
-/// A place to watch from, and what was seen before; none when there is no more room.
+/// A viewer of a sale, and the course so far. None if the instance has no room for another viewer or sale.
 fn watch_sale(api: &Arc<Api>, sale: SaleId, session: Option<OpenSession>) -> Option<(Viewer, Vec<Point>)> {
     let live = &api.live;
     let place = Arc::clone(&live.places).try_acquire_owned().ok()?;
@@ -300,7 +300,7 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, session: Option<OpenSession>) -> Opt
                 course: Mutex::default(),
             });
             feeds.insert(sale, Arc::clone(&feed));
-            // It is counted from now on; the first sample only tells where the second one begins.
+            // Counting begins now. The first sample only sets the start of the second.
             let watcher = Watcher::begin(&api.app, sale);
             tokio::spawn(sample(Arc::clone(api), sale, watcher, Arc::clone(&feed)));
             feed
@@ -323,7 +323,7 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, session: Option<OpenSession>) -> Opt
     Some((viewer, course))
 }
 
-/// What is sent next; the end of the stream when the session or the instance ends.
+/// The next piece of the stream. None ends it: the session or the instance has ended.
 async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)> {
     if viewer.has_ended {
         return None;
@@ -346,7 +346,6 @@ async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)>
 }
 
 impl Viewer {
-    /// Whether the session has ended.
     async fn is_signed_out(&self) -> bool {
         match &self.session {
             Some(session) => has_ended(&self.api, session).await,
@@ -355,7 +354,7 @@ impl Viewer {
     }
 }
 
-/// Takes samples of a sale for as long as somebody watches it.
+/// Takes samples of a sale for as long as it has viewers.
 async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) {
     let mut sampler = Sampler {
         accepted: Accepted::default(),
@@ -366,7 +365,7 @@ async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) 
     loop {
         let began = Instant::now();
         let taken = Box::pin(sampler.take(&api, sale, &feed)).await;
-        // There may be nobody any more.
+        // `send` would fail without receivers.
         feed.latest.send_replace(Bytes::from(event("sample", &taken)));
         let took = began.elapsed();
         tokio::select! {
@@ -383,7 +382,7 @@ async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) 
     }
 }
 
-/// How long it is to the middle of a second, at least as long as this.
+/// The time to the middle of a second, at least `least`.
 fn until_half(millis: u32, least: Duration) -> Duration {
     let after = u64::from(millis) + u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
     least + Duration::from_millis((1500 - after % 1000) % 1000)
@@ -396,11 +395,11 @@ struct Sampler {
     watcher: Watcher,
 }
 
-/// Orders that had been accepted.
+/// Counts the accepted orders, to find the new ones.
 #[derive(Default)]
 struct Accepted {
-    /// The most that were counted. The two servers are read one after the other, so an order that moves in between is seen
-    /// twice, and the next count may be lower.
+    /// The highest count so far. Redis and Postgres are read one after the other. An order that moves in between is
+    /// counted twice, so the next count may be lower.
     highest: Option<i64>,
     /// The epochs of all shards, added up.
     epochs: i64,
@@ -408,12 +407,11 @@ struct Accepted {
     lower: u32,
 }
 
-/// After so many lower counts in a row, orders were not seen twice but have been lost.
+/// After so many lower counts in a row, orders were lost rather than counted twice.
 const LOWER_MAX: u32 = 3;
 
 impl Accepted {
-    /// How many are new; none where that cannot be told, because there was no count before, or because orders have been
-    /// lost since.
+    /// How many orders are new. None without an earlier count, or if orders were lost since.
     fn since_last(&mut self, count: i64, epochs: i64) -> Option<i64> {
         let before = self.highest;
         self.lower = if before.is_some_and(|before| count < before) {
@@ -432,15 +430,15 @@ impl Accepted {
     }
 }
 
-/// The clock of Redis, as far as it has been heard.
+/// The clock of Redis, as last read.
 #[derive(Default)]
 struct Clock {
-    /// How far it was ahead of this host's the last time.
+    /// How far it was ahead of this host's clock when last read.
     ahead: TimeDelta,
 }
 
 impl Clock {
-    /// What it shows: what was `told`, or else by this host's, which shows `here`.
+    /// The time by the clock of Redis: the time `told` by it, or else this host's time `here`, corrected.
     fn at(&mut self, told: Option<DateTime<Utc>>, here: DateTime<Utc>) -> Millis {
         if let Some(told) = told {
             self.ahead = told - here;
@@ -462,7 +460,7 @@ impl Sampler {
             Ok(Err(fault)) => (None, Some(fault.to_string())),
             Err(_) => (None, Some("no answer in time".to_owned())),
         };
-        // What waits for Postgres is what operators want to see while it is away.
+        // While Postgres is away, operators want to see what waits for it in Redis.
         let stock = match &sale {
             Some(_) => None,
             None => {
@@ -530,7 +528,7 @@ async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, crate::domain::
 }
 
 fn event(name: &str, data: &impl Serialize) -> String {
-    // JSON escapes line breaks, so it is one line.
+    // JSON escapes line breaks, so the data is one line.
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {name}\ndata: {data}\n\n")
 }
@@ -579,13 +577,13 @@ mod tests {
                 .map(|(count, epochs)| accepted.since_last(*count, *epochs));
             each.collect::<Vec<_>>()
         };
-        // One that moves from one server to the other is seen twice, and is one all the same.
+        // An order that moves from Redis to Postgres is counted twice, but is still one order.
         let usual = counted(&[(100, 4), (111, 4), (110, 4), (115, 4)]);
         assert_eq!(usual[1..], [Some(11), Some(0), Some(4)]);
-        // A shard was written anew without 50 of them.
+        // A shard was rebuilt without 50 of the orders.
         let rebuilt = counted(&[(100, 4), (110, 4), (60, 5), (70, 5)]);
         assert_eq!(rebuilt[1..], [Some(10), None, Some(10)]);
-        // They are gone, and no epoch tells of it yet.
+        // Orders are gone, but no epoch has changed yet.
         let lost = counted(&[(100, 4), (60, 4), (62, 4), (64, 4), (70, 4), (71, 5), (80, 5)]);
         assert_eq!(lost[1..], [Some(0), Some(0), None, Some(6), None, Some(9)]);
     }
@@ -598,7 +596,7 @@ mod tests {
         let (mut here, mut there) = (Clock::default(), Clock::default());
         assert_eq!(here.at(Some(noon), slow), noon.timestamp_millis());
         assert_eq!(there.at(Some(noon + second), fast), (noon + second).timestamp_millis());
-        // Also while it is not heard.
+        // The clocks also agree while Redis is not heard.
         let later = noon + second + second;
         assert_eq!(here.at(None, slow + second + second), later.timestamp_millis());
     }

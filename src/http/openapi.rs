@@ -1,6 +1,6 @@
-//! What the API is, for programs: one OpenAPI 3.1 document. What is read and written is described by the types that do it,
-//! problems by the one table of them, and the rest of each route by the modules under here. A test holds it against the
-//! table of routes, and every answer of every other test against it.
+//! The API as one OpenAPI 3.1 document. Its schemas come from the types that are parsed and written, its codes from the
+//! table of problems, the rest from the modules below. A test compares it with the table of routes. Every other test
+//! compares its answers with it.
 
 mod curl;
 mod guide;
@@ -22,15 +22,14 @@ use schemas::Schemas;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// What is said of all routes.
+/// The description of all routes.
 pub struct Reference {
-    /// The routes.
     pub operations: Vec<Operation>,
-    /// What they read and write, by name.
+    /// The schemas of bodies and answers, by name.
     pub schemas: Map<String, Value>,
 }
 
-/// What is said of all routes, made once.
+/// The description of all routes, made once.
 pub static REFERENCE: LazyLock<Reference> = LazyLock::new(|| {
     let (operations, schemas) = describe();
     Reference {
@@ -39,7 +38,7 @@ pub static REFERENCE: LazyLock<Reference> = LazyLock::new(|| {
     }
 });
 
-/// It is no page: who opens it sees its text.
+/// The content security policy of the document, which is not a web page.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 static FILE: LazyLock<File> = LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json", POLICY));
@@ -54,13 +53,12 @@ fn describe() -> (Vec<Operation>, Schemas) {
     let mut operations = shoppers::operations(&mut schemas);
     operations.extend(operators::operations(&mut schemas));
     operations.extend(machines::operations(&mut schemas));
-    // Every route names it by its name alone.
+    // Routes refer to this schema only by its name, so it must be named here.
     let _named = schemas.written::<ProblemBody<'_>>();
     (operations, schemas)
 }
 
 impl Reference {
-    /// The document.
     #[must_use]
     pub fn document(&self) -> Value {
         let mut paths = Map::new();
@@ -96,19 +94,19 @@ impl Reference {
                     },
                     SESSION: {
                         "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
-                        "description": "The console's session, which a browser is given for the operators' key. Whoever \
-                            is no browser sends the key itself. Over HTTPS the cookie's name begins with `__Secure-`.",
+                        "description": "The console's session, which a browser gets for the operators' key. Other \
+                            clients send the key itself. Over HTTPS the cookie's name begins with `__Secure-`.",
                     },
                     SESSION_TOKEN: {
                         "type": "apiKey", "in": "header", "name": REQUEST_TOKEN,
-                        "description": "What the session's own page was told, with whatever changes something: a cookie \
-                            alone is sent along by any page.",
+                        "description": "The request token of the session, required with every change: any page can \
+                            make a browser send the cookie.",
                     },
                     PROVIDER: {
                         "type": "apiKey", "in": "header", "name": "webhook-signature",
                         "description": "`v1,` and the base64 of an HMAC-SHA256 over `webhook-id`, a dot, \
-                            `webhook-timestamp`, a dot and the body, as in Standard Webhooks. Several, separated by \
-                            spaces, while the secret is changed.",
+                            `webhook-timestamp`, a dot and the body, as in Standard Webhooks. While the secret \
+                            is changed, several of them, separated by spaces.",
                     },
                 },
             },

@@ -1,10 +1,12 @@
-//! Operators: who they are, and what they do, which is in the audit log.
+//! Operators: identifies them, and records their actions in the audit log.
 //!
-//! No request reaches a handler under `/v1/admin` before [`only_operators`] knows who sent it.
+//! No request reaches a handler under `/v1/admin` before [`only_operators`] has identified its sender.
 //!
-//! An operator is known by the operators' key, or by the cookie of a session of the console. A browser sends a cookie along
-//! with whatever any page has it ask, so what changes something also needs the session's request token, which only a page
-//! of this instance can read, and must not come from another origin.
+//! An operator is identified by the operators' key, or by the session cookie of the console. A browser sends the cookie
+//! with any request that any page makes. So a request that changes something must not come from another origin. It also
+//! needs the session's request token, which only a page of this instance can read.
+//!
+//! An action is recorded before it begins. A crash leaves it in the audit log without an outcome.
 
 use super::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use super::problem::{Code, Problem};
@@ -30,27 +32,25 @@ use subtle::ConstantTimeEq as _;
 
 /// The cookie of a session.
 pub const SESSION_COOKIE: &str = "flashsale_console";
-/// The same where the browser speaks HTTPS: under this name, browsers take no cookie that was set over plain HTTP.
+/// The same cookie over HTTPS: browsers accept this name only from an HTTPS answer.
 pub const SECURE_SESSION_COOKIE: &str = "__Secure-flashsale_console";
-/// Where it is sent to, and to nothing that shoppers are given.
+/// The path of the cookie. Browsers do not send it to routes of shoppers.
 pub const SESSION_PATH: &str = "/v1/admin";
-/// Where a page shows the request token of its session.
+/// The header with the request token of a session.
 pub const REQUEST_TOKEN: &str = "X-Console-Token";
-/// What somebody with the operators' key calls himself.
+/// The header in which a client with the operators' key may name the operator.
 pub const OPERATOR: &str = "X-Operator";
-/// Reads that are in the audit log, because they show whose data they are.
+/// Reads that the audit log records, because they show shoppers' data.
 const SHOPPERS_DATA: [&str; 3] = ["/v1/admin/orders", "/v1/admin/orders/{id}", "/v1/admin/bans"];
-/// Actions that an operator may always take: they stop a sale.
+/// Actions that the limit on refused actions never blocks: they stop a sale.
 const STOPS: [&str; 2] = ["sales.pause", "sales.close"];
 /// The outcome of an action that was not refused.
 const DONE: &str = "done";
-/// How long the answer to an action waits until it is noted what came of it.
+/// How long the answer to an action waits for its outcome to be recorded.
 const NOTE_MAX: Duration = Duration::from_secs(2);
 
-/// Who asks.
-///
-/// # Errors
-/// `unauthenticated`, `console_token_required`, or `unavailable` where it cannot be told whether a session has ended.
+/// The operator who sent a request. Refuses with `unauthenticated` or `console_token_required`, or with `unavailable`
+/// if Postgres cannot say whether the session has ended.
 pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     if let Some(known) = request.extensions().get::<Operator>() {
         return Ok(known.clone());
@@ -66,7 +66,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
                 session: None,
             });
         }
-        // Counted, and answered as always: programs go by the status.
+        // Counted, but answered 401 even over the limit: programs act on the status.
         let _exhausted = wrong_key(api, request);
         return Err(unauthenticated("the operators' key is wrong"));
     }
@@ -74,7 +74,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         return Err(unauthenticated("the operators' key is missing"));
     };
     if !request.method().is_safe() {
-        // Two of them are as good as none.
+        // A repeated header counts as none.
         let given = single(request.headers(), REQUEST_TOKEN)
             .ok()
             .flatten()
@@ -100,11 +100,11 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
                 expires_at: session.expires_at,
             }),
         }),
-        None => Err(unauthenticated("the session has ended, sign in again; or")),
+        None => Err(unauthenticated("the session has ended: sign in again. As a program")),
     }
 }
 
-/// Whether a request shows the operators' key, where nothing depends on it but how much is said. A wrong one counts as such.
+/// Whether a request has the operators' key, for routes that only say more with it. Counts a wrong key.
 pub(super) fn shows_key(request: &HttpRequest) -> bool {
     let (Ok(api), Some(given)) = (api(request), bearer(request.headers())) else {
         return false;
@@ -116,7 +116,7 @@ pub(super) fn shows_key(request: &HttpRequest) -> bool {
     is_key
 }
 
-/// Tells of a wrong key, and how long to wait with the next one if its address has shown too many.
+/// Records a wrong key. Returns how long to wait before the next one if its address sent too many.
 pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
     let address = gateway::address_of(api, request)?;
     let WrongKey { wait, line } = api.sign_ins.count(Client::of(address));
@@ -124,7 +124,7 @@ pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
         note_refusal(api, request, Code::Unauthenticated);
     }
     match (line, wait) {
-        (Some(unlogged), None) => tracing::warn!(%address, unlogged, "somebody showed a wrong operators' key"),
+        (Some(unlogged), None) => tracing::warn!(%address, unlogged, "a request had a wrong operators' key"),
         (Some(unlogged), Some(_)) => {
             tracing::warn!(%address, unlogged, "too many wrong operators' keys from one address");
         }
@@ -142,7 +142,7 @@ pub(super) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static str {
     }
 }
 
-/// The secret of the session that a request's cookie names, if it is one of ours.
+/// The secret in a request's session cookie, if we signed it.
 pub(super) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
     secret_in(request, cookie_name(api, request), api.admin_key.expose())
 }
@@ -156,7 +156,8 @@ fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<Sessi
     values.find_map(|value| SessionSecret::parse(value, admin_key))
 }
 
-/// Whether it is a page of this instance that asks, as far as the browser says. What says nothing is no browser.
+/// Whether the request comes from a page of this instance, by the browser's own headers. A client without these headers
+/// is not a browser.
 pub(super) fn is_from_here(request: &HttpRequest) -> bool {
     let header = |name: &str| {
         request
@@ -177,8 +178,8 @@ pub(super) fn is_from_here(request: &HttpRequest) -> bool {
         .is_some_and(|(_, it)| it.eq_ignore_ascii_case(host))
 }
 
-/// Lets operators through to what is theirs, whatever the handler asks for, and writes into the audit log: each action
-/// before it begins and its outcome afterwards, each read of shoppers' data, and refusals for lack of authority.
+/// Lets only operators through to `/v1/admin`. Writes to the audit log: each action before it begins and its outcome
+/// afterwards, each read of shoppers' data, and each unauthorized request.
 pub async fn only_operators<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
@@ -196,7 +197,7 @@ pub async fn only_operators<B: MessageBody + 'static>(
             Ok(answer) => (outcome(answer), created(answer)),
             Err(error) => (code(error), None),
         };
-        // An outage is no operator's doing.
+        // An outage is not the operator's fault, so it does not count.
         let is_refused = ![DONE, Code::Unavailable.as_str(), Code::Overloaded.as_str()].contains(&outcome);
         if let Some(actor) = actor.filter(|_| is_refused) {
             api.refused_actions.count(actor);
@@ -207,7 +208,7 @@ pub async fn only_operators<B: MessageBody + 'static>(
     Ok(answer.await??.map_into_left_body())
 }
 
-/// Goes on with what has begun as a task of its own, so that it is noted what came of it also if the client hangs up.
+/// Runs the rest of an action as a task of its own, so that its outcome is recorded even if the client hangs up.
 pub(super) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'static) -> Result<T, Problem> {
     actix_web::rt::spawn(request_id::within(work)).await.map_err(|error| {
         tracing::error!(%error, request_id = request_id::current(), "an action panicked");
@@ -215,17 +216,17 @@ pub(super) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'stat
     })
 }
 
-/// An action that is in the audit log.
+/// An action that the audit log has recorded.
 struct Begun {
     api: Data<Api>,
-    /// Whose it is, for the limit on refused actions; reads do not count.
+    /// The actor, for the limit on refused actions. None for reads, which do not count.
     actor: Option<ActorAt>,
-    /// Its number.
+    /// The action's number in the audit log.
     id: i64,
 }
 
-/// Identifies the operator and, where the request is one for the audit log, writes there that it begins. A path that is not
-/// known has no name there, so such a request goes no further.
+/// Identifies the operator. Records the request in the audit log if it belongs there. An unknown path has no name for
+/// the audit log, so the request ends here.
 async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     let api = request.app_data::<Data<Api>>().cloned();
     let api = api.ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))?;
@@ -283,7 +284,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     }))
 }
 
-/// What a request asks for beside its body: the parameters of its query, and the id in its path.
+/// The parts of a request outside of its body: the query's parameters and the id in the path.
 fn asked(path: &str, query: &str) -> Map<String, Value> {
     let parameters = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into()));
     let id = path
@@ -293,7 +294,7 @@ fn asked(path: &str, query: &str) -> Map<String, Value> {
     detail(Value::Object(asked).to_string().as_bytes())
 }
 
-/// Writes into the audit log that somebody without authority was refused, a bounded number of times in a minute.
+/// Records an unauthorized request in the audit log, up to a limit for each minute.
 pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
     if !api.sign_ins.may_record() {
         return;
@@ -308,7 +309,7 @@ pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
         detail: Map::new(),
     };
     let app = Arc::clone(&api.operators);
-    // The refusal does not wait for Postgres.
+    // The refusal must not wait for Postgres.
     tokio::spawn(request_id::within(async move {
         if let Err(fault) = flow::console::refuse(&app, &new, code.as_str()).await {
             tracing::warn!(%fault, "could not record a refusal in the audit log");
@@ -316,14 +317,14 @@ pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
     }));
 }
 
-/// What somebody with the operators' key calls himself, if he says so.
+/// The operator's name in `X-Operator`, if there is one.
 fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
     let mut values = headers.get_all(OPERATOR);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(Problem::invalid(format!("the header {OPERATOR} is there twice")));
     }
-    // People's names are not in ASCII alone.
+    // Names may have characters outside of ASCII.
     let text = std::str::from_utf8(value.as_bytes())
         .map_err(|_| Problem::invalid(format!("{OPERATOR} must be printable ASCII, or UTF-8")))?;
     let name = text.parse::<OperatorName>();
@@ -331,13 +332,14 @@ fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
         .map_err(|wrong| Problem::invalid(format!("{OPERATOR} {wrong}")))
 }
 
-/// Notes that an action begins; returns its number.
+/// Records that an action begins; returns its number in the audit log.
 pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
     let begun = api.for_others(move |app| async move { flow::console::begin(&app, &new).await });
     begun.await.map_err(before_it_began)
 }
 
-/// What is answered where an action could not even be written down. A refusal says by itself that nothing was done.
+/// The problem of an action that could not be recorded. 503 codes get `nothing_done`; other refusals say so by their
+/// code.
 pub(super) fn before_it_began(problem: Problem) -> Problem {
     match problem.code() {
         Code::Unavailable | Code::Overloaded => Problem::not_begun(problem.code()),
@@ -345,14 +347,14 @@ pub(super) fn before_it_began(problem: Problem) -> Problem {
     }
 }
 
-/// Notes what came of an action, if that can be done in time: it has come about, whatever is noted. Behind an answer that
-/// nobody knows what came of it, it may still come about, so that is no outcome.
+/// Records an action's outcome, if Postgres answers in time; the action has happened either way. `unavailable` is not
+/// recorded: the action may still take effect after that answer.
 pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
     if outcome == Code::Unavailable.as_str() {
         return;
     }
     let app = Arc::clone(&api.operators);
-    // Not in vain if the time is over: it goes on for as long as Postgres is given.
+    // The record goes on after the time limit, for as long as Postgres may take.
     let noting = tokio::spawn(async move { flow::console::end(&app, id, outcome, sale).await });
     match tokio::time::timeout(NOTE_MAX, noting).await {
         Ok(Ok(Ok(()))) => {}
@@ -367,8 +369,8 @@ pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option
     }
 }
 
-/// What an action is called: the way to it, without what is particular. What is made in a list is created, and what is
-/// not asked for by a verb in the way is changed.
+/// The name of an action: the words of its path without ids. A verb is added where the path has none: POST to a list
+/// creates, PUT and PATCH change.
 fn action(method: &Method, pattern: &str) -> String {
     let way = pattern.strip_prefix(SESSION_PATH).unwrap_or(pattern);
     let mut words: Vec<&str> = way
@@ -386,13 +388,12 @@ fn action(method: &Method, pattern: &str) -> String {
     words.join(".").chars().take(64).collect()
 }
 
-/// The sale that a path names.
 fn sale_of(path: &str) -> Option<SaleId> {
     let rest = path.strip_prefix("/v1/admin/sales/")?;
     rest.split('/').next()?.parse().ok()
 }
 
-/// The sale that an answer says was created.
+/// The sale that an answer names as created.
 fn created<B>(answer: &ServiceResponse<B>) -> Option<SaleId> {
     sale_of(answer.headers().get(LOCATION)?.to_str().ok()?)
 }
@@ -476,7 +477,7 @@ mod tests {
             secret_in(&request, SESSION_COOKIE, "key")
         };
         assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), Some(secret));
-        // Somebody may have set one of that name for a wider path.
+        // Another application may have set a cookie of this name for a wider path.
         assert_eq!(
             of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")),
             Some(secret)

@@ -1,4 +1,4 @@
-//! Orders, as their owners see them.
+//! Orders over HTTP: a shopper buys, gets a purchase token, and reads or cancels their own orders.
 
 use super::Api;
 use super::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
@@ -26,17 +26,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Says of an answer that it is that of an earlier request with the same key.
+/// The header of an answer that repeats an earlier request's order.
 pub(super) const REPLAYED: &str = "Idempotency-Replayed";
 
 /// The body of a purchase.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PurchaseBody {
-    /// Which item.
+    /// The item to buy.
     #[schemars(with = "Sku")]
     sku: String,
-    /// How many units.
+    /// How many units to buy.
     #[schemars(range(min = 1, max = QUANTITY_MAX))]
     quantity: i64,
 }
@@ -60,7 +60,7 @@ impl PurchaseBody {
     }
 }
 
-/// What a purchase carries, in the order in which it is looked at.
+/// The parts of a purchase, in the order in which they are checked.
 type Asked = (Shopper, SalePath, Key, Shown, Json<PurchaseBody>);
 
 /// `POST /v1/sales/{id}/orders`
@@ -105,8 +105,8 @@ pub async fn purchase(
     Ok(answer?)
 }
 
-/// Counts a purchase that was refused before anything was asked of its sale: its token, key or body is not as it must be.
-/// Many of them tell of a mistake of ours as well, such as an instance with another secret than the others.
+/// Counts a purchase that was refused before its sale was read, because of its token, key or body. Many of them may
+/// show a fault of ours, such as an instance with the wrong secret.
 fn unread(api: &Api, named: Option<SalePath>, error: &Error, began: Instant) {
     let Some(code) = error.as_error::<Problem>().map(|problem| problem.code().as_str()) else {
         return;
@@ -114,7 +114,7 @@ fn unread(api: &Api, named: Option<SalePath>, error: &Error, began: Instant) {
     api.metrics.purchases.of([code]).inc();
     api.metrics.purchase_duration.observe(began.elapsed());
     if let Some(SalePath(sale)) = named {
-        // The shopper's window is looked at later.
+        // The name keeps it apart from `rate_limited` of the shopper's window, which is checked later.
         let code = if code == Code::RateLimited.as_str() {
             "account_limit"
         } else {
@@ -125,7 +125,7 @@ fn unread(api: &Api, named: Option<SalePath>, error: &Error, began: Instant) {
 }
 
 impl Shown {
-    /// What the sale asks for that is not shown, if anything.
+    /// The refusal for a proof that the sale requires and the request lacks, if any.
     fn refused_by(
         &self,
         guards: &SaleGuards,
@@ -146,7 +146,7 @@ impl Shown {
     }
 }
 
-/// The guard that a purchase was stopped by, if it was one.
+/// The guard that refused the purchase, if a guard did.
 const fn layer(outcome: &PurchaseOutcome) -> Option<Layer> {
     match outcome {
         PurchaseOutcome::AdmissionRequired => Some(Layer::WaitingRoom),
@@ -196,7 +196,7 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
         PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
         PurchaseOutcome::CoolingDown { wait_ms } => Problem::wait(
             Code::CoolingDown,
-            "this account did not pay for what it held",
+            "this account did not pay for its last orders",
             milliseconds(wait_ms),
         ),
         PurchaseOutcome::TooManyHolds => Problem::new(
@@ -219,14 +219,14 @@ fn milliseconds(wait: Millis) -> Duration {
     Duration::from_millis(u64::try_from(wait).unwrap_or_default())
 }
 
-/// What a purchase token is asked for.
+/// The request for a purchase token.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
-    /// The `Idempotency-Key` that the purchase will have.
+    /// The `Idempotency-Key` of the purchase to come.
     #[schemars(with = "IdempotencyKey")]
     idempotency_key: String,
-    /// The answer to a challenge, where the sale asks for one.
+    /// The answer to a challenge, if the sale requires one.
     challenge: Option<AnswerBody>,
 }
 
@@ -236,17 +236,17 @@ pub struct TokenBody {
 pub struct AnswerBody {
     /// The challenge's id.
     id: String,
-    /// The letters of a captcha, or the counter that a proof of work asks for.
+    /// The letters of the captcha, or the counter that solves the proof of work.
     answer: String,
 }
 
-/// A purchase token, and until when it is good.
+/// A purchase token.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "PurchaseToken")]
 pub(super) struct HandedOut {
-    /// What to send as `X-Purchase-Token`, with the same `Idempotency-Key`.
+    /// Send this as `X-Purchase-Token`, with the same `Idempotency-Key`.
     token: String,
-    /// Until when.
+    /// When the token expires.
     #[schemars(with = "DateTime<Utc>")]
     expires_at: String,
 }
@@ -266,7 +266,7 @@ pub async fn hand_out_token(
             let Some(sale) = app.sales.fixed(id).await? else {
                 return Ok(None);
             };
-            // An id that cannot be is one that was never given out.
+            // An id that does not parse was never issued.
             let given = answer
                 .as_ref()
                 .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
@@ -309,11 +309,11 @@ pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPa
     Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
 }
 
-/// Which orders are asked for.
+/// Which orders to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
-    /// Which sale's orders.
+    /// The sale whose orders are listed.
     #[schemars(with = "SaleId")]
     sale_id: String,
 }

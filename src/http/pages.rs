@@ -1,5 +1,5 @@
-//! The pages of shoppers and operators: files that are part of the program, and the same for everybody who asks an instance. What is on a page,
-//! its scripts ask of the API, so a page costs neither Redis nor Postgres anything.
+//! The web pages of shoppers and operators. They are files of the program, the same for every visitor of an instance.
+//! Their scripts fetch all data from the API, so the pages themselves cost neither Redis nor Postgres anything.
 
 use super::Api;
 use super::file::File;
@@ -14,15 +14,14 @@ use maud::html;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a page may load and do: its own files, its own API, and captchas, which come as `data:`. Its forms are sent by its
-/// scripts alone, and no text becomes markup or code: `proof` is the policy under which it starts its one worker.
+/// The content security policy. A page may load its own files, its own API, and captchas (`data:`). It submits forms
+/// only by script, and turns no text into markup or code. The policy `proof` lets it start its one worker.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types proof";
 
 macro_rules! assets {
     ($($name:literal)*) => {
-        /// The files of `pages/assets`, by name.
         const ASSETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("pages/assets/", $name)))),*];
     };
 }
@@ -77,23 +76,23 @@ assets! {
     "words.js"
 }
 
-/// The pages, as they are without development mode and a shop around them.
+/// The pages as files, without development mode and without links to a shop.
 const SALES_PAGE: &str = include_str!("pages/sales.html");
 const SALE_PAGE: &str = include_str!("pages/sale.html");
-/// The console, which shows by its address what of it is asked for.
+/// The console. Its script shows the view that the address names.
 const CONSOLE_PAGE: &str = include_str!("pages/console.html");
-/// Where a page says whether development mode is on, and what it says then.
+/// The attribute that says whether development mode is on, and its value if it is.
 const PRODUCTION: &str = "data-development=\"no\"";
 const DEVELOPMENT: &str = "data-development=\"yes\"";
 
-/// The pages of shoppers, as one instance is configured.
+/// The shoppers' pages of one instance, with its configuration.
 pub struct Pages {
     sales: File,
     sale: File,
 }
 
 impl Pages {
-    /// With or without development mode, and with the shop's own pages that they link to.
+    /// Inserts development mode and the links to the shop's own pages into the files.
     #[must_use]
     pub fn new(is_development: bool, shop: &ShopLinks) -> Self {
         let mut said = if is_development { DEVELOPMENT } else { PRODUCTION }.to_owned();
@@ -130,10 +129,10 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 
 static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
 
-/// What else the console shows, by the last part of the address.
+/// The further views of the console, by the last part of their address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "trail"];
 
-/// `GET /` where operators alone are served.
+/// `GET /` on an address for operators only.
 pub async fn to_console() -> HttpResponse {
     HttpResponse::TemporaryRedirect()
         .insert_header((LOCATION, "/console"))
@@ -146,7 +145,8 @@ pub async fn console(request: HttpRequest) -> HttpResponse {
     console_if(&request, view.is_none_or(|view| VIEWS.contains(&view)))
 }
 
-/// `GET /console/sales/{id}`, `GET /console/sales/{id}/edit` and `GET /console/sales/{id}/attention`; the sale `new` is one that is to be created.
+/// `GET /console/sales/{id}`, `GET /console/sales/{id}/edit` and `GET /console/sales/{id}/attention`. The id `new`
+/// stands for a sale to be created.
 pub async fn console_sale(request: HttpRequest) -> HttpResponse {
     let id = request.match_info().query("id");
     console_if(&request, id == "new" || id.parse::<SaleId>().is_ok())
@@ -165,8 +165,8 @@ pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     api.pages.sales.answer(&request)
 }
 
-/// `GET /sales/{id}`: the page is the same for every sale, and says itself when there is no such one. What cannot be a
-/// sale's id is none.
+/// `GET /sales/{id}`: the page is the same for every sale, and its script reports a sale that does not exist. An id
+/// that does not parse is 404.
 pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let page = &api.pages.sale;
     if request.match_info().query("id").parse::<SaleId>().is_ok() {

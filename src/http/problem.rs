@@ -1,5 +1,5 @@
-//! The one table of errors: every code, its status and its title, and what each refusal and fault becomes. Answers
-//! are `application/problem+json` (RFC 9457) with the extension member `code`.
+//! The one table of errors: each code with its status, title and explanation, and the problem that each refusal or
+//! fault becomes. Answers are `application/problem+json` (RFC 9457) with the extension member `code`.
 
 use crate::domain::fault::Fault;
 use crate::domain::sale::SaleState;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// How problems are written.
+/// The content type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 macro_rules! codes {
@@ -24,7 +24,6 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code.
             pub const ALL: &[Self] = &[$(Self::$code),*];
 
             /// The code as it is sent.
@@ -33,25 +32,24 @@ macro_rules! codes {
                 match self { $(Self::$code => $name,)* }
             }
 
-            /// The status that it is answered with.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$code => $status,)* }
             }
 
-            /// What it means.
+            /// What the code means.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$code => $title,)* }
             }
 
-            /// What happened, on the page of its type. Words in backticks are code.
+            /// What happened, on the code's page. Words in backticks are code.
             #[must_use]
             pub const fn cause(self) -> &'static str {
                 match self { $(Self::$code => $cause,)* }
             }
 
-            /// What a client does about it, likewise.
+            /// What a client does about it, on the code's page. Words in backticks are code.
             #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$code => $advice,)* }
@@ -99,7 +97,7 @@ codes! {
         "Wait for `starts_at` of a scheduled sale or for the end of a pause. A closed sale stays closed."
     SoldOut "sold_out" 409 "Sold out"
         "No shard had enough free units at that moment."
-        "Tell the shopper. Units come back when orders expire or are cancelled; do not poll."
+        "Show it to the shopper. Units come back when orders expire or are cancelled; do not poll."
     PurchaseLimitReached "purchase_limit_reached" 409 "The limit for one shopper is reached"
         "The shopper's reserved and paid units and the new ones exceed the item's `per_user_limit`."
         "Ask for fewer units. Cancelled and expired orders no longer count."
@@ -123,7 +121,7 @@ codes! {
         "Let the shopper pay or cancel an order first."
     CoolingDown "cooling_down" 429 "Orders were not paid"
         "The shopper's last orders in this sale were not paid."
-        "Tell the shopper when `Retry-After` is over. It may be hours, so do not wait in a loop."
+        "Show the shopper when `Retry-After` is over. It may be hours, so do not wait in a loop."
     RateLimited "rate_limited" 429 "Too many requests"
         "The shopper, the address or the operator has asked too often."
         "Wait `Retry-After` seconds, then send the request with the same key."
@@ -135,7 +133,7 @@ codes! {
         "Wait `Retry-After` seconds, then send the request with the same key: it returns the order if there is one."
 }
 
-/// An answer that says no.
+/// A refusal or an error as an answer.
 #[derive(Debug, Clone)]
 pub struct Problem {
     code: Code,
@@ -144,7 +142,7 @@ pub struct Problem {
     is_key_free: bool,
     nothing_done: bool,
     retry_after_seconds: Option<i64>,
-    /// The methods that the path answers, where another was asked.
+    /// The methods that the path answers, if another was used.
     allow: Option<&'static str>,
 }
 
@@ -167,33 +165,33 @@ impl JsonSchema for Code {
     }
 }
 
-/// An answer that says no (RFC 9457).
+/// A refusal or an error (RFC 9457).
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
 pub(super) struct Body<'a> {
-    /// Where the code is explained: a reference relative to the address that was asked, which answers in HTML.
+    /// The address of the code's explanation, an HTML page. It is relative to the address of the request.
     #[schemars(with = "String", extend("format" = "uri-reference"))]
     r#type: String,
-    /// What the code means, the same in every answer with it.
+    /// The meaning of the code, the same in every answer with it.
     title: &'a str,
-    /// The answer's status.
+    /// The status of the answer.
     status: u16,
-    /// What is wrong in this case.
+    /// What is wrong with this request.
     detail: &'a str,
     code: Code,
-    /// The sale's state, where that is what is wrong.
+    /// The sale's state, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     sale_state: Option<SaleState>,
-    /// False where a purchase is refused and it is certain that its `Idempotency-Key` has no order; else it is not there.
+    /// `false` on a refused purchase if its `Idempotency-Key` certainly has no order; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_has_order: Option<bool>,
-    /// True where an operator's request has done nothing, although its code does not tell; else it is not there.
+    /// `true` if an operator's request certainly did nothing, although its code does not say so; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     nothing_done: Option<bool>,
 }
 
 impl Problem {
-    /// A problem with this code and a sentence about this case.
+    /// A problem with this code, and a sentence about this request.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after_seconds = matches!(code, Code::Overloaded | Code::Unavailable | Code::RateLimited).then_some(1);
@@ -208,30 +206,29 @@ impl Problem {
         }
     }
 
-    /// What is asked for is not there.
+    /// The thing asked for does not exist.
     #[must_use]
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no {what}"))
     }
 
-    /// The request is wrong; the detail names where.
+    /// The request is wrong; the detail names the place.
     #[must_use]
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
     }
 
-    /// What operators do is written down first, and that fails: so it has not begun.
+    /// An operator's action that did not begin, because the audit log could not be written first.
     #[must_use]
     pub fn not_begun(code: Code) -> Self {
-        let detail =
-            "what operators do is written down first, and that is not possible now: nothing was done; try again";
+        let detail = "the audit log cannot be written now, so nothing was done; try again";
         Self {
             nothing_done: true,
             ..Self::new(code, detail)
         }
     }
 
-    /// There is too much now; it may succeed after a while.
+    /// A limit is reached; the same request may succeed after `wait`.
     #[must_use]
     pub fn wait(code: Code, detail: &str, wait: Duration) -> Self {
         // Rounded up, so that waiting it out succeeds.
@@ -243,7 +240,6 @@ impl Problem {
         }
     }
 
-    /// The sale does not sell now.
     #[must_use]
     pub fn sale_not_open(state: SaleState) -> Self {
         Self {
@@ -252,7 +248,6 @@ impl Problem {
         }
     }
 
-    /// The sale's state does not allow what was asked.
     #[must_use]
     pub fn invalid_transition(state: SaleState) -> Self {
         let detail = match state {
@@ -265,11 +260,11 @@ impl Problem {
         }
     }
 
-    /// The sale is no draft any more, so it cannot be changed.
+    /// The sale is no longer a draft, so it cannot be changed or deleted.
     #[must_use]
     pub fn not_a_draft(state: SaleState) -> Self {
         let detail = match state {
-            SaleState::Draft => "the sale is being loaded, and is a draft no more".to_owned(),
+            SaleState::Draft => "the sale is being preloaded and is no longer a draft".to_owned(),
             other => format!("only a draft can be changed or deleted, and the sale is {other}"),
         };
         Self {
@@ -278,7 +273,7 @@ impl Problem {
         }
     }
 
-    /// The same problem of a purchase, with whether it is certain that its key has no order.
+    /// The same problem of a purchase, with whether its key certainly has no order.
     #[must_use]
     pub fn of_key(self, is_free: bool) -> Self {
         Self {
@@ -287,7 +282,7 @@ impl Problem {
         }
     }
 
-    /// The path exists and answers other methods.
+    /// The path does not answer this method, but others.
     #[must_use]
     pub fn method_not_allowed(allow: &'static str) -> Self {
         Self {
@@ -296,16 +291,15 @@ impl Problem {
         }
     }
 
-    /// The problem's code.
     #[must_use]
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// As it is sent.
+    /// The body as it is sent.
     pub(super) fn body(&self) -> Body<'_> {
         Body {
-            // Behind a proxy an instance does not know by which name it is asked, so the reference is relative.
+            // Behind a proxy an instance does not know its own address, so the reference is relative.
             r#type: format!("/problems/{}", self.code.as_str()),
             title: self.code.title(),
             status: self.code.status(),
@@ -319,7 +313,7 @@ impl Problem {
 }
 
 impl From<Fault> for Problem {
-    /// What a fault becomes. The text of a fault is for the log; outside, only what a client can act on is said.
+    /// The problem of a fault. The fault's text is for the log; the client learns only what it can act on.
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Unavailable(_) => Self::new(

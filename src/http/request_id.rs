@@ -1,7 +1,7 @@
-//! `X-Request-Id` on every answer: a trusted proxy's own, anybody else's with `client-` before it, else a new one, so nobody
-//! can pass for another request in the log. Also what every answer says to browsers. Every line that is logged
-//! about the request bears it, at `FLASHSALE_LOG=flashsale=debug` down to the scripts that it ran; and here, where every
-//! request passes, they are counted.
+//! `X-Request-Id` on every answer: a trusted proxy's id as it is, any other client's with `client-` before it, else a
+//! new one. So no client can use the id of another request in the log. Every log line about the request has the id; at
+//! `FLASHSALE_LOG=flashsale=debug` also those of its scripts. This middleware sees every request, so it also sets the
+//! security headers and counts the request.
 
 use super::Api;
 use super::problem::Problem;
@@ -23,34 +23,33 @@ use tracing::{Instrument as _, Span};
 use uuid::Uuid;
 
 static HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// Where a proxy says of which trace the request is a part.
+/// The header in which a proxy names the request's trace.
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What stands before the id of anybody but a trusted proxy.
+/// The prefix of ids that do not come from a trusted proxy.
 const CLIENTS: &[u8] = b"client-";
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// A year, in seconds.
 const HTTPS_ALONE: &str = "max-age=31536000";
 
 tokio::task_local! {
-    /// The id of the request that is being answered.
     static CURRENT: HeaderValue;
 }
 
-/// The id of the request that is being answered, for a line in the log; empty outside of one.
+/// The id of the request that is being answered, for a log line. Empty outside of a request.
 pub(super) fn current() -> String {
     let id = CURRENT.try_with(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     id.unwrap_or_default()
 }
 
-/// The same, for a task of its own: what is logged in it belongs to the request that is being answered.
+/// Wraps work for another task, so that its log lines belong to the current request.
 pub(super) fn within<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let id = CURRENT.try_with(Clone::clone);
     let id = id.unwrap_or_else(|_| HeaderValue::from_static(""));
     CURRENT.scope(id, work.instrument(Span::current()))
 }
 
-/// Adds the header.
+/// Sets `X-Request-Id` and the security headers, and measures the request.
 pub async fn request_id(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -62,18 +61,18 @@ pub async fn request_id(
     let Some(id) = id else {
         return next.call(request).await;
     };
-    // Nothing is made of these fields unless somebody wants the span.
+    // These fields are computed only if the span is enabled.
     let span = tracing::debug_span!(
         "request",
         request_id = %String::from_utf8_lossy(id.as_bytes()),
         method = %request.method(),
         path = request.path(),
         status = tracing::field::Empty,
-        // How collectors know a request that was served, and one that failed.
+        // Trace collectors recognise a served request and a failed one by these two fields.
         otel.kind = "server",
         otel.status_code = tracing::field::Empty
     );
-    // Anybody else could have every request of his traced.
+    // Only a trusted proxy may set the trace: else any client could have all its requests traced.
     if !span.is_disabled()
         && let Some(parent) = request.headers().get(&TRACE_PARENT).and_then(|it| it.to_str().ok())
         && is_from_proxy(&request)
@@ -82,7 +81,7 @@ pub async fn request_id(
     }
     let mut within = std::pin::pin!(CURRENT.scope(id, next.call(request).instrument(span.clone())));
     let answer = within.as_mut().await;
-    // Taken back, because a copy would take memory.
+    // Taken back out of the task-local, because a clone would allocate.
     let id = within.take_value().unwrap_or_else(|| HeaderValue::from_static("lost"));
     let answer: Result<_, (StatusCode, Error)> = match answer {
         Ok(mut response) => {
@@ -109,7 +108,7 @@ pub async fn request_id(
     answer.map_err(|(_, error)| error)
 }
 
-/// The id that a request brings, if it is sensible.
+/// The request's id from its header, if it is usable.
 fn given(request: &ServiceRequest) -> Option<HeaderValue> {
     let id = request.headers().get(&HEADER).filter(|id| is_sensible(id))?;
     if is_from_proxy(request) {
@@ -118,8 +117,8 @@ fn given(request: &ServiceRequest) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&[CLIENTS, id.as_bytes()].concat()).ok()
 }
 
-/// What every answer has: the request's id, and that browsers take it for what it says it is and give it to no other
-/// origin; over HTTPS, that they ask for nothing here without it.
+/// Sets the headers of every answer: the request's id, no guessing of content types, and no use by other origins. Over
+/// HTTPS, browsers must use HTTPS for this host from now on.
 fn mark(headers: &mut HeaderMap, id: HeaderValue, is_https: bool) {
     headers.insert(HEADER.clone(), id);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -129,15 +128,15 @@ fn mark(headers: &mut HeaderMap, id: HeaderValue, is_https: bool) {
     }
 }
 
-/// Whether a browser shall use HTTPS for this host from now on. `localhost` is shared by all that is developed there.
+/// Whether to send `Strict-Transport-Security`. Not for `localhost`, which all local development shares.
 fn is_https(request: &ServiceRequest) -> bool {
     let api = request.app_data::<Data<Api>>();
     api.is_some_and(|api| api.speaks_https(request.request()))
         && !request.connection_info().host().starts_with("localhost")
 }
 
-/// Refuses a path with percent-encoded characters: no path of ours has any, and what stands in front may have decided by
-/// the path as it is spelled who may ask for it.
+/// Refuses paths with percent-encoded characters. None of our paths has any, and a proxy in front may decide by the raw
+/// path who may ask for it.
 pub async fn plain_path(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -148,12 +147,11 @@ pub async fn plain_path(
     next.call(request).await
 }
 
-/// Where the requests of this server are counted.
 fn metrics_of(request: &ServiceRequest) -> Option<Arc<Metrics>> {
     Some(Arc::clone(&request.app_data::<Data<App>>()?.metrics))
 }
 
-/// Whether a proxy asks that is believed when it speaks of others.
+/// Whether the request comes from a trusted proxy.
 fn is_from_proxy(request: &ServiceRequest) -> bool {
     let (Some(api), Some(peer)) = (request.app_data::<Data<Api>>(), request.peer_addr()) else {
         return false;
@@ -161,7 +159,7 @@ fn is_from_proxy(request: &ServiceRequest) -> bool {
     is_proxy(peer.ip(), &api.trusted_proxies)
 }
 
-/// Who asks for such a path.
+/// The kind of client that uses such a path, as a metric label.
 fn client_of(path: &str) -> &'static str {
     match path.strip_prefix("/v1/") {
         Some(rest) if rest.starts_with("admin/") => "operator",
@@ -172,7 +170,7 @@ fn client_of(path: &str) -> &'static str {
     }
 }
 
-/// The class of a status, as it is counted.
+/// The status class, as a metric label.
 fn class_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         ..300 => "2xx",

@@ -1,4 +1,4 @@
-//! Sales, as shoppers see them. No token is needed.
+//! Sales for shoppers. They need no token.
 
 use super::Api;
 use super::extract::{Browser, Query, SalePath, Shopper};
@@ -30,7 +30,7 @@ pub async fn show(api: Data<Api>, looks: Browser, SalePath(id): SalePath) -> Res
     Ok(HttpResponse::Ok().json(PublicSale::from(found)))
 }
 
-/// Counts a look of somebody who says who he is. Nobody waits for that: it says nothing about this request.
+/// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.
 fn counted(api: &Data<Api>, Browser(shopper): Browser) {
     let settings = api.gate.settings();
     let is_counted = settings.browsing_alert_above > 0 || settings.browsing_ban_above > 0;
@@ -40,7 +40,7 @@ fn counted(api: &Data<Api>, Browser(shopper): Browser) {
     let app = Arc::clone(&api.app);
     tokio::spawn(async move {
         if let Err(fault) = looked(&app, &user, &settings).await {
-            tracing::debug!(%fault, "a look was not counted");
+            tracing::debug!(%fault, "a page view was not counted");
         }
     });
 }

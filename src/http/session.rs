@@ -1,4 +1,4 @@
-//! Sessions of the console: sign in, look, sign out.
+//! Sessions of the console: sign in, show, sign out. The session is in Postgres before the browser gets its cookie.
 
 use super::Api;
 use super::extract::{Json, OpenSession};
@@ -25,46 +25,46 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// How often a stream looks whether the session that it was asked for with has ended.
+/// How often a stream checks whether its session has ended.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long one look may take.
+/// The longest that one check may take.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// Who wants to sign in.
+/// The request to sign in.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignInBody {
     /// The operators' key.
     key: String,
-    /// What he calls himself, for the trail: nobody asks for proof.
+    /// The operator's name for the audit log. It is not verified.
     #[schemars(length(min = 1, max = OPERATOR_MAX), regex(pattern = PLAIN_PATTERN))]
     name: Option<String>,
 }
 
-/// Whether somebody is signed in, and what the console's pages need then.
+/// Whether the browser is signed in, and what the console's pages need for it.
 #[derive(Default, Serialize, JsonSchema)]
 pub struct SessionView {
     /// Whether there is a session.
     signed_in: bool,
-    /// Its id, which is no secret.
+    /// The session's id. It is not a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<Uuid>,
-    /// What whoever began it calls himself.
+    /// The name that the operator gave at sign-in.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// When it ends by itself.
+    /// When the session ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DateTime<Utc>>")]
     expires_at: Option<String>,
-    /// What goes with whatever changes something, where the cookie says who asks.
+    /// Send this token with every request that changes something, if the cookie identifies you.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_token: Option<String>,
-    /// The header that it goes in.
+    /// The name of the header for `request_token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_token_header: Option<&'static str>,
 }
 
-/// `POST /v1/admin/session`: the operators' key for a cookie.
+/// `POST /v1/admin/session`: exchanges the operators' key for a cookie.
 pub async fn sign_in(
     api: Data<Api>,
     request: HttpRequest,
@@ -73,11 +73,11 @@ pub async fn sign_in(
     if !is_from_here(&request) {
         return Err(Problem::new(
             Code::ConsoleTokenRequired,
-            "one signs in from a page of this instance, and from no other",
+            "sign in from a page of this instance: this request came from another origin",
         ));
     }
     let address = gateway::address_of(&api, &request)
-        .ok_or_else(|| Problem::new(Code::Unavailable, "it is not known from where this comes"))?;
+        .ok_or_else(|| Problem::new(Code::Unavailable, "this request's address is not known"))?;
     let name = body.name.as_deref().map(str::parse::<OperatorName>).transpose();
     let name = name.map_err(|wrong| Problem::invalid(format!("name {wrong}")))?;
     let expected = api.admin_key.expose().as_bytes();
@@ -85,7 +85,7 @@ pub async fn sign_in(
         return Err(match wrong_key(&api, &request) {
             None => Problem::new(Code::Unauthenticated, "key: this is not the operators' key"),
             Some(wait) => {
-                let detail = "too many wrong keys from this address; the right one is taken at any time";
+                let detail = "too many wrong keys from this address; the right key is accepted at any time";
                 Problem::wait(Code::RateLimited, detail, wait)
             }
         });
@@ -102,7 +102,7 @@ pub async fn sign_in(
     Ok(answer.json(view(&api, Some((&session, &secret)))))
 }
 
-/// Begins a session, and notes that.
+/// Begins a session and records that in the audit log.
 async fn begin_session(
     api: Data<Api>,
     name: Option<OperatorName>,
@@ -125,7 +125,7 @@ async fn begin_session(
     Ok((session, secret))
 }
 
-/// `GET /v1/admin/session`: whether there is a session, and what its pages need. That there is none is no error.
+/// `GET /v1/admin/session`: whether there is a session, and what the console's pages need. No session is not an error.
 pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = match secret_of(&api, &request) {
         Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
@@ -140,7 +140,7 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     let operator = identify(&request).await.map_err(before_it_began)?;
     let Some(OpenSession { secret, .. }) = operator.session else {
         return Err(Problem::invalid(
-            "there is no session: who has the key need not sign out",
+            "there is no session: the operators' key needs no sign-out",
         ));
     };
     let new = NewAction {
@@ -157,7 +157,7 @@ pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpRespon
     Ok(answer.json(view(&api, None)))
 }
 
-/// Notes that a session is ended, and ends it.
+/// Records in the audit log that a session is to end, and ends it.
 async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> Result<(), Problem> {
     let id = begin_action(&api, new).await?;
     let key = api.admin_key.clone();
@@ -171,7 +171,7 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
     ended
 }
 
-/// Whether a session has ended. While Postgres does not answer, it lasts as long as it was to last.
+/// Whether a session has ended. While Postgres does not answer, the session lasts until its `expires_at`.
 pub(super) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
     if session.expires_at <= Utc::now() {
         return true;
@@ -186,7 +186,7 @@ async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Probl
         .await
 }
 
-/// Nobody keeps what this answers.
+/// Keeps an answer out of all caches.
 fn private(mut answer: HttpResponseBuilder) -> HttpResponseBuilder {
     answer.insert_header((CACHE_CONTROL, "no-store"));
     answer
@@ -206,7 +206,7 @@ fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> SessionView {
     }
 }
 
-/// A cookie that no script reads and no other site has sent.
+/// A cookie that scripts cannot read and that browsers send only from pages of this site.
 fn cookie(value: &str, seconds: i64, name: &'static str) -> String {
     let secure = if name == SECURE_SESSION_COOKIE { "; Secure" } else { "" };
     format!("{name}={value}; Path={SESSION_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")

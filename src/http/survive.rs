@@ -1,4 +1,4 @@
-//! A handler that panics takes its own request with it and nothing else: the next one on the connection is served.
+//! Contains panics: a handler that panics loses only its own request. The connection goes on with the next one.
 
 use super::problem::Problem;
 use super::request_id::current;
@@ -10,15 +10,12 @@ use actix_web::middleware::Next;
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 
-/// Answers 503 where the service behind it panics.
-///
-/// # Errors
-/// Those of the service behind it, and that it panicked.
+/// Answers 503 if the service behind it panics.
 pub async fn survive(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // What requests share is whole at every moment: values that are replaced, and locks that nobody panics under.
+    // Shared values stay whole across a panic: they are replaced at once, or changed under locks that never panic.
     let answer = AssertUnwindSafe(async move { next.call(request).await }).catch_unwind();
     answer.await.unwrap_or_else(|_panic| {
         tracing::error!(request_id = current(), "a handler panicked");

@@ -1,4 +1,4 @@
-//! How sales look from outside.
+//! Sales as answers show them, to operators and to shoppers.
 
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
@@ -11,26 +11,25 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A page of a list.
+/// One page of a list.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "PageOf{T}")]
 pub struct Page<T> {
-    /// What is on it.
+    /// The entries of this page.
     pub data: Vec<T>,
-    /// Whether another follows; ask for it with `starting_after` and the last one's id.
+    /// Whether more entries follow. Ask for them with `starting_after` and the last entry's id.
     pub has_more: bool,
 }
 
-/// The most that a page has, and what it has if nothing is said.
+/// The most entries of a page, and the default.
 const PAGE_MAX: u32 = 100;
 
-/// How many are asked for on a page that has at most `MAX`.
+/// How many entries a page may have, at most `MAX`.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(try_from = "u32")]
 pub struct PageSize<const MAX: u32 = PAGE_MAX>(u32);
 
 impl<const MAX: u32> PageSize<MAX> {
-    /// How many that is.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
@@ -66,19 +65,19 @@ impl<const MAX: u32> JsonSchema for PageSize<MAX> {
     }
 }
 
-/// Which page is asked for.
+/// Which page of a list to return.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PageQuery {
-    /// At most so many; 100 if it is left out.
+    /// At most so many entries; 100 by default.
     #[serde(default)]
     pub limit: PageSize,
-    /// Only those after the one with this id.
+    /// Lists only the entries after the one with this id.
     pub starting_after: Option<SaleId>,
 }
 
 impl<T> Page<T> {
-    /// The first `limit` of these, which are one more than that if another page follows.
+    /// A page of at most `limit` of these. The caller reads one more, which says that another page follows.
     #[must_use]
     pub fn of(mut data: Vec<T>, limit: usize) -> Self {
         let has_more = data.len() > limit;
@@ -92,15 +91,14 @@ impl<T> Page<T> {
 pub struct AdminSale {
     #[serde(flatten)]
     sale: Sale,
-    /// Its state at `server_time`.
+    /// The sale's state at `server_time`.
     state: SaleState,
-    /// Redis's clock.
+    /// The clock of Redis.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
 }
 
 impl AdminSale {
-    /// The sale at this moment.
     #[must_use]
     pub fn at(sale: Sale, now: Millis) -> Self {
         Self {
@@ -111,74 +109,74 @@ impl AdminSale {
     }
 }
 
-/// How much of an item is left, coarsely.
+/// Roughly how many units of an item are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Availability {
-    /// More than a tenth.
+    /// More than a tenth of the stock is free.
     Available,
-    /// A tenth or less.
+    /// A tenth of the stock or less is free.
     Low,
-    /// Nothing; unpaid holds may still come back.
+    /// No unit is free. Held units may come back if they are not paid for.
     SoldOut,
 }
 
-/// One product in a sale, as shoppers see it.
+/// An item of a sale, as shoppers see it.
 #[derive(Serialize, JsonSchema)]
 struct PublicItem {
-    /// Its SKU, unique in the sale.
+    /// The item's SKU, unique in the sale.
     #[schemars(with = "Sku")]
     sku: String,
-    /// Its name for people.
+    /// The item's name.
     name: String,
-    /// Price of one unit in the currency's minor unit.
+    /// The price of one unit, in the currency's minor unit.
     price_minor: i64,
-    /// ISO 4217.
+    /// The currency of the price, in ISO 4217.
     currency: String,
-    /// Units that one shopper may hold and own.
+    /// The most units that one shopper may have, held or paid.
     per_user_limit: u32,
-    /// How much of it is left.
+    /// Roughly how many units are free.
     availability: Availability,
 }
 
-/// What a shopper has to bring along.
+/// What a purchase in the sale requires.
 #[derive(Serialize, JsonSchema)]
 struct PublicGuards {
-    /// Whether shoppers wait their turn: a purchase needs `X-Admission`.
+    /// Whether the sale has a waiting room: then a purchase needs `X-Admission`.
     waiting_room: bool,
     /// Whether a purchase needs `X-Purchase-Token`.
     purchase_token: bool,
-    /// What has to be solved for such a token.
+    /// The challenge to solve for a purchase token.
     challenge: ChallengeKind,
-    /// Whether a proof of work is taken in place of the picture of a captcha.
+    /// Whether a shopper may solve a proof of work in place of the captcha.
     captcha_proof: bool,
 }
 
 /// A sale as shoppers see it.
 #[derive(Serialize, JsonSchema)]
 pub struct PublicSale {
-    /// Its id.
+    /// The sale's id.
     id: SaleId,
-    /// Its name for people.
+    /// The sale's name.
     name: String,
-    /// Its state at `server_time`.
+    /// The sale's state at `server_time`.
     state: SaleState,
-    /// When it starts to sell.
+    /// When the sale starts to sell.
     #[serde(serialize_with = "time::serialize")]
     starts_at: DateTime<Utc>,
-    /// When it stops.
+    /// When the sale stops selling.
     #[serde(serialize_with = "time::serialize")]
     ends_at: DateTime<Utc>,
-    /// Redis's clock, for a countdown.
+    /// The clock of Redis. Use it for a countdown.
     #[serde(serialize_with = "time::serialize")]
     server_time: DateTime<Utc>,
     /// How long a hold lasts, in seconds.
     payment_window_seconds: u32,
-    /// How often one shopper may ask.
+    /// How many purchases one shopper may attempt in a time window.
     purchase_rate: PurchaseRate,
-    /// What a shopper has to bring along.
+    /// What a purchase in the sale requires.
     guards: PublicGuards,
-    /// What is sold.
+    /// The items for sale.
     items: Vec<PublicItem>,
 }
 
@@ -187,7 +185,7 @@ impl From<Arc<Glance>> for PublicSale {
         let now = glance.now();
         let sale = &glance.sale;
         let items = sale.items.iter().map(|item| {
-            // Before the sale is loaded, everything that it will have is free.
+            // Before the preload, all the stock is free.
             let free = glance.free.get(&item.sku).copied().unwrap_or(item.stock);
             let availability = match free {
                 ..=0 => Availability::SoldOut,

@@ -1,4 +1,4 @@
-//! The waiting room: a shopper asks how he stands, or is told whenever that changes.
+//! The waiting room over HTTP: a shopper asks for a place and its state, or follows it as server-sent events.
 
 use super::extract::{Json, Query, SalePath, Session, Shopper};
 use super::gateway;
@@ -24,35 +24,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How long one stream lasts; the client opens the next one.
+/// How long a stream lasts. The client then opens another.
 const STREAM_MAX: Duration = Duration::from_secs(300);
-/// How often a stream looks whether everything has been sold.
+/// How often a stream checks whether the sale has sold out.
 const GLANCE_EVERY: Duration = Duration::from_millis(500);
-/// After so long without news a stream shows that it is there.
+/// A quiet stream sends a comment this often, to show that it is open.
 const QUIET_MAX: Duration = Duration::from_secs(15);
-/// How long a shopper is asked to wait until he asks again, at the least and at the most.
+/// The least and the most seconds after which a shopper is asked to ask again.
 const ASK_AGAIN_MIN: i64 = 2;
 const ASK_AGAIN_MAX: i64 = 15;
-/// The longest wait that is told: a day.
+/// The longest wait that we estimate: a day.
 const WAIT_MAX: Millis = 86_400_000;
 
-/// What a place is asked for with.
+/// The request for a place.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Asking {
-    /// The last ticket that the shopper was given for this sale. One that is not good is as good as none.
+    /// The latest ticket that the shopper got for this sale. An invalid ticket counts as none.
     ticket: Option<String>,
 }
 
-/// Where a shopper stands.
+/// A shopper's state in the waiting room.
 #[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// He waits.
+    /// The shopper waits.
     Waiting,
-    /// Nothing is free, and what is held may come back: he waits, or it would be his turn.
+    /// Nothing is free now, but held units may come back. The shopper waits, or would be admitted.
     SoldOut,
-    /// It is his turn.
+    /// The shopper may buy.
     Admitted,
     /// The sale is over.
     Closed,
@@ -69,31 +69,31 @@ impl State {
     }
 }
 
-/// How a shopper stands, as he is told.
+/// A shopper's place in the waiting room.
 #[derive(Serialize, Clone, PartialEq, JsonSchema)]
 pub struct Standing {
-    /// Where he stands.
+    /// The shopper's state.
     state: State,
-    /// His place: 1 is the next. Missing where it is, or would be, his turn.
+    /// The shopper's position: 1 is next. Missing if the shopper is admitted, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
-    /// How many wait.
+    /// How many shoppers wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<i64>,
-    /// When it is his turn, at the speed of the last seconds.
+    /// The estimated wait, at the pace of the last seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimated_wait_seconds: Option<i64>,
-    /// What keeps his place, should the line be lost: send it with the next question.
+    /// Keeps the shopper's place if the connection breaks: send it with the next request.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
-    /// What to send as `X-Admission` with a purchase.
+    /// Send this as `X-Admission` with a purchase.
     #[serde(skip_serializing_if = "Option::is_none")]
     admission: Option<String>,
-    /// Until when the admission is good.
+    /// When the admission ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DateTime<Utc>")]
     expires_at: Option<String>,
-    /// When to ask again.
+    /// Ask again after so many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ask_again_seconds: Option<i64>,
 }
@@ -114,8 +114,8 @@ pub async fn ask(
         .json(standing))
 }
 
-/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one whenever it has changed. The stream ends
-/// with the shopper's token, and when the account is banned.
+/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one for each change. The stream ends with
+/// the shopper's token, or when the account is banned.
 pub async fn follow(
     api: Data<Api>,
     session: Session,
@@ -127,11 +127,11 @@ pub async fn follow(
     let Some(seat) = api.followers.take(sale, &session.user) else {
         return Err(Problem::wait(
             Code::Overloaded,
-            "this instance tells as many shoppers, or this one as often, as it can; ask with POST instead",
+            "this instance has no free stream for this shopper; ask with POST instead",
             STREAM_MAX,
         ));
     };
-    // Now, so that what cannot be is answered as a problem.
+    // Before the stream begins, so that an error is still a problem with a status.
     let standing = stand(&api, sale, &session.user, ticket).await?;
     let follower = Follower {
         api: api.into_inner(),
@@ -151,7 +151,7 @@ pub async fn follow(
         let is_last = matches!(standing.state, State::Admitted | State::Closed);
         let data = serde_json::to_string(&standing).ok()?;
         let event = format!("event: {}\ndata: {data}\n\n", standing.state.as_str());
-        // If the line is lost meanwhile, he comes back to the place that he was told.
+        // If the connection breaks, the shopper keeps the place that was sent last.
         let ticket = standing.ticket.as_deref();
         let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.session.user));
         follower.ticket = place.or(follower.ticket);
@@ -161,16 +161,16 @@ pub async fn follow(
     Ok(event_stream().streaming(events))
 }
 
-/// Seats for shoppers who are told: so many in all, and few for each account and sale.
+/// Counts the streams by sale and account, to limit them.
 #[derive(Default)]
 pub struct Followers(Mutex<HashMap<(SaleId, UserId), usize>>);
 
-/// Shoppers whom one instance tells; others ask.
+/// The most accounts that follow their places on one instance. Other shoppers ask with POST.
 const FOLLOWERS_MAX: usize = 20_000;
-/// Of them, the same account in the same sale: two browsers, or one that does not know yet that it has lost the first.
+/// The most streams of one account in one sale: two browsers, or one that has not noticed yet that it lost the first.
 const STREAMS_MAX: usize = 2;
 
-/// A seat that somebody has, until this is dropped.
+/// One stream's seat, free again when this is dropped.
 struct Seat(Arc<Followers>, (SaleId, UserId));
 
 impl Followers {
@@ -183,7 +183,7 @@ impl Followers {
         let mut seats = self.seats();
         let who = (sale, user.clone());
         let taken = seats.get(&who).copied().unwrap_or_default();
-        // Accounts, not streams: at most twice as many of these.
+        // The limit counts accounts; streams may be twice as many.
         if taken >= STREAMS_MAX || (taken == 0 && seats.len() >= FOLLOWERS_MAX) {
             return None;
         }
@@ -202,7 +202,7 @@ impl Drop for Seat {
     }
 }
 
-/// A shopper who is told.
+/// One shopper's stream.
 struct Follower {
     api: Arc<Api>,
     sale: SaleId,
@@ -215,7 +215,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// What is to be told next, or that nothing has changed; `None` at the end.
+    /// The next state to send; `Some(None)` if nothing has changed for a while; `None` at the end.
     async fn next(&mut self) -> Option<Option<Standing>> {
         if let Some(standing) = self.next.take() {
             return Some(Some(standing));
@@ -241,13 +241,13 @@ impl Follower {
             match stand(&self.api, self.sale, &self.session.user, self.ticket).await {
                 Ok(standing) if standing != told => return Some(Some(standing)),
                 Err(problem) if problem.code() == Code::Banned => return None,
-                // Unchanged, or not known now: what was told stands.
+                // Unchanged, or unknown because of a fault: the state that was sent last still holds.
                 Ok(_) | Err(_) => ask_at = Instant::now() + pause,
             }
         }
     }
 
-    /// Whether nothing is free, if that is known now.
+    /// Whether nothing is free; `None` if that is not known now.
     async fn is_sold_out(&self) -> Option<bool> {
         let glance = glance(&self.api.app, self.sale).await.ok()??;
         Some(glance.is_sold_out())
@@ -275,7 +275,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             gateway::count(api, Some(sale), Layer::Ban);
             return Err(Problem::new(Code::Banned, "this account may not buy"));
         }
-        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale lets everybody in")),
+        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale admits every shopper")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     Ok(match turn {
@@ -301,7 +301,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
                 waiting: Some(waiting),
                 estimated_wait_seconds: wait_seconds,
                 ticket: Some(api.token_keys.ticket(sale, user, place)),
-                // Whoever has long to wait need not ask often.
+                // A shopper with a long wait need not ask often.
                 ask_again_seconds: Some(
                     wait_seconds.map_or(ASK_AGAIN_MAX, |wait| (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
                 ),

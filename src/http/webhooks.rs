@@ -1,4 +1,5 @@
-//! The payment provider's webhook, signed as in Standard Webhooks.
+//! The payment provider's webhook, signed as in Standard Webhooks. A payment is answered 200 only once it is recorded
+//! in Postgres; the provider repeats it until then.
 
 use super::Api;
 use super::explain::parse_json;
@@ -14,16 +15,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// The only event that is known.
+/// The only event type that we accept.
 const SUCCEEDED: &str = "payment.succeeded";
-/// The most bytes of what the provider calls something by.
+/// The most bytes of an id of the provider's: payment, order or message.
 pub(super) const NAME_MAX: usize = 255;
-/// The most bytes of a currency.
 const CURRENCY_MAX: usize = 16;
-/// What a delivery is counted as that is not believed or not understood, and one that was not recorded.
+/// How the metrics count a delivery that was refused, and one that could not be recorded.
 const REFUSED: &str = "refused";
 const FAILED: &str = "failed";
-/// What Postgres can store of a text.
+/// Text without NUL, which Postgres cannot store.
 pub(super) const NO_NUL: &str = r"^[^\u0000]*$";
 
 /// The body of a webhook.
@@ -31,13 +31,13 @@ pub(super) const NO_NUL: &str = r"^[^\u0000]*$";
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaymentEvent")]
 pub(super) struct Event {
-    /// What has happened.
+    /// The type of the event.
     #[schemars(extend("const" = SUCCEEDED))]
     r#type: String,
-    /// When it happened at the provider.
+    /// When the payment was made, by the provider's clock.
     #[serde(rename = "timestamp")]
     _timestamp: DateTime<Utc>,
-    /// The payment.
+    /// The payment that succeeded.
     data: PaymentBody,
 }
 
@@ -48,22 +48,22 @@ struct PaymentBody {
     /// The provider's id for the payment, unique for ever: 1 to 255 bytes of UTF-8, no NUL.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     payment_id: String,
-    /// The order that was paid. Money for what is no order is recorded all the same.
+    /// The order that was paid. Money for an unknown order is recorded, too.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     order_id: String,
-    /// How much, in the currency's minor unit.
+    /// The amount in the currency's minor unit.
     #[schemars(range(min = 0, max = i64::MAX))]
     amount_minor: i64,
-    /// ISO 4217, if all is well: 1 to 16 bytes of UTF-8, no NUL.
+    /// The currency, in ISO 4217: 1 to 16 bytes of UTF-8, no NUL.
     #[schemars(length(min = 1, max = CURRENCY_MAX), regex(pattern = NO_NUL))]
     currency: String,
 }
 
-/// What became of a payment.
+/// The outcome of a payment.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "PaymentAnswer")]
 pub(super) struct Answer {
-    /// What became of it.
+    /// The outcome of the payment.
     outcome: PaymentOutcome,
 }
 
@@ -84,14 +84,14 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
     take_in(&api, &delivery, &body).await
 }
 
-/// What a delivery says of itself.
+/// The headers of a delivery that its signature covers, and the signature.
 pub(super) struct Delivery<'a> {
     pub(super) id: &'a str,
     pub(super) timestamp: &'a str,
     pub(super) signature: &'a str,
 }
 
-/// Takes in one delivery, if its signature is right. Whatever comes of it is counted and timed.
+/// Verifies a delivery and records its payment. Counts and times every outcome.
 pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let (counted, outcome) = match read(api, delivery, body) {
@@ -109,7 +109,7 @@ pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> 
     outcome.map(|outcome| HttpResponse::Ok().json(Answer { outcome }))
 }
 
-/// The payment that a delivery tells of, if it is believed.
+/// The payment in a delivery, once the signature is verified.
 fn read(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<Payment, Problem> {
     let now = Utc::now().timestamp();
     let Delivery {
@@ -117,7 +117,7 @@ fn read(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<Payment, Prob
         timestamp,
         signature,
     } = *delivery;
-    // On the bytes as they came, before anything is made of them.
+    // The signature covers the bytes as they came, so they are verified before they are parsed.
     let secret = api.webhook_secret.expose();
     webhook::verify(secret, id, timestamp, signature, body, now)
         .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
@@ -146,7 +146,7 @@ impl Event {
         if amount_minor < 0 {
             return Err(Problem::invalid("data.amount_minor must not be negative"));
         }
-        // Whatever else the provider says was paid is money: it is recorded and shown to an operator.
+        // Any other currency is still money: the payment is recorded and shown to an operator.
         if currency.is_empty() || currency.len() > CURRENCY_MAX || currency.contains('\0') {
             return Err(Problem::invalid(format!(
                 "data.currency must be 1 to {CURRENCY_MAX} bytes without NUL"

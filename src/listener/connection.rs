@@ -1,5 +1,5 @@
-//! One connection of a client: a socket that misses no deadline. The application says through [`Activity`] when a request
-//! is being answered, which bytes alone do not show.
+//! One connection of a client, with its deadlines. Bytes alone do not show when a request is being answered, so the
+//! application reports that through [`Activity`].
 
 use super::places::Place;
 use super::{HEAD_TIME, IDLE_TIME, IDLE_TIME_CROWDED, WRITE_PACE, WRITE_TIME};
@@ -25,10 +25,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-/// A connection that HTTP is served over.
+/// A connection that carries HTTP.
 pub(super) type Socket = Either<Connection, Box<TlsStream<Connection>>>;
 
-/// actix-http closes an idle connection in good order; this is for those that it does not count as idle.
+/// actix-http closes an idle connection cleanly. After this much longer, we close those that it does not consider idle.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
 /// The requests of one connection.
@@ -38,7 +38,7 @@ pub(super) struct Activity {
     being_answered: Cell<u64>,
 }
 
-/// What belongs to the requests of this connection.
+/// The activity of this connection.
 pub(super) fn activity(socket: &Socket) -> Rc<Activity> {
     let connection = match socket {
         Either::Left(connection) => connection,
@@ -65,7 +65,7 @@ impl Drop for BeingAnswered {
 }
 
 pin_project! {
-    /// A body that is a part of its answer.
+    /// A body that keeps its request counted as being answered.
     struct Body<B> {
         #[pin]
         body: B,
@@ -85,7 +85,7 @@ impl<B: MessageBody> MessageBody for Body<B> {
     }
 }
 
-/// Tells the connection from when until when it answers a request.
+/// Reports to the connection the beginning and the end of each request's answer.
 pub async fn answering(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -98,26 +98,26 @@ pub async fn answering(
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaits {
-    /// The first head, which actix-http times.
+    /// The first head. actix-http has a deadline for it.
     FirstHead,
-    /// The application.
+    /// The application's answer.
     Answer,
-    /// A next request, until then.
+    /// The next request, until the deadline.
     Request(Instant),
-    /// The rest of a head, until then.
+    /// The rest of a head, until the deadline.
     Head(Instant),
 }
 
-/// See the module.
+/// A socket with deadlines for reads and writes.
 pub(super) struct Connection {
     socket: TcpStream,
     activity: Rc<Activity>,
-    /// How many requests had begun when that was last looked at.
+    /// How many requests had begun at the last check.
     begun: u64,
     awaits: Awaits,
-    /// Until when the client has to read, if something waits to be written.
+    /// The client must read before this time; none if no write is blocked.
     write_by: Option<Instant>,
-    /// Fires at the next deadline or before it.
+    /// Fires at the next deadline or earlier.
     alarm: Pin<Box<Sleep>>,
     place: Place,
     open: Gauge,
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Brings what the connection waits for up to date.
+    /// Updates what the connection waits for.
     fn follow(&mut self) {
         let begun = self.activity.begun.get();
         if self.activity.being_answered.get() > 0 {
@@ -151,7 +151,7 @@ impl Connection {
         self.begun = begun;
     }
 
-    /// From now on the client has its time to begin a request.
+    /// The client's time to begin a request starts now.
     fn await_request(&mut self) {
         let idle = if self.place.is_crowded() {
             IDLE_TIME_CROWDED
@@ -161,7 +161,7 @@ impl Connection {
         self.awaits = Awaits::Request(Instant::now() + idle);
     }
 
-    /// Notes that bytes have come.
+    /// Notes that bytes have arrived.
     fn has_read(&mut self) {
         self.follow();
         if let Awaits::Request(_) = self.awaits {
@@ -169,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have gone.
+    /// Notes that bytes were written.
     fn has_written(&mut self, bytes: usize) {
         if let Some(by) = self.write_by {
             let earned = Duration::from_millis(1000 * u64::try_from(bytes).unwrap_or(u64::MAX / 1000) / WRITE_PACE);
@@ -177,17 +177,14 @@ impl Connection {
         }
     }
 
-    /// Has the task woken at the next deadline.
-    ///
-    /// # Errors
-    /// A deadline has passed.
+    /// Wakes the task at the next deadline. An error says that a deadline has passed.
     fn keep_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.follow();
         let read_by = match self.awaits {
             Awaits::FirstHead | Awaits::Answer => None,
             Awaits::Request(by) | Awaits::Head(by) => Some(by),
         };
-        // A client that still reads an answer does not have to ask already.
+        // A client that still reads an answer need not send its next request yet.
         let Some(by) = self.write_by.or(read_by) else {
             return Ok(());
         };
@@ -205,7 +202,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What a write came to; a client that does not read has a deadline.
+    /// Notes the outcome of a write. A blocked write gives the client a deadline to read.
     fn written(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &outcome {
             Poll::Ready(Ok(bytes)) => self.has_written(*bytes),
@@ -255,7 +252,8 @@ impl AsyncWrite for Connection {
         true
     }
 
-    /// Everything has been written: actix-http and rustls flush after that, and at the end of each of their turns.
+    /// A flush means that all bytes are written: actix-http and rustls flush after their last write, and after each
+    /// poll.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.write_by.take().is_some() && matches!(self.awaits, Awaits::Request(_) | Awaits::Head(_)) {
             self.await_request();

@@ -1,4 +1,4 @@
-//! How many connections may be open: of each client, and of all.
+//! Limits the open connections of each client, and of all clients. A place is free again when its connection closes.
 
 use crate::config::ConnectionLimits;
 use crate::guard::address::{Client, NETWORK_CLIENTS, Network};
@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// See the module.
 pub(super) struct Places {
     limits: ConnectionLimits,
     taken: Mutex<Taken>,
@@ -18,21 +17,21 @@ struct Taken {
     by_holder: HashMap<Holder, usize>,
 }
 
-/// Whose connections are counted.
+/// The owner of a count of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Holder {
     Client(Client),
     Network(Network),
 }
 
-/// A client, and the network that it is in.
+/// A client and its network.
 fn holders(client: Option<Client>) -> impl Iterator<Item = Holder> {
     let network = client.and_then(Client::network);
     let client = client.map(Holder::Client);
     client.into_iter().chain(network.map(Holder::Network))
 }
 
-/// Why there is no place.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     Client,
@@ -67,7 +66,7 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of this client, or of nobody in particular.
+    /// Takes a place for a connection of this client. A proxy's connection has no client.
     pub fn take(places: &Arc<Self>, client: Option<Client>) -> Result<Place, Full> {
         let client = client.filter(|_| places.limits.per_client > 0);
         let mut taken = places.taken();

@@ -1,25 +1,24 @@
-//! Each route's example as a command, which runs as it stands in a shell that knows a few variables.
+//! Each route's example as a curl command. It runs in a shell that has the variables of [`VARIABLES`].
 
 use super::operation::{EVENT_STREAM, KEY, ORDER_ID, Operation, SALE_ID, Who};
 use crate::http::operator::{REQUEST_TOKEN, SESSION_COOKIE};
 use serde_json::Value;
 
-/// What the commands take from the shell.
+/// The shell variables of the commands.
 pub const VARIABLES: &str = "\
 export FLASHSALE_URL=http://127.0.0.1:8080
 export FLASHSALE_ADMIN_KEY=…                      # operators
 export TOKEN=$(flashsale token --user ada)        # shoppers
 export FLASHSALE_WEBHOOK_SECRET=whsec_…           # the payment provider
-export SALE_ID=… ORDER_ID=…                       # what the other answers told
+export SALE_ID=… ORDER_ID=…                       # from other answers
 export SESSION=… CONSOLE_TOKEN=…                  # the cookie and the token of a session of the console";
 
-/// A payment is signed before it is sent.
+/// The shell lines that sign a payment.
 const SIGN: &str = r#"AT=$(date +%s)
 KEY=$(printf %s "${FLASHSALE_WEBHOOK_SECRET#whsec_}" | base64 -d | od -An -v -tx1 | tr -d ' \n')
 SIGNATURE=$(printf %s "msg_1.$AT.$BODY" | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$KEY" -binary | base64)
 "#;
 
-/// The command.
 pub fn command(operation: &Operation) -> String {
     let is_signed = operation.who == Who::Provider;
     let body = operation.body.as_ref().map(|body| quoted(&body.example));
@@ -27,7 +26,7 @@ pub fn command(operation: &Operation) -> String {
         Some(body) if is_signed => format!("BODY={body}\n{SIGN}"),
         _ => String::new(),
     };
-    // A stream goes on until somebody has heard enough of it.
+    // -N: print the events of a stream as they come.
     let is_stream = operation.answers.iter().any(|answer| answer.kind == Some(EVENT_STREAM));
     text += if is_stream { "curl -sSN" } else { "curl -sS" };
     if operation.method != "get" {
@@ -60,7 +59,7 @@ pub fn command(operation: &Operation) -> String {
     text
 }
 
-/// The path and the query, with what the shell knows.
+/// The path and the query, with shell variables in place of the example's ids.
 fn target(operation: &Operation) -> String {
     let mut target = operation.path.to_owned();
     let mut separator = '?';
@@ -80,7 +79,7 @@ fn target(operation: &Operation) -> String {
     target
 }
 
-/// A body as a word of the shell's. No example has an apostrophe.
+/// A body as a quoted word for the shell. No example has an apostrophe.
 fn quoted(body: &Value) -> String {
     let text = body.to_string();
     let text = text

@@ -1,4 +1,4 @@
-//! What is said of one route: how it is asked, and everything that it may answer.
+//! The description of one route: its request, and everything that it may answer.
 
 use super::schemas::Schemas;
 use crate::domain::console::OPERATOR_MAX;
@@ -11,30 +11,26 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sale's and an order's id in examples.
+/// The ids of a sale and an order in examples.
 pub const SALE_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 pub const ORDER_ID: &str = "00000001-a3f7-8c21-8e55-0d9b4c6f1a37";
 /// The operators' key in examples.
 pub const KEY: &str = "the-operators-key";
 
-/// Whom a route is for.
+/// The users of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// Those who buy.
     Shoppers,
-    /// Those who sell.
     Operators,
-    /// The payment provider.
     Provider,
-    /// Whatever watches over the program, and whoever programs against it.
+    /// Monitoring, and developers of clients.
     Machines,
 }
 
 impl Group {
-    /// Every group, in the order that they are told in.
+    /// Every group, in the order of the document.
     pub const ALL: [Self; 4] = [Self::Shoppers, Self::Operators, Self::Provider, Self::Machines];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shoppers => "Shoppers",
@@ -44,37 +40,34 @@ impl Group {
         }
     }
 
-    /// What its routes are for.
+    /// What the group's routes are for.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Shoppers => "Look at sales, wait, buy, and see or give back what was bought.",
-            Self::Operators => "Create, load, run and watch sales, and keep bots away from them.",
-            Self::Provider => "Tell that money has come.",
-            Self::Machines => "Is the program well, and what can it be asked?",
+            Self::Shoppers => "See sales, wait, buy, and read or cancel orders.",
+            Self::Operators => "Create, preload, run and watch sales, and keep bots away from them.",
+            Self::Provider => "Report payments.",
+            Self::Machines => "Health, metrics, and this document.",
         }
     }
 }
 
-/// Who may ask.
+/// The credentials that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// Anybody.
+    /// None.
     Anybody,
-    /// Anybody; a shopper who says who he is, is counted.
+    /// None. The page view of a signed-in shopper is counted.
     Visitor,
-    /// A shopper.
     Shopper,
-    /// An operator.
     Operator,
-    /// Anybody; a browser with a session of the console is told of it.
+    /// None. With a session of the console, the answer shows it.
     Console,
-    /// A browser with a session of the console, and with its request token.
+    /// A session of the console, with its request token.
     Session,
-    /// The payment provider.
     Provider,
 }
 
-/// How streams of events are written.
+/// The content type of streams of events.
 pub const EVENT_STREAM: &str = "text/event-stream";
 
 /// The names of the security schemes.
@@ -99,36 +92,26 @@ impl Who {
     }
 }
 
-/// Something that a request carries beside its body.
+/// A parameter of a request, outside of its body.
 pub struct Parameter {
     /// `path`, `query` or `header`.
     pub place: &'static str,
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub description: String,
-    /// Whether it has to be there.
     pub is_required: bool,
-    /// What it may be.
     pub schema: Value,
-    /// What it may look like, where the route's example has it.
+    /// Its value in the route's example, if it is in it.
     pub example: Option<Value>,
 }
 
-/// A JSON body.
 pub struct Body {
-    /// What it may be.
     pub schema: Value,
-    /// What it may look like.
     pub example: Value,
 }
 
-/// A header of an answer.
 #[derive(Clone, Copy)]
 pub struct Header {
-    /// Its name.
     pub name: &'static str,
-    /// What it says.
     pub description: &'static str,
     schema: fn() -> Value,
 }
@@ -136,17 +119,17 @@ pub struct Header {
 /// On every answer.
 const REQUEST_ID: Header = Header {
     name: "X-Request-Id",
-    description: "A trusted proxy's own; the request's own with `client-` before it, if it had a sensible one; else a new \
-        one. It is in the log, too.",
+    description: "A trusted proxy's id; the client's own with `client-` before it, if it is usable; else a new one. \
+        The log has it, too.",
     schema: || json!({"type": "string", "minLength": 1, "maxLength": 135}),
 };
-/// Where something is that was created.
+/// The path of a new resource.
 pub const LOCATION: Header = Header {
     name: "Location",
-    description: "The path of what was created.",
+    description: "The path of the new resource.",
     schema: || json!({"type": "string", "pattern": "^/v1/"}),
 };
-/// That an answer is that of an earlier request.
+/// Says that the answer is that of an earlier request.
 pub const IS_REPLAYED: Header = Header {
     name: REPLAYED,
     description: "The answer is that of an earlier request with this key.",
@@ -159,24 +142,22 @@ const RETRY_AFTER: Header = Header {
 };
 const AUTHENTICATE: Header = Header {
     name: "WWW-Authenticate",
-    description: "How to say who asks.",
+    description: "How to authenticate.",
     schema: || json!({"type": "string"}),
 };
-/// The version of a file.
 pub const TAG: Header = Header {
     name: "ETag",
-    description: "The version of what is answered, for `If-None-Match` or `If-Match`.",
+    description: "The version of the content, for `If-None-Match` or `If-Match`.",
     schema: || json!({"type": "string"}),
 };
 
-/// A cookie to keep, or to forget.
+/// The session's cookie: to keep, or to forget.
 pub const COOKIE: Header = Header {
     name: "Set-Cookie",
-    description: "The cookie of the session, which no script reads and no other site has sent; empty where it has ended.",
+    description: "The session's cookie, for pages of this site alone; no script can read it. Empty if it has ended.",
     schema: || json!({"type": "string"}),
 };
 
-/// Every header that an answer may have.
 pub const HEADERS: [Header; 7] = [
     REQUEST_ID,
     LOCATION,
@@ -188,7 +169,7 @@ pub const HEADERS: [Header; 7] = [
 ];
 
 impl Header {
-    /// As it is described where all are.
+    /// The header, as the components of the document describe it.
     pub fn component(&self) -> Value {
         json!({"description": self.description, "required": true, "schema": (self.schema)()})
     }
@@ -203,49 +184,38 @@ fn refer(headers: &[Header]) -> Map<String, Value> {
     .collect()
 }
 
-/// An answer that says yes.
+/// An answer without a problem.
 pub struct Answer {
-    /// Its status.
     pub status: u16,
-    /// When it is given.
+    /// What the answer means.
     pub description: &'static str,
-    /// Its content type; none where it has no body.
+    /// Its content type; none without a body.
     pub kind: Option<&'static str>,
-    /// What else its content type may be, for those who ask for that.
+    /// Another content type, for clients that ask for it.
     pub other_kind: Option<&'static str>,
-    /// What its body may be.
     pub schema: Value,
-    /// What its body may look like.
     pub example: Option<Value>,
-    /// Its headers, beside the one that every answer has.
+    /// Its headers, besides those of every answer.
     pub headers: Vec<Header>,
-    /// Routes that can be asked next, and what of this answer they are asked with.
+    /// Links to further routes: each one's name, its parameter, and the member of this answer for it.
     links: Vec<(&'static str, &'static str, &'static str)>,
 }
 
-/// All that is said of one route.
+/// The description of one route.
 pub struct Operation {
-    /// The method.
     pub method: &'static str,
-    /// The path.
     pub path: &'static str,
-    /// Its name, for programs that are generated.
+    /// Its name, for generated clients.
     pub id: &'static str,
-    /// Whom it is for.
     pub group: Group,
-    /// What it does, in a few words.
     pub summary: &'static str,
-    /// What else there is to know.
     pub description: &'static str,
-    /// Who may ask.
     pub who: Who,
-    /// What a request carries beside its body.
     pub parameters: Vec<Parameter>,
-    /// The body.
     pub body: Option<Body>,
-    /// The answers that say yes.
+    /// The answers without a problem.
     pub answers: Vec<Answer>,
-    /// The problems that may be answered.
+    /// The codes of the problems that it may answer.
     pub codes: BTreeSet<Code>,
 }
 
@@ -267,7 +237,7 @@ impl Operation {
         .with_path()
     }
 
-    /// A route for shoppers. The gateway is in front of all of them, and stock or ledger behind them.
+    /// A route for shoppers. The gateway may refuse any of them, and Redis or Postgres may be away.
     pub fn of_shoppers(who: Who, route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
         let this = Self::new(Group::Shoppers, who, route, id, summary);
         let this = this.refuses(&[Code::RateLimited, Code::Overloaded, Code::Unavailable]);
@@ -278,19 +248,18 @@ impl Operation {
         }
     }
 
-    /// A route for operators.
     pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
         let this = Self::new(Group::Operators, Who::Operator, route, id, summary)
             .refuses(&[Code::Unauthenticated, Code::Unavailable]);
         if this.method == "get" {
             return this;
         }
-        // A name in another script is sent as UTF-8, which no schema of a header can say.
+        // A name in another script comes as UTF-8, which the schema of a header cannot express.
         let name =
             json!({"type": "string", "minLength": 1, "maxLength": OPERATOR_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"});
-        let said = "What you call yourself, for the trail. It is not checked.";
-        // The token: of a browser with a session of the console. The body: it is read for the trail, also where it says
-        // nothing.
+        let said = "Your name, for the audit log. It is not verified.";
+        // A browser with a session may lack its token. The body is read for the audit log, even where the route takes
+        // none.
         this.takes("header", OPERATOR_HEADER, said, false, name, None)
             .refuses(&[
                 Code::ConsoleTokenRequired,
@@ -300,23 +269,20 @@ impl Operation {
             ])
     }
 
-    /// A route for the console's sessions.
     pub fn of_sessions(who: Who, method: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new(Group::Operators, who, [method, "/v1/admin/session"], id, summary).refuses(&[Code::Unavailable])
     }
 
-    /// A route for the payment provider.
     pub fn of_provider(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
         Self::new(Group::Provider, Who::Provider, route, id, summary)
             .refuses(&[Code::Unauthenticated, Code::Unavailable])
     }
 
-    /// A route for machines.
     pub fn of_machines(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
         Self::new(Group::Machines, Who::Anybody, route, id, summary)
     }
 
-    /// The parameter in the path, if there is one: what is not there, or cannot be, is not found.
+    /// Adds the parameter of the path, if there is one. An id that does not parse is 404, like one that does not exist.
     fn with_path(self) -> Self {
         let Some((before, _)) = self.path.split_once("/{id}") else {
             return self;
@@ -336,13 +302,13 @@ impl Operation {
             .refuses(&[Code::NotFound])
     }
 
-    /// What else there is to know.
+    /// Sets the description.
     pub fn says(mut self, description: &'static str) -> Self {
         self.description = description;
         self
     }
 
-    /// Something that a request carries beside its body.
+    /// Adds a parameter.
     pub fn takes(
         mut self,
         place: &'static str,
@@ -363,7 +329,7 @@ impl Operation {
         self
     }
 
-    /// The query, and what is in it in the example.
+    /// Adds the parameters of a query, with the values of the example.
     pub fn query<T: JsonSchema>(mut self, examples: &[(&str, Value)]) -> Self {
         let schema = Schemas::alone::<T>();
         let required: BTreeSet<&str> = schema["required"]
@@ -374,7 +340,7 @@ impl Operation {
             .collect();
         for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
             let mut schema = schema.clone();
-            // A parameter that is left out is not null.
+            // An optional field may be null in JSON; a parameter is absent instead.
             if let Some(kinds) = schema["type"].as_array() {
                 schema["type"] = kinds.first().cloned().unwrap_or_default();
             }
@@ -400,13 +366,13 @@ impl Operation {
         self.refuses(&[Code::InvalidRequest])
     }
 
-    /// The name that the client gives the request.
+    /// Requires an `Idempotency-Key`.
     pub fn with_key(self, example: &str) -> Self {
         self.takes_key(true, Some(example.into()))
             .refuses(&[Code::IdempotencyKeyMissing])
     }
 
-    /// The same, where the request need not have one.
+    /// Accepts an `Idempotency-Key`.
     pub fn with_key_if_any(self) -> Self {
         self.takes_key(false, None).refuses(&[Code::IdempotencyKeyReused])
     }
@@ -419,12 +385,12 @@ impl Operation {
             .refuses(&[Code::InvalidRequest])
     }
 
-    /// What lets a request through the guards of a sale that asks for it.
+    /// Accepts the proofs that the guards of a sale may require.
     pub fn with_proofs(self) -> Self {
-        // What is shown to a sale that does not ask for it is passed over, whatever it is.
+        // A sale ignores proofs that it does not require, so any text is valid here.
         let text = || json!({"type": "string", "pattern": r"^[\t -~]*$"});
-        let token = "What `POST /v1/sales/{id}/tokens` gave for this `Idempotency-Key`, where the sale asks for it.";
-        let admission = "What the waiting room gave, where the sale has one.";
+        let token = "The token of `POST /v1/sales/{id}/tokens` for this `Idempotency-Key`, if the sale requires one.";
+        let admission = "The admission of the waiting room, if the sale has one.";
         self.takes("header", PURCHASE_TOKEN, token, false, text(), None)
             .takes("header", ADMISSION, admission, false, text(), None)
             .refuses(&[
@@ -434,15 +400,15 @@ impl Operation {
             ])
     }
 
-    /// The last event of a stream that the client has.
+    /// Accepts the `Last-Event-ID` of a stream.
     pub fn with_last_event(self) -> Self {
-        let description = "The `id` of the last event that was received: what came after it is sent first.";
+        let description = "The `id` of the last event that you received: the stream begins with the events after it.";
         let schema = json!({"type": "integer", "minimum": 0, "maximum": i64::MAX});
         self.takes("header", LAST_EVENT_ID, description, false, schema, None)
             .refuses(&[Code::InvalidRequest])
     }
 
-    /// The body.
+    /// Sets the body.
     pub fn reads<T: JsonSchema>(mut self, schemas: &mut Schemas, example: Value) -> Self {
         self.body = Some(Body {
             schema: schemas.read::<T>(),
@@ -451,7 +417,7 @@ impl Operation {
         self.refuses(&[Code::InvalidRequest, Code::PayloadTooLarge])
     }
 
-    /// An answer that says yes, in JSON.
+    /// Adds an answer in JSON.
     pub fn answers<T: JsonSchema>(
         self,
         schemas: &mut Schemas,
@@ -463,7 +429,7 @@ impl Operation {
         self.answers_with(status, description, "application/json", schema, Some(example))
     }
 
-    /// An answer that says yes, in whatever form.
+    /// Adds an answer of any content type.
     pub fn answers_with(
         mut self,
         status: u16,
@@ -485,7 +451,7 @@ impl Operation {
         self
     }
 
-    /// A stream of events, each with this as its data.
+    /// Adds a stream of events, all with this type of data.
     pub fn answers_events<T: JsonSchema>(
         self,
         schemas: &mut Schemas,
@@ -499,7 +465,7 @@ impl Operation {
         self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
     }
 
-    /// A stream of several kinds of events: each one's name, what it says, and its data.
+    /// Adds a stream of several kinds of events: each one's name, description and schema of its data.
     pub fn answers_kinds_of_events(
         self,
         description: &'static str,
@@ -516,14 +482,14 @@ impl Operation {
         self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
     }
 
-    /// A file of the program's, which a client may have already.
+    /// Adds a file of the program, which a client may have cached.
     pub fn answers_file(mut self, description: &'static str, kind: &'static str, schema: Value) -> Self {
         let known = "The version that the client has.";
         self = self.takes("header", "If-None-Match", known, false, json!({"type": "string"}), None);
         self = self.answers_with(200, description, kind, schema, None).with_header(TAG);
         self.answers.push(Answer {
             status: 304,
-            description: "The copy that `If-None-Match` names is still good.",
+            description: "The copy that `If-None-Match` names is current.",
             kind: None,
             other_kind: None,
             schema: Value::Null,
@@ -534,7 +500,7 @@ impl Operation {
         self
     }
 
-    /// What the last answer may be written as instead, for those who ask for that.
+    /// Adds another content type to the last answer.
     pub fn or_as(mut self, kind: &'static str) -> Self {
         if let Some(answer) = self.answers.last_mut() {
             answer.other_kind = Some(kind);
@@ -542,7 +508,7 @@ impl Operation {
         self
     }
 
-    /// A header of the last answer.
+    /// Adds a header to the last answer.
     pub fn with_header(mut self, header: Header) -> Self {
         if let Some(answer) = self.answers.last_mut() {
             answer.headers.push(header);
@@ -550,7 +516,7 @@ impl Operation {
         self
     }
 
-    /// Routes that are asked next with something of the last answer: each one's name, its parameter, and which member.
+    /// Adds links to the last answer: each route's name, its parameter, and the member of the answer for it.
     pub fn leads_to(mut self, links: &[(&'static str, &'static str, &'static str)]) -> Self {
         if let Some(answer) = self.answers.last_mut() {
             answer.links.extend(links);
@@ -558,13 +524,12 @@ impl Operation {
         self
     }
 
-    /// Problems that it may answer.
+    /// Adds problems.
     pub fn refuses(mut self, codes: &[Code]) -> Self {
         self.codes.extend(codes);
         self
     }
 
-    /// The problems by their status.
     pub fn problems(&self) -> BTreeMap<u16, Vec<Code>> {
         let mut by_status = BTreeMap::<u16, Vec<Code>>::new();
         for code in &self.codes {
@@ -573,7 +538,7 @@ impl Operation {
         by_status
     }
 
-    /// As OpenAPI says it, with this example of a command.
+    /// The OpenAPI object, with this command as its example.
     pub fn describe(&self, command: &str) -> Value {
         let parameters = self.parameters.iter().map(|it| {
             let mut said = json!({"name": it.name, "in": it.place, "description": it.description,
@@ -638,7 +603,7 @@ impl Answer {
     }
 }
 
-/// An event of this name, with this as its data.
+/// The schema of an event.
 fn event_of(name: Value, data: Value) -> Value {
     let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
     json!({
@@ -648,7 +613,7 @@ fn event_of(name: Value, data: Value) -> Value {
     })
 }
 
-/// The problems of one status.
+/// The OpenAPI response for the problems of one status.
 fn problem(status: u16, codes: &[Code]) -> Value {
     let meanings: Vec<String> = codes
         .iter()

@@ -1,4 +1,4 @@
-//! What operators may ask.
+//! The routes of operators, as the document describes them.
 
 use super::operation::{COOKIE, IS_REPLAYED, KEY, LOCATION, ORDER_ID, Operation, SALE_ID, TAG, Who};
 use super::schemas::Schemas;
@@ -24,7 +24,6 @@ use crate::http::session::{SessionView, SignInBody};
 use crate::http::views::{AdminSale, Page, PageQuery};
 use serde_json::{Value, json};
 
-/// Every route of theirs.
 pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let mut all = sales(schemas);
     all.extend(states(schemas));
@@ -41,13 +40,12 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
     vec![
         Operation::of_operators(["post", "/v1/admin/sales"], "createSale", "Create a sale")
             .says(
-                "It begins as a draft. `ends_at` must be after `starts_at`, and each SKU is there once. With \
-                 `durability` `replica`, Redis must have a replica. The same key with the same body is answered with the \
-                 same sale again.",
+                "A new sale is a draft. `ends_at` must be after `starts_at`, and SKUs must be unique. `durability` \
+                 `replica` needs a Redis with a replica. The same key with the same body gets the same sale again.",
             )
             .with_key_if_any()
             .reads::<SaleRequest>(schemas, asked())
-            .answers::<AdminSale>(schemas, 200, "The sale that this key has created before.", sale("draft"))
+            .answers::<AdminSale>(schemas, 200, "The sale that this key created.", sale("draft"))
             .with_header(LOCATION)
             .with_header(IS_REPLAYED)
             .with_header(TAG)
@@ -76,13 +74,13 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             .with_header(TAG),
         Operation::of_operators(["put", "/v1/admin/sales/{id}"], "changeSale", "Change a draft")
             .says(
-                "All of it, by the same rules as when it was created. With `If-Match`, only if nobody has changed it \
-                 since, else 409. Once it is being preloaded, it stays as it is.",
+                "Replaces the whole draft, by the same rules as its creation. With `If-Match`, only if the draft has \
+                 not changed since, else 409. Once its preload has begun, a sale cannot be changed.",
             )
             .takes(
                 "header",
                 "If-Match",
-                "The `ETag` of the draft that is to be changed.",
+                "The `ETag` of the draft to change.",
                 false,
                 json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
                 None,
@@ -93,10 +91,10 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             .refuses(&[Code::InvalidTransition]),
         Operation::of_operators(["delete", "/v1/admin/sales/{id}"], "deleteSale", "Delete a draft")
             .says(
-                "For good. Once it is being preloaded, it stays: then close it. The key that has created it may create \
-                 another sale.",
+                "Deletes it for good. Once its preload has begun, a sale cannot be deleted: close it. The key that \
+                 created the draft may create another sale.",
             )
-            .answers::<DeletedSale>(schemas, 200, "It is gone.", json!({"id": SALE_ID, "deleted": true}))
+            .answers::<DeletedSale>(schemas, 200, "Deleted.", json!({"id": SALE_ID, "deleted": true}))
             .refuses(&[Code::InvalidTransition]),
     ]
 }
@@ -118,8 +116,8 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "Load a sale's stock into Redis",
         )
         .says(
-            "Splits each item's stock over the shards, to the last unit; the sale is `scheduled` then, or `open` if \
-                 its start has passed. A second call changes nothing.",
+            "Splits each item's stock over the shards, to the last unit. The sale becomes `scheduled`, or `open` if \
+             its start has passed. A second call changes nothing.",
         )
         .answers::<Preloaded>(schemas, 200, "The sale, and what each shard holds.", preloaded)
         .refuses(&[Code::InvalidRequest, Code::Overloaded]),
@@ -128,7 +126,7 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/open",
             "openSale",
             "Open a sale now",
-            "Ahead of its start. Opening one that is open is no error.",
+            "Also before its start. Opening an open sale is not an error.",
             "open",
         ),
         step(
@@ -136,8 +134,8 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/pause",
             "pauseSale",
             "Pause a sale",
-            "Nothing is sold until it is resumed; what is held can be paid and cancelled. A scheduled sale that is paused does \
-             not open by itself.",
+            "Nothing is sold until it is resumed. Held units can still be paid for and cancelled. A scheduled sale \
+             that is paused does not open by itself.",
             "paused",
         ),
         step(
@@ -145,7 +143,7 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/resume",
             "resumeSale",
             "Resume a sale",
-            "Sells again after a pause, or at its start if that is still ahead: then it is `scheduled`.",
+            "Ends a pause. If its start is still ahead, the sale is `scheduled` and opens then.",
             "open",
         ),
         step(
@@ -153,7 +151,7 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "/v1/admin/sales/{id}/close",
             "closeSale",
             "Close a sale for good",
-            "What is held can still be paid and cancelled.",
+            "Held units can still be paid for and cancelled.",
             "closed",
         ),
         Operation::of_operators(
@@ -176,14 +174,16 @@ fn states(schemas: &mut Schemas) -> Vec<Operation> {
             "rebuildSale",
             "Rebuild a sale's stock in Redis from Postgres",
         )
-        .says("After a loss, and also while the sale goes on: a shard that is being written anew answers 503 `unavailable`, and \
-             sells again by itself. With `dry_run=true` nothing changes: the answer says what each shard has and what a rebuild \
-             would write. The free units of each item are spread evenly.")
+        .says(
+            "Use it after a loss, even while the sale goes on. A shard that is being rebuilt answers 503 \
+             `unavailable`, and then sells again by itself. With `dry_run=true` nothing changes: the answer shows \
+             what each shard has and what a rebuild would write. The free units of each item are spread evenly.",
+        )
         .query::<RebuildQuery>(&[("dry_run", false.into())])
         .answers::<RebuildAnswer>(
             schemas,
             200,
-            "What it came to.",
+            "The result of the rebuild.",
             json!({"sale_id": SALE_ID, "shards": 2, "orders": 31, "lost_orders": 0}),
         )
         .refuses(&[Code::InvalidTransition, Code::Overloaded]),
@@ -213,37 +213,45 @@ fn numbers(schemas: &mut Schemas) -> Vec<Operation> {
             "getStats",
             "Show a sale in numbers",
         )
-        .says("`stopped` counts the requests that each layer of the guards has stopped.")
+        .says("`stopped` counts the requests that each guard has refused.")
         .answers::<Stats>(schemas, 200, "The numbers.", stats),
-        Operation::of_operators(["get", "/v1/admin/sales/{id}/live"], "followSale", "Follow a sale in numbers")
-            .says(
-                "Server-sent events without an end, as the console's live page takes them: first the course of the last \
-                 minutes, then a sample about once a second. Everybody who follows a sale on this instance is given the \
-                 same samples. While Postgres does not answer, `sale` is null and `stock` has what Redis alone tells.",
-            )
-            .answers_kinds_of_events(
-                "The stream.",
-                &[
-                    ("course", "What the plots show of the samples so far.", schemas.written::<Vec<Point>>()),
-                    ("sample", "The sale at one moment.", schemas.written::<Sample>()),
-                    (
-                        "signed_out",
-                        "The session that asked has ended; the stream ends with it.",
-                        json!({"const": true}),
-                    ),
-                ],
-                ("sample", &sample()),
-            )
-            .refuses(&[Code::Overloaded]),
+        Operation::of_operators(
+            ["get", "/v1/admin/sales/{id}/live"],
+            "followSale",
+            "Follow a sale in numbers",
+        )
+        .says(
+            "Endless server-sent events, as the console's live page uses them: first the course of the last \
+             minutes, then a sample about once a second. All clients that follow a sale on this instance get the \
+             same samples. While Postgres does not answer, `sale` is null and `stock` has the numbers from Redis.",
+        )
+        .answers_kinds_of_events(
+            "The stream.",
+            &[
+                (
+                    "course",
+                    "What the plots show of the samples so far.",
+                    schemas.written::<Vec<Point>>(),
+                ),
+                ("sample", "The sale at one moment.", schemas.written::<Sample>()),
+                (
+                    "signed_out",
+                    "The session has ended; the stream ends with it.",
+                    json!({"const": true}),
+                ),
+            ],
+            ("sample", &sample()),
+        )
+        .refuses(&[Code::Overloaded]),
         Operation::of_operators(
             ["get", "/v1/admin/sales/{id}/audit"],
             "auditSale",
             "Count every unit on both sides",
         )
         .says(
-            "In Redis and in Postgres, while the sale goes on, with any backlog. `differences` lists what does not add up, in the \
-             order of its text; each page of it is counted anew. One count of a sale runs at a time: requests that arrive \
-             meanwhile share the next one, so it may take twice as long.",
+            "Counts in Redis and in Postgres, while the sale goes on, with any backlog. `differences` lists what does \
+             not balance, sorted by text; each page counts again. One audit of a sale runs at a time on an instance. \
+             Requests that arrive meanwhile share the next one, so an answer may take twice as long.",
         )
         .query::<AuditQuery>(&[("limit", 1000.into())])
         .answers::<AuditPage>(schemas, 200, "The count.", audit),
@@ -261,14 +269,14 @@ fn letters(schemas: &mut Schemas) -> Vec<Operation> {
             "List events that could not be taken into the ledger",
         )
         .says(
-            "Shard by shard, in their order. The order of such an event is revoked, as far as the event says which it is. \
-                 `settled=false` leaves out those that are dealt with.",
+            "By shard, then in the order of the events. The order of a dead letter is revoked, if the event names it. \
+             `settled=false` leaves out settled ones.",
         )
         .query::<DeadLettersQuery>(&[("settled", false.into()), ("limit", 10.into())])
         .answers::<Page<DeadLetter>>(
             schemas,
             200,
-            "A page of them.",
+            "A page of dead letters.",
             json!({"data": [dead_letter(false)], "has_more": false}),
         ),
         Operation::of_operators(
@@ -277,11 +285,14 @@ fn letters(schemas: &mut Schemas) -> Vec<Operation> {
             "Say that such an event is dealt with",
         )
         .says(
-            "It is no longer counted, and stays to be read. The same again is answered the same, another note is \
-                 refused.",
+            "It is no longer counted, but stays in the list. The same note again gets the same answer; another note \
+             is refused.",
         )
-        .reads::<SettleLetterBody>(schemas, json!({"position": "0:1-2", "note": "told ada, who bought again"}))
-        .answers::<DeadLetter>(schemas, 200, "The event, and what was done about it.", dead_letter(true))
+        .reads::<SettleLetterBody>(
+            schemas,
+            json!({"position": "0:1-2", "note": "wrote to ada, who bought again"}),
+        )
+        .answers::<DeadLetter>(schemas, 200, "The settled dead letter.", dead_letter(true))
         .refuses(&[Code::InvalidTransition]),
         Operation::of_operators(
             ["get", "/v1/admin/sales/{id}/refused-messages"],
@@ -293,7 +304,7 @@ fn letters(schemas: &mut Schemas) -> Vec<Operation> {
         .answers::<Page<RefusedMessage>>(
             schemas,
             200,
-            "A page of them.",
+            "A page of refused messages.",
             json!({"data": [message], "has_more": false}),
         ),
     ]
@@ -306,7 +317,7 @@ fn dead_letter(is_settled: bool) -> Value {
         "event": {"order_id": ORDER_ID, "user": "ada", "idempotency_key": "click-1", "sku": "TSHIRT-M", "quantity": 1,
             "created_at": "2026-11-22T09:00:10.000Z"},
         "created_at": "2026-11-22T09:00:10.050Z", "settled_at": settled_at,
-        "note": settled_at.map(|_| "told ada, who bought again")})
+        "note": settled_at.map(|_| "wrote to ada, who bought again")})
 }
 
 fn money(schemas: &mut Schemas) -> Vec<Operation> {
@@ -318,40 +329,44 @@ fn money(schemas: &mut Schemas) -> Vec<Operation> {
     expired["state"] = "expired".into();
     expired["payments"] = json!([refund(false)]);
     vec![
-        Operation::of_operators(["get", "/v1/admin/orders"], "listOrdersToOperator", "List anybody's orders")
-            .says(
-                "Of a sale, of an account, or of both: one of the two has to be there. By their ids, which begin with the \
-                 sale: those of the newest sale first. They are as Postgres has them, which is milliseconds after a \
-                 purchase.",
-            )
-            .query::<OrdersQuery>(&[("sale_id", SALE_ID.into()), ("state", "expired".into())])
-            .answers::<Page<OwnedOrder>>(
-                schemas,
-                200,
-                "A page of orders, each with its shopper and payments.",
-                json!({"data": [expired], "has_more": false}),
-            )
-            .refuses(&[Code::NotFound]),
+        Operation::of_operators(
+            ["get", "/v1/admin/orders"],
+            "listOrdersToOperator",
+            "List anybody's orders",
+        )
+        .says(
+            "The orders of a sale, of an account, or of both; one of the two is required. Sorted by id: those of \
+             the newest sale come first. They are read from Postgres, which has an order milliseconds after its \
+             purchase.",
+        )
+        .query::<OrdersQuery>(&[("sale_id", SALE_ID.into()), ("state", "expired".into())])
+        .answers::<Page<OwnedOrder>>(
+            schemas,
+            200,
+            "A page of orders, each with its shopper and payments.",
+            json!({"data": [expired], "has_more": false}),
+        )
+        .refuses(&[Code::NotFound]),
         Operation::of_operators(
             ["get", "/v1/admin/orders/{id}"],
             "showOrderToOperator",
             "Show anybody's order",
         )
-        .answers::<OwnedOrder>(schemas, 200, "The order, whose it is, and its payments.", owned),
+        .answers::<OwnedOrder>(schemas, 200, "The order, its shopper and payments.", owned),
         Operation::of_operators(
             ["get", "/v1/admin/payments"],
             "listPayments",
             "List payments by what became of them",
         )
         .says(
-            "Newest first. `refund_due` is money that is owed back, and why; `settled=false` leaves out what was paid \
-                 back.",
+            "Newest first. `refund_due` is money to pay back, with the reason; `settled=false` leaves out payments \
+             that were paid back.",
         )
         .query::<PaymentsQuery>(&[("outcome", "refund_due".into()), ("settled", false.into())])
         .answers::<Page<RecordedPayment>>(
             schemas,
             200,
-            "The newest of them.",
+            "A page of payments.",
             json!({"data": [refund(false)], "has_more": false}),
         ),
         Operation::of_operators(
@@ -360,11 +375,11 @@ fn money(schemas: &mut Schemas) -> Vec<Operation> {
             "Say that money was paid back",
         )
         .says(
-            "Of a payment that is `refund_due` or `unmatched`, once the provider has sent it back: it is not counted as \
-                 owed any more. The same again is answered the same, another reference is refused.",
+            "For a payment that is `refund_due` or `unmatched`, once the provider has paid it back: it no longer \
+             counts as owed. The same reference again gets the same answer; another reference is refused.",
         )
         .reads::<SettleBody>(schemas, json!({"payment_id": "pay_2", "reference": "re_1"}))
-        .answers::<RecordedPayment>(schemas, 200, "The payment, and by what it was paid back.", refund(true))
+        .answers::<RecordedPayment>(schemas, 200, "The payment with its refund's reference.", refund(true))
         .refuses(&[Code::NotFound, Code::InvalidTransition]),
     ]
 }
@@ -391,19 +406,19 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             .answers::<Page<ListedAlert>>(
                 schemas,
                 200,
-                "A page of alerts.",
+                "A page of guard warnings.",
                 json!({"data": [listed], "has_more": false}),
             ),
         Operation::of_operators(["get", "/v1/admin/alerts/stream"], "followAlerts", "Be told of alerts")
             .says(
-                "Server-sent events without an end: each alert after the one that `Last-Event-ID` names, else each new \
-                 one. A comment every 15 seconds shows that the stream is alive.",
+                "Endless server-sent events: each guard warning after the one that `Last-Event-ID` names, else only \
+                 new ones. A comment every 15 seconds shows that the stream is open.",
             )
             .with_last_event()
             .answers_events::<Alert>(schemas, "The stream.", "alert", &alert())
             .refuses(&[Code::Overloaded]),
         Operation::of_operators(["post", "/v1/admin/bans"], "banAccount", "Ban an account")
-            .says("It may not buy; what it holds already, it keeps. Every instance knows within a second.")
+            .says("The account cannot buy, but keeps its orders. Every instance knows within a second.")
             .reads::<BanBody>(
                 schemas,
                 json!({"user": "mallory", "reason": "resells", "end_sessions": true}),
@@ -412,8 +427,9 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             .refuses(&[Code::Overloaded]),
         Operation::of_operators(["get", "/v1/admin/bans"], "listBans", "List bans that hold")
             .says(
-                "By account, or with `newest_first` those first that were banned last. A page of these begins after the account's \
-                 last decision: one that was banned anew meanwhile is among the newest, and so is what follows it. With `user`, whether that account is banned.",
+                "By account, or with `newest_first` the newest bans first. Then a page begins after the latest \
+                 decision on the account in `starting_after`. If that account was banned again meanwhile, the page \
+                 begins among the newest bans. With `user`, whether that account is banned.",
             )
             .query::<BansQuery>(&[("limit", 10.into())])
             .answers::<Page<Ban>>(
@@ -444,9 +460,9 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             "Change the guards of all instances",
         )
         .says(
-            "A JSON merge patch (RFC 7396): what is null is as configured again, what is absent stays as it is. The \
-                 settings must fit each other: the least rate of an adaptive instance is not above the most. Every \
-                 instance goes by it within seconds.",
+            "A JSON merge patch (RFC 7396): `null` restores the configured value, an absent member stays. The \
+             settings must fit together: the least rate of an adaptive instance must not exceed its greatest. Every \
+             instance follows within seconds.",
         )
         .reads::<GuardChanges>(schemas, json!({"address_rate": 50, "shared_rate": null}))
         .answers::<Guards>(schemas, 200, "The guards of the instance that answers.", settings()),
@@ -459,14 +475,14 @@ fn trail(schemas: &mut Schemas) -> Operation {
         "sale_id": SALE_ID, "detail": {}, "outcome": "done"});
     Operation::of_operators(["get", "/v1/admin/actions"], "listActions", "List what operators did")
         .says(
-            "Newest first: by whom, from where, when, and what came of it, which is null as long as that is not known. \
-                 `operator` is what whoever did it calls himself (`X-Operator`), and not proven.",
+            "The audit log, newest first: each action with its operator, address, times and outcome, which is null \
+             until it is known. `operator` is the name that the operator gave (`X-Operator`). It is not verified.",
         )
         .query::<ActionsQuery>(&[("sale_id", SALE_ID.into()), ("limit", 10.into())])
         .answers::<Page<Action>>(
             schemas,
             200,
-            "The newest of them.",
+            "A page of the audit log.",
             json!({"data": [opened], "has_more": false}),
         )
 }
@@ -477,12 +493,12 @@ fn sessions(schemas: &mut Schemas) -> Vec<Operation> {
     let nobody = || json!({"signed_in": false});
     vec![
         Operation::of_sessions(Who::Console, "get", "showSession", "Show the console's session")
-            .says("That there is none is no error.")
-            .answers::<SessionView>(schemas, 200, "Whether there is one, and what its pages need.", nobody()),
+            .says("No session is not an error.")
+            .answers::<SessionView>(schemas, 200, "The session, if there is one.", nobody()),
         Operation::of_sessions(Who::Anybody, "post", "signIn", "Sign in at the console")
             .says(
-                "The operators' key for a cookie, which a browser keeps and sends along. Only a page of this instance may \
-                 ask. Whoever is no browser needs no session: he sends the key.",
+                "Exchanges the operators' key for a cookie, which the browser keeps and sends. Only a page of this \
+                 instance may ask. Programs need no session: they send the key.",
             )
             .reads::<SignInBody>(schemas, json!({"key": KEY, "name": "ada"}))
             .answers::<SessionView>(schemas, 201, "The session.", session)

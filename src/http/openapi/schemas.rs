@@ -1,10 +1,10 @@
-//! What values look like, as the types say that they are read and written.
+//! The schemas of values, from the types that parse and write them.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-/// The types that routes name, by what they are called.
+/// The schemas that routes refer to, by name.
 pub struct Schemas {
     read: SchemaGenerator,
     written: SchemaGenerator,
@@ -27,30 +27,30 @@ impl Default for Schemas {
 }
 
 impl Schemas {
-    /// What is read as this type.
+    /// The schema of a value that is parsed into this type.
     pub fn read<T: JsonSchema>(&mut self) -> Value {
         self.read.subschema_for::<T>().to_value()
     }
 
-    /// What is written from this type.
+    /// The schema of a value that is written from this type.
     pub fn written<T: JsonSchema>(&mut self) -> Value {
         self.written.subschema_for::<T>().to_value()
     }
 
-    /// What is read as this type, without a name.
+    /// The schema of a value that is parsed into this type, with all parts inline.
     pub fn alone<T: JsonSchema>() -> Value {
         let settings = settings().with(|settings| settings.inline_subschemas = true);
         T::json_schema(&mut settings.for_deserialize().into_generator()).to_value()
     }
 
-    /// All that were named.
+    /// All named schemas.
     pub fn named(mut self) -> Map<String, Value> {
         let mut all = self.read.take_definitions(true);
         all.extend(self.written.take_definitions(true));
         all
     }
 
-    /// Names that mean one thing where they are read and another where they are written.
+    /// Names whose schemas differ between parsing and writing.
     #[cfg(test)]
     pub fn torn(&self) -> Vec<&String> {
         let written = self.written.definitions();

@@ -1,4 +1,4 @@
-//! What shoppers may ask.
+//! The routes of shoppers, as the document describes them.
 
 use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, Who};
 use super::schemas::Schemas;
@@ -10,7 +10,6 @@ use crate::http::views::{Page, PageQuery, PublicSale};
 use crate::http::waiting_room::{Asking, Standing};
 use serde_json::{Value, json};
 
-/// Every route of theirs.
 pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let mut all = sales(schemas);
     all.extend(purchases(schemas));
@@ -22,8 +21,8 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
     vec![
         Operation::of_shoppers(Who::Visitor, ["get", "/v1/sales"], "listSales", "List sales")
             .says(
-                "Newest first. Drafts are not among them. Nobody has to say who he is; whoever does, and looks very \
-                 often, may be told to the operators or banned where they have set that.",
+                "Newest first, without drafts. No token is needed. With a shopper's token, the page view is counted. \
+                 Operators may set that very many page views of one account raise a guard warning or a ban.",
             )
             .query::<PageQuery>(&[("limit", 10.into())])
             .answers::<Page<PublicSale>>(
@@ -34,8 +33,8 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
             ),
         Operation::of_shoppers(Who::Visitor, ["get", "/v1/sales/{id}"], "showSale", "Show a sale")
             .says(
-                "`server_time` is the clock that decides: count down by it. An item is `low` when a tenth or less is \
-                 free, and `sold_out` when nothing is; what is held and not paid for may come back.",
+                "`server_time` is the clock that decides: use it for a countdown. An item is `low` if a tenth or less \
+                 is free, and `sold_out` if nothing is. Held units may come back if they are not paid for.",
             )
             .answers::<PublicSale>(schemas, 200, "The sale.", sale()),
     ]
@@ -44,48 +43,69 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
 fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
     let id = "/id";
     vec![
-        Operation::of_shoppers(Who::Shopper, ["post", "/v1/sales/{id}/orders"], "buy", "Buy: reserve units of an item")
-            .says(
-                "Holds the units until `expires_at`; pay before. The same key with the same body is answered with the \
-                 same order again until a day after the sale's end, whatever has become of the stock. After a refusal \
-                 the same key may succeed later. Checked in this order: the key, what the sale asks to be shown, bans, \
-                 the shopper's window, whether the sale sells, the pause after holds that were not paid, the limit for \
-                 one shopper, how many unpaid orders there may be, and the stock. `sold_out` is never said while the units that are asked for are free.",
-            )
-            .with_key("cart-7f3a-1")
-            .with_proofs()
-            .reads::<PurchaseBody>(schemas, json!({"sku": "TSHIRT-M", "quantity": 1}))
-            .answers::<Order>(schemas, 201, "The units are held.", order("reserved"))
-            .with_header(LOCATION)
-            .leads_to(&[("showOrder", "id", id), ("cancelOrder", "id", id)])
-            .answers::<Order>(schemas, 200, "The order that this key has made before.", order("reserved"))
-            .with_header(LOCATION)
-            .with_header(IS_REPLAYED)
-            .refuses(&[
-                Code::Banned,
-                Code::SaleNotOpen,
-                Code::SoldOut,
-                Code::PurchaseLimitReached,
-                Code::TooManyHolds,
-                Code::CoolingDown,
-                Code::IdempotencyKeyReused,
-            ]),
-        Operation::of_shoppers(Who::Shopper, ["get", "/v1/orders"], "listOrders", "List one's own orders in a sale")
-            .query::<ListQuery>(&[("sale_id", SALE_ID.into())])
-            .answers::<Page<Order>>(
-                schemas,
-                200,
-                "Oldest first: the newest 1,000, and whether there are older ones.",
-                json!({"data": [order("reserved")], "has_more": false}),
-            )
-            .refuses(&[Code::NotFound]),
-        Operation::of_shoppers(Who::Shopper, ["get", "/v1/orders/{id}"], "showOrder", "Show one's own order")
-            .says("From the moment that it was made. Another shopper's is not found.")
-            .answers::<Order>(schemas, 200, "The order.", order("reserved")),
-        Operation::of_shoppers(Who::Shopper, ["post", "/v1/orders/{id}/cancel"], "cancelOrder", "Cancel one's own order")
-            .says("The units are free again at once. Cancelling twice is no error.")
-            .answers::<Order>(schemas, 200, "The order is cancelled.", order("cancelled"))
-            .refuses(&[Code::OrderNotCancellable]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["post", "/v1/sales/{id}/orders"],
+            "buy",
+            "Buy: reserve units of an item",
+        )
+        .says(
+            "Holds the units until `expires_at`; the shopper must pay before that. The same key with the same body \
+             gets the same order again until a day after the sale's end, even if nothing is left. After a refusal, \
+             the same key may succeed later. The checks, in this order: the key, the proofs that the sale \
+             requires, bans, the shopper's window, whether the sale is open, the pause after unpaid holds, the \
+             limit for one shopper, the limit on unpaid orders, and the stock. `sold_out` is never answered while \
+             the requested units are free.",
+        )
+        .with_key("cart-7f3a-1")
+        .with_proofs()
+        .reads::<PurchaseBody>(schemas, json!({"sku": "TSHIRT-M", "quantity": 1}))
+        .answers::<Order>(schemas, 201, "The units are held.", order("reserved"))
+        .with_header(LOCATION)
+        .leads_to(&[("showOrder", "id", id), ("cancelOrder", "id", id)])
+        .answers::<Order>(schemas, 200, "The order that this key made.", order("reserved"))
+        .with_header(LOCATION)
+        .with_header(IS_REPLAYED)
+        .refuses(&[
+            Code::Banned,
+            Code::SaleNotOpen,
+            Code::SoldOut,
+            Code::PurchaseLimitReached,
+            Code::TooManyHolds,
+            Code::CoolingDown,
+            Code::IdempotencyKeyReused,
+        ]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["get", "/v1/orders"],
+            "listOrders",
+            "List one's own orders in a sale",
+        )
+        .query::<ListQuery>(&[("sale_id", SALE_ID.into())])
+        .answers::<Page<Order>>(
+            schemas,
+            200,
+            "Oldest first: the newest 1,000, and whether there are older ones.",
+            json!({"data": [order("reserved")], "has_more": false}),
+        )
+        .refuses(&[Code::NotFound]),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["get", "/v1/orders/{id}"],
+            "showOrder",
+            "Show one's own order",
+        )
+        .says("Works at once after the purchase. Another shopper's is 404.")
+        .answers::<Order>(schemas, 200, "The order.", order("reserved")),
+        Operation::of_shoppers(
+            Who::Shopper,
+            ["post", "/v1/orders/{id}/cancel"],
+            "cancelOrder",
+            "Cancel one's own order",
+        )
+        .says("The units are free again at once. Cancelling twice is no error.")
+        .answers::<Order>(schemas, 200, "The order is cancelled.", order("cancelled"))
+        .refuses(&[Code::OrderNotCancellable]),
     ]
 }
 
@@ -103,7 +123,7 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
         )
         .says("For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`.")
         .reads::<Asking>(schemas, json!({}))
-        .answers::<Standing>(schemas, 200, "How the shopper stands.", standing())
+        .answers::<Standing>(schemas, 200, "The shopper's place.", standing())
         .refuses(&[Code::SaleNotOpen, Code::Banned]),
         Operation::of_shoppers(
             Who::Shopper,
@@ -112,8 +132,8 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             "Be told how one stands",
         )
         .says(
-            "The same as server-sent events, one whenever it has changed; the event's name is the `state`. The stream \
-             ends with `admitted`, with `closed`, or after five minutes: then open another.",
+            "The same as server-sent events, one for each change; the event's name is the `state`. The stream ends \
+             with `admitted` or `closed`, or after five minutes: then open another.",
         )
         .query::<Asking>(&[])
         .answers_events::<Standing>(schemas, "The stream.", "waiting", &standing())
@@ -141,8 +161,8 @@ fn guards(schemas: &mut Schemas) -> Vec<Operation> {
             "Get a purchase token",
         )
         .says(
-            "For sales whose `guards.purchase_token` is true. It is good for five minutes, for this shopper, sale and \
-             key.",
+            "For sales whose `guards.purchase_token` is true. The token lasts five minutes, for this shopper, sale \
+             and key.",
         )
         .reads::<TokenBody>(schemas, json!({"idempotency_key": "cart-7f3a-1"}))
         .answers::<HandedOut>(
@@ -167,7 +187,6 @@ fn sale() -> Value {
     })
 }
 
-/// An order in this state.
 pub fn order(state: &str) -> Value {
     json!({
         "id": ORDER_ID, "sale_id": SALE_ID, "sku": "TSHIRT-M", "quantity": 1, "amount_minor": 2500, "currency": "EUR",

@@ -57,9 +57,11 @@ impl Window {
     /// Waits until a field has this text.
     pub async fn holds(&self, id: &str, text: &str) {
         let script = "return document.getElementById(arguments[0])?.value ?? null";
-        poll::within(Duration::from_secs(10), &format!("#{id} has the text {text:?}"), async || {
-            self.run(script, &[id]).await == text
-        })
+        poll::within(
+            Duration::from_secs(10),
+            &format!("#{id} has the text {text:?}"),
+            async || self.run(script, &[id]).await == text,
+        )
         .await;
     }
 
