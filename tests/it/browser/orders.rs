@@ -42,7 +42,7 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
         .click("[aria-labelledby=table-money] tbody td:nth-child(3) a")
         .await;
     window.sees(ORDERS, "bob").await;
-    window.holds("find-order", revoked).await;
+    window.holds("find-order", &revoked).await;
     // Whoever says that he has paid.
     window.goto("/console/orders").await;
     window.sees("#view h1", "Orders").await;
