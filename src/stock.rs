@@ -8,6 +8,7 @@
 
 pub mod ban;
 pub mod challenge;
+mod cluster;
 pub mod events;
 pub mod health;
 pub mod keys;

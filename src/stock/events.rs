@@ -34,18 +34,12 @@ impl Stock {
             return self.undrained_each(shards).await;
         }
         let until = Instant::now() + patience;
-        let lengths = shards.iter().map(|shard| {
-            let (stock, shard) = (self.clone(), *shard);
-            // A dropped call counts as a call without an answer, so each call runs in a task of its own, up to its time
-            // limit.
-            let length = tokio::spawn(async move { stock.undrained(&[shard]).await });
-            async move {
-                let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
-                match timeout_at(until, length).await {
-                    Ok(Ok(Ok(lengths))) => lengths.first().copied().map_or_else(silent, Ok),
-                    Ok(Ok(Err(fault))) => Err(fault),
-                    Ok(Err(_)) | Err(_) => silent(),
-                }
+        let lengths = shards.iter().map(|shard| async move {
+            let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
+            match timeout_at(until, self.undrained(&[*shard])).await {
+                Ok(Ok(lengths)) => lengths.first().copied().map_or_else(silent, Ok),
+                Ok(Err(fault)) => Err(fault),
+                Err(_) => silent(),
             }
         });
         join_all(lengths).await

@@ -137,7 +137,7 @@ impl Stock {
         reading.cmd("SCRIPT").arg("EXISTS").arg(PURCHASE.get_hash());
         reading.cmd("MGET").arg(shard.shard()).arg(shard.buyer(user));
         reading.cmd("TIME");
-        let answers = self.noted(self.link.ask_together(&shard.shard(), reading).await);
+        let answers = self.noted(self.link.ask_together(reading).await);
         let ((is_admitted,), (record, row), (seconds, micros)): StandingAnswers = answers?;
         let record = record.map(|record| ShardRecord::decode(&record)).transpose()?;
         let now = seconds * 1000 + micros / 1000;

@@ -12,8 +12,9 @@
 //! On a cluster, each primary has such a connection, and a reading goes to the primary of its slot. While its caller
 //! waits, the reading follows the slot when it moves or a replica takes over.
 
+use super::cluster::Place;
 use super::keys::ShardKey;
-use super::link::{Link, Place, Way};
+use super::link::{Link, Way};
 use super::script::{BARRIER, outcome, unknown};
 use super::{CALL_MAX, CONNECT_MAX, Stock, fault};
 use crate::bugs;

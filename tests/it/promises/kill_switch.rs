@@ -61,8 +61,8 @@ async fn buy_on(
             }
             Ok(PurchaseOutcome::NotOpen(SaleState::Paused)) => _ = refused.fetch_add(1, Ordering::Relaxed),
             Ok(other) => panic!("{other:?}"),
-            // Its shard may be on the node that is silent.
-            Err(fault) => assert!(fault.is_passing(), "{fault:?}"),
+            // A node that is silent costs the shards of the others not one answer.
+            Err(fault) => panic!("{fault:?}"),
         }
     }
     last
@@ -130,7 +130,7 @@ async fn a_pause_holds_within_a_second_on_the_other_shards_while_a_node_is_silen
     // Nobody takes over.
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    // At once, and while the client of the cluster finds out that a node is silent.
+    // At once, and once the other nodes know that one is silent.
     let mut after = Vec::new();
     for (sale, shards) in sales.iter().zip(&answering) {
         after.push(bought_after(&world, sale, shards, false).await);
