@@ -26,6 +26,7 @@ pub mod restore;
 pub mod retire;
 pub mod room;
 pub mod script;
+mod server;
 pub mod set_state;
 pub mod survey;
 pub mod transfer;

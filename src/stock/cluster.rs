@@ -1,15 +1,17 @@
-//! The connection to a Redis Cluster: one connection to each primary, and the map from slots to primaries. A command
+//! A Redis Cluster: one connection to each primary, and the map from slots to primaries. A command
 //! goes to the primary that has the slot of its key.
 //!
 //! Nothing is shared between primaries, so a silent one costs the calls to its own slots and no others. That is why
 //! this is not the cluster client of the `redis` crate: whenever that one reads the slots again, all its calls wait for
 //! the connections to all nodes, also to a silent one.
 //!
-//! The map is read again each second, and at once after a call that its node refused or did not answer.
+//! The map is read again each second, and at once after a call that its node refused, or left unanswered for its whole
+//! time limit.
 
-use super::link::manager_config;
+use super::CALL_MAX;
+use super::server::Server;
 use futures_util::future::join_all;
-use redis::aio::{ConnectionLike, ConnectionManager};
+use rand::seq::SliceRandom as _;
 use redis::cluster_routing::Slot;
 use redis::{
     Arg, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind,
@@ -17,21 +19,24 @@ use redis::{
 };
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// How often a call is sent while a slot moves or a replica takes over. The call's time limit ends it sooner.
-const TRIES_MAX: u32 = 8;
+/// How often a call is sent while a slot moves or a replica takes over. The pauses stay below a call's time limit.
+const TRIES_MAX: u32 = 7;
 /// The first and the longest pause between two of them.
 const AGAIN: Duration = Duration::from_millis(20);
 const AGAIN_MAX: Duration = Duration::from_millis(400);
 /// How often the slots are read, and the shortest time between two readings.
 const READ_EVERY: Duration = Duration::from_secs(1);
 const READ_AGAIN: Duration = Duration::from_millis(50);
-/// How long a node may take to say who has which slots.
-const READ_MAX: Duration = Duration::from_millis(400);
+/// Primaries that are asked first.
+const SAMPLE: usize = 3;
+/// How long a primary may take to say who has which slots, and another node, which is connected to first.
+const READ_MAX: Duration = Duration::from_millis(500);
+const CONNECT_AND_READ_MAX: Duration = Duration::from_millis(2_500);
 
 /// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,18 +71,19 @@ impl Place {
         }
     }
 
-    /// Reads `host:port`. A node that does not know its own host leaves it out, and is at `asked`'s.
+    /// Reads `host:port` of a redirect.
     fn parse(address: &str, asked: &Self) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
-        Some(Self::named(host, port.parse().ok()?, asked))
+        Self::named(host, port.parse().ok()?, asked)
     }
 
-    fn named(host: &str, port: u16, asked: &Self) -> Self {
-        let is_known = !["", "?"].contains(&host);
-        Self {
-            host: if is_known { host } else { &asked.host }.to_owned(),
+    /// A node that does not know its own host leaves it empty, and is at `asked`'s. `?` stands for an unknown one.
+    fn named(host: &str, port: u16, asked: &Self) -> Option<Self> {
+        let host = if host.is_empty() { &asked.host } else { host };
+        (host != "?").then(|| Self {
+            host: host.to_owned(),
             port,
-        }
+        })
     }
 }
 
@@ -102,25 +108,12 @@ impl View {
             let slots = u16::try_from(first).and_then(|first| Ok(first..=u16::try_from(last)?));
             let slots = slots.map_err(|_| unclear())?;
             // After the primary come its replicas.
-            let mut nodes = row.filter_map(|node| match node {
-                Value::Array(node) => {
-                    let mut node = node.into_iter();
-                    match (node.next(), node.next()) {
-                        (Some(host), Some(Value::Int(port))) => {
-                            let host: Option<String> = redis::from_redis_value(host).ok()?;
-                            Some(Place::named(
-                                &host.unwrap_or_default(),
-                                u16::try_from(port).ok()?,
-                                asked,
-                            ))
-                        }
-                        _ => None,
-                    }
-                }
-                _ => None,
-            });
-            view.primaries.push((slots, nodes.next().ok_or_else(unclear)?));
-            view.replicas.extend(nodes);
+            let mut nodes = row.map(|node| decode_place(node, asked));
+            let Some(primary) = nodes.next().flatten() else {
+                continue;
+            };
+            view.primaries.push((slots, primary));
+            view.replicas.extend(nodes.flatten());
         }
         if view.primaries.is_empty() {
             return Err((ErrorKind::Server(ServerErrorKind::ClusterDown), "no node has slots").into());
@@ -135,20 +128,39 @@ impl View {
     }
 }
 
-/// A node, and the connection to it, which is made by the first call.
-#[derive(Clone)]
-struct Node {
+fn decode_place(node: Value, asked: &Place) -> Option<Place> {
+    let Value::Array(node) = node else { return None };
+    let mut node = node.into_iter();
+    let (Some(host), Some(Value::Int(port))) = (node.next(), node.next()) else {
+        return None;
+    };
+    let host: Option<String> = redis::from_redis_value(host).ok()?;
+    Place::named(&host.unwrap_or_default(), u16::try_from(port).ok()?, asked)
+}
+
+/// What most of the nodes say that were asked.
+fn most(views: &[View], asked: usize) -> Option<&View> {
+    let votes = |view: &View| views.iter().filter(|it| it.primaries == view.primaries).count();
+    let best = views.iter().max_by_key(|view| votes(view))?;
+    (votes(best) * 2 > asked).then_some(best)
+}
+
+/// A node, and the connection to it.
+pub(super) struct Node {
     place: Place,
-    connection: ConnectionManager,
+    server: Server,
 }
 
 #[derive(Default)]
 struct Map {
     view: View,
-    owners: HashMap<Slot, Node>,
+    owners: HashMap<Slot, Arc<Node>>,
     /// The primaries, and nodes that a redirect has named since.
-    nodes: HashMap<Place, Node>,
+    nodes: HashMap<Place, Arc<Node>>,
 }
+
+/// The node that answered a handle's last command with a key.
+pub(super) type Last = Option<Arc<Node>>;
 
 pub(super) struct Cluster {
     /// The nodes of the URL. After some failovers none of them may be left.
@@ -174,22 +186,22 @@ impl Request<'_> {
         }
     }
 
-    async fn send(self, node: &mut ConnectionManager) -> RedisResult<Vec<Value>> {
+    async fn send(self, server: &Server) -> RedisResult<Vec<Value>> {
         match self {
-            Self::One(command) => Ok(vec![node.req_packed_command(command).await?]),
-            Self::Many(pipeline) => node.req_packed_commands(pipeline, 0, pipeline.len()).await,
+            Self::One(command) => Ok(vec![server.command(command).await?]),
+            Self::Many(pipeline) => server.pipeline(pipeline).await,
         }
     }
 
     /// Sends to a node that is receiving the slot. Each command needs its own `ASKING`.
-    async fn send_asking(self, node: &mut ConnectionManager) -> RedisResult<Vec<Value>> {
+    async fn send_asking(self, server: &Server) -> RedisResult<Vec<Value>> {
         let mut pipeline = redis::pipe();
         let mut ask = |command: &Cmd| _ = pipeline.cmd("ASKING").add_command(command.clone());
         match self {
             Self::One(command) => ask(command),
             Self::Many(commands) => commands.cmd_iter().for_each(ask),
         }
-        let answers = node.req_packed_commands(&pipeline, 0, pipeline.len()).await?;
+        let answers = server.pipeline(&pipeline).await?;
         Ok(answers.into_iter().skip(1).step_by(2).collect())
     }
 }
@@ -237,71 +249,71 @@ impl Cluster {
         }
     }
 
-    /// Reads who has which slots: what most of the primaries say, or of all nodes if most primaries are silent.
+    /// Reads who has which slots: what most of some primaries say, or else most of all nodes that can be asked.
     async fn read(&self) -> RedisResult<()> {
-        let (primaries, replicas) = {
+        let (mut primaries, replicas) = {
             let map = self.map();
             let owners: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();
-            let primaries = map.nodes.values().filter(|node| owners.contains(&node.place));
-            (primaries.cloned().collect::<Vec<_>>(), map.view.replicas.clone())
+            let primaries = owners.iter().filter_map(|place| map.nodes.get(*place)).cloned();
+            (primaries.collect::<Vec<_>>(), map.view.replicas.clone())
         };
         let count = primaries.len();
-        let asked = primaries
-            .iter()
-            .map(|node| ask_slots(node.place.clone(), node.connection.clone()));
-        let mut views: Vec<RedisResult<View>> = join_all(asked).await;
-        if views.iter().flatten().count() * 2 <= count {
-            let known: HashSet<&Place> = primaries.iter().map(|node| &node.place).collect();
-            let mut others: HashSet<Place> = self.named.iter().filter_map(Place::of).chain(replicas).collect();
-            others.retain(|place| !known.contains(place));
-            let others = others.into_iter().map(|place| async move {
-                let connection = self.connection(&place)?;
-                ask_slots(place, connection).await
+        primaries.shuffle(&mut rand::rng());
+        let rest = primaries.split_off(count.min(SAMPLE));
+        let (mut views, mut error) = (Vec::new(), no_owner());
+        let mut asked = 0;
+        for (nodes, places) in [
+            (primaries, HashSet::new()),
+            (rest, HashSet::new()),
+            (Vec::new(), replicas),
+            (Vec::new(), self.named.iter().filter_map(Place::of).collect()),
+        ] {
+            let is_sample = asked == 0;
+            asked += nodes.len();
+            let known = nodes.iter().map(|node| ask_slots(node, READ_MAX));
+            let other = places.into_iter().map(|place| async move {
+                let node = self.node(&place)?;
+                ask_slots(&node, CONNECT_AND_READ_MAX).await
             });
-            views.extend(join_all(others).await);
-        }
-        let mut error = RedisError::from((ErrorKind::Client, "the URL names no node"));
-        let mut found: Vec<View> = Vec::new();
-        for view in views {
-            match view {
-                Ok(view) => found.push(view),
-                Err(refused) => error = refused,
+            for view in join_all(known).await.into_iter().chain(join_all(other).await) {
+                match view {
+                    Ok(view) => views.push(view),
+                    Err(refused) => error = refused,
+                }
+            }
+            let is_disputed = views.iter().any(|view: &View| view.primaries != views[0].primaries);
+            if let Some(view) = most(&views, if is_sample { asked } else { count })
+                && !(is_sample && is_disputed)
+            {
+                self.adopt(view.clone())?;
+                return Ok(());
             }
         }
-        let votes = |view: &View| found.iter().filter(|other| other.primaries == view.primaries).count();
-        let view = found.iter().max_by_key(|view| votes(view)).ok_or(error)?;
-        if self.map().view != *view {
-            self.adopt(view.clone())?;
-        }
-        Ok(())
+        Err(error)
     }
 
     fn adopt(&self, view: View) -> RedisResult<()> {
-        let mut map = self.map_mut();
-        let (mut owners, mut nodes) = (HashMap::new(), HashMap::new());
-        for (slot, place) in view.owners() {
-            let node = match nodes.get(place).or_else(|| map.nodes.get(place)) {
-                Some(node) => Node::clone(node),
-                None => self.node(place)?,
-            };
-            nodes.entry(place.clone()).or_insert_with(|| node.clone());
-            owners.insert(slot, node);
+        if self.map().view == view {
+            return Ok(());
         }
-        *map = Map { view, owners, nodes };
+        let (mut owners, mut nodes) = (HashMap::new(), HashMap::<Place, Arc<Node>>::new());
+        for (slot, place) in view.owners() {
+            let node = match nodes.get(place) {
+                Some(node) => Arc::clone(node),
+                None => self.node_at(place)?,
+            };
+            owners.insert(slot, Arc::clone(&node));
+            nodes.entry(place.clone()).or_insert(node);
+        }
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Map { view, owners, nodes };
         Ok(())
     }
 
-    fn node(&self, place: &Place) -> RedisResult<Node> {
-        Ok(Node {
-            place: place.clone(),
-            connection: self.connection(place)?,
-        })
-    }
-
-    fn connection(&self, place: &Place) -> RedisResult<ConnectionManager> {
-        let like = self.named.first();
-        let like = like.ok_or_else(|| RedisError::from((ErrorKind::Client, "the URL names no node")))?;
-        ConnectionManager::new_lazy_with_config(place.client(like)?, manager_config())
+    fn node(&self, place: &Place) -> RedisResult<Arc<Node>> {
+        let like = self.named.first().ok_or_else(no_owner)?;
+        let server = Server::new(place.client(like)?)?;
+        let place = place.clone();
+        Ok(Arc::new(Node { place, server }))
     }
 
     fn map(&self) -> RwLockReadGuard<'_, Map> {
@@ -309,57 +321,59 @@ impl Cluster {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A node that a redirect names.
-    fn node_at(&self, place: &Place) -> RedisResult<Node> {
+    /// The node at this place, as a redirect or a view names it.
+    fn node_at(&self, place: &Place) -> RedisResult<Arc<Node>> {
         if let Some(node) = self.map().nodes.get(place) {
-            return Ok(node.clone());
+            return Ok(Arc::clone(node));
         }
         let node = self.node(place)?;
-        Ok(self.map_mut().nodes.entry(place.clone()).or_insert(node).clone())
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(map.nodes.entry(place.clone()).or_insert(node)))
     }
 
     /// A connection to each primary.
-    pub(super) fn primaries(&self) -> Vec<ConnectionManager> {
+    pub(super) fn primaries(&self) -> Vec<Server> {
         let map = self.map();
         let places: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();
         let nodes = places.into_iter().filter_map(|place| map.nodes.get(place));
-        nodes.map(|node| node.connection.clone()).collect()
+        nodes.map(|node| node.server.clone()).collect()
     }
 
-    /// Which primary has which slot, according to the primary that has this one.
+    /// Which primary has which slot, according to the primary of this one.
     pub(super) async fn owners(&self, slot: Slot) -> RedisResult<HashMap<Slot, Place>> {
         let node = self.map().owners.get(&slot).cloned().ok_or_else(no_owner)?;
-        let view = ask_slots(node.place, node.connection).await?;
+        let view = ask_slots(&node, CALL_MAX).await?;
         Ok(view.owners().map(|(slot, place)| (slot, place.clone())).collect())
     }
 
     /// Sends to the primary that has the slot of the request's key, and follows the slot while it moves. A request
-    /// without a key goes to the slot in `last`, which then holds this request's slot.
+    /// without a key goes to the node in `last`, which answered the last one with a key.
     ///
     /// # Errors
     /// After a fault it is unknown whether the request has run.
-    pub(super) async fn send(&self, request: Request<'_>, last: &mut Option<Slot>) -> RedisResult<Vec<Value>> {
-        *last = request.slot().or(*last);
-        let slot = last.ok_or_else(|| RedisError::from((ErrorKind::Client, "a command without a key has no node")))?;
-        let (mut answer, mut pause) = (Err(no_owner()), AGAIN);
+    pub(super) async fn send(&self, request: Request<'_>, last: &mut Last) -> RedisResult<Vec<Value>> {
+        let Some(slot) = request.slot() else {
+            return match last {
+                Some(node) => request.send(&node.server).await,
+                None => Err((ErrorKind::Client, "a command without a key has no node").into()),
+            };
+        };
+        let (mut answer, mut pause, mut redirects) = (Err(no_owner()), AGAIN, 0);
         let mut redirect: Option<(Place, bool)> = None;
-        for _ in 0..TRIES_MAX {
+        for tries_left in (0..TRIES_MAX).rev() {
             let node = match &redirect {
                 Some((place, _)) => Some(self.node_at(place)?),
                 None => self.map().owners.get(&slot).cloned(),
             };
             let is_asking = matches!(redirect.take(), Some((_, true)));
-            if let Some(Node { place, mut connection }) = node {
+            if let Some(node) = node {
                 answer = if is_asking {
-                    request.send_asking(&mut connection).await
+                    request.send_asking(&node.server).await
                 } else {
-                    request.send(&mut connection).await
+                    request.send(&node.server).await
                 };
                 let Some(error) = refusal(&answer) else {
+                    *last = Some(node);
                     return answer;
                 };
                 self.stale.notify_one();
@@ -367,11 +381,16 @@ impl Cluster {
                     return answer;
                 }
                 let is_asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
-                let elsewhere = error.redirect_node().and_then(|(to, _)| Place::parse(to, &place));
+                let elsewhere = error.redirect_node().and_then(|(to, _)| Place::parse(to, &node.place));
                 redirect = elsewhere.map(|place| (place, is_asking));
             }
-            if redirect.is_none() {
-                self.stale.notify_one();
+            self.stale.notify_one();
+            if tries_left == 0 {
+                break;
+            }
+            redirects += u32::from(redirect.is_some());
+            // Two nodes may name each other for a moment.
+            if redirect.is_none() || redirects > 1 {
                 sleep(pause).await;
                 pause = (pause * 2).min(AGAIN_MAX);
             }
@@ -389,12 +408,12 @@ fn no_owner() -> RedisError {
 }
 
 /// Asks a node who has which slots.
-async fn ask_slots(place: Place, mut connection: ConnectionManager) -> RedisResult<View> {
+async fn ask_slots(node: &Node, max: Duration) -> RedisResult<View> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let answer = timeout(READ_MAX, command.query_async(&mut connection)).await;
+    let answer = timeout(max, node.server.query(&command)).await;
     let silent = |_elapsed| Err((ErrorKind::Io, "a node of the cluster does not answer").into());
-    View::decode(answer.unwrap_or_else(silent)?, &place)
+    View::decode(answer.unwrap_or_else(silent)?, &node.place)
 }
 
 /// Why a node did not take a request, if another node or another moment may.

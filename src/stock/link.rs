@@ -1,12 +1,13 @@
 //! The connection to Redis: to one server, or to a cluster. A command for a shard goes to the server that has the
 //! shard. A question about servers goes to each server by itself.
 
-use super::cluster::{Cluster, Place, Request};
-use super::{CALL_MAX, CONNECT_MAX, bounded};
+use super::cluster::{Cluster, Last, Place, Request};
+use super::server::Server;
+use super::{CALL_MAX, bounded};
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
 use futures_util::future::join_all;
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionLike;
 use redis::cluster_routing::Slot;
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -24,10 +25,10 @@ const TLS_CLUSTER: &str = "rediss+cluster://";
 
 #[derive(Clone)]
 pub(super) enum Link {
-    One(ConnectionManager),
-    /// A cluster, and the slot of this handle's last call. A command without a key goes there: that is how a script is
-    /// loaded where it was missing.
-    Cluster(Arc<Cluster>, Option<Slot>),
+    One(Server),
+    /// A cluster, and the node that answered this handle's last command with a key. A command without a key goes there:
+    /// that is how a script is loaded where it was missing.
+    Cluster(Arc<Cluster>, Last),
 }
 
 /// How to open a separate connection.
@@ -58,8 +59,9 @@ impl Link {
         let (place, is_tls) = (info.addr().to_string(), is_tls(&info));
         let unreachable = |error| unreachable(&place, is_tls, &error);
         let client = Client::open(info).map_err(unreachable)?;
-        let connected = ConnectionManager::new_with_config(client.clone(), manager_config()).await;
-        Ok((Self::One(connected.map_err(unreachable)?), Way::One(client)))
+        let server = Server::new(client.clone()).map_err(unreachable)?;
+        let _pong: String = server.query(&redis::cmd("PING")).await.map_err(unreachable)?;
+        Ok((Self::One(server), Way::One(client)))
     }
 
     /// `nodes` is `[user:password@]host:port,host:port…`: any of these nodes names the others.
@@ -99,19 +101,19 @@ impl Link {
     /// answers of the others.
     pub(super) async fn ask_each<T: FromRedisValue>(&self, command: &Cmd, each_max: Duration) -> Vec<Result<T, Fault>> {
         let primaries = match self {
-            Self::One(connection) => vec![connection.clone()],
+            Self::One(server) => vec![server.clone()],
             Self::Cluster(cluster, _) => cluster.primaries(),
         };
         let answers = primaries
             .into_iter()
-            .map(|mut primary| async move { within(each_max, bounded(command.query_async(&mut primary))).await });
+            .map(|primary| async move { within(each_max, bounded(primary.query(command))).await });
         join_all(answers).await
     }
 
     /// Sends a command without a key to the server that has this key.
     pub(super) async fn ask_server_of<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, Fault> {
         match self {
-            Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
+            Self::One(server) => bounded(server.query(command)).await,
             Self::Cluster(..) => {
                 // Every node answers a command without a key. So a command that only the right node answers goes ahead
                 // on the same connection.
@@ -123,8 +125,8 @@ impl Link {
         }
     }
 
-    /// Sends commands to one server, one after the other. The first of them must name a key: any server but that of the
-    /// key refuses it.
+    /// Sends commands to one server, one after the other. One of them must name a key: any server but that of the key
+    /// refuses that one.
     pub(super) async fn ask_together<T: FromRedisValue>(&self, pipeline: Pipeline) -> Result<T, Fault> {
         bounded(pipeline.query_async(&mut self.clone())).await
     }
@@ -132,12 +134,12 @@ impl Link {
     /// Sends a command without a key to every primary, and returns the first answer.
     pub(super) async fn ask_any<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
         match self {
-            Self::One(connection) => bounded(command.query_async(&mut connection.clone())).await,
+            Self::One(server) => bounded(server.query(command)).await,
             Self::Cluster(cluster, _) => {
                 let answers = cluster
                     .primaries()
                     .into_iter()
-                    .map(|mut primary| Box::pin(async move { bounded(command.query_async(&mut primary)).await }));
+                    .map(|primary| Box::pin(async move { bounded(primary.query(command)).await }));
                 let answers: Vec<_> = answers.collect();
                 if answers.is_empty() {
                     return Err(Fault::Unavailable("the cluster names no primary".to_owned()));
@@ -157,14 +159,6 @@ impl Link {
 async fn within<T>(max: Duration, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let silent = |_elapsed| Err(Fault::Unavailable("Redis did not answer in time".to_owned()));
     timeout(max, answer).await.unwrap_or_else(silent)
-}
-
-pub(super) fn manager_config() -> ConnectionManagerConfig {
-    ConnectionManagerConfig::new()
-        .set_response_timeout(Some(CALL_MAX))
-        .set_connection_timeout(Some(CONNECT_MAX))
-        .set_number_of_retries(1)
-        .set_pipeline_buffer_size(4096)
 }
 
 /// Converts the certificates for the Redis client.
@@ -191,7 +185,11 @@ fn connection_info(url: &str, certificates: &TlsCertificates) -> Result<Connecti
     };
     // Without `nodelay`, a small write waits for the acknowledgement of the writes before it, which costs throughput on
     // a real network.
-    Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+    let settings = TcpSettings::default().set_nodelay(true);
+    // A server whose host vanishes without a word is connected to anew.
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(2 * CALL_MAX);
+    Ok(info.set_tcp_settings(settings))
 }
 
 fn is_tls(info: &ConnectionInfo) -> bool {
@@ -213,7 +211,7 @@ fn unreachable(place: &str, is_tls: bool, error: &RedisError) -> Fault {
 impl ConnectionLike for Link {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
-            Self::One(connection) => connection.req_packed_command(command),
+            Self::One(server) => Box::pin(server.command(command)),
             Self::Cluster(cluster, last) => Box::pin(async move {
                 let answers = cluster.send(Request::One(command), last).await?;
                 Ok(answers.into_iter().next().unwrap_or(Value::Nil))
@@ -224,20 +222,16 @@ impl ConnectionLike for Link {
     fn req_packed_commands<'a>(
         &'a mut self,
         pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
+        _offset: usize,
+        _count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
-            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::One(server) => Box::pin(server.pipeline(pipeline)),
             Self::Cluster(cluster, last) => Box::pin(cluster.send(Request::Many(pipeline), last)),
         }
     }
 
     fn get_db(&self) -> i64 {
-        match self {
-            Self::One(connection) => connection.get_db(),
-            // A cluster has one database.
-            Self::Cluster(..) => 0,
-        }
+        0
     }
 }

@@ -151,8 +151,7 @@ impl Primaries {
         known.primaries.get(place).cloned()
     }
 
-    /// Asks the cluster where the slots are, unless that was just done. The caller has just used the shard, so the link
-    /// knows its server.
+    /// Asks the cluster where the slots are, unless that was just done.
     async fn look(&self, link: &Link, shard: ShardKey) -> Result<(), Fault> {
         let mut looked = self.looked.lock().await;
         if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {

@@ -6,7 +6,7 @@ use super::keys::ShardKey;
 use super::{Stock, bounded};
 use crate::bugs;
 use crate::domain::fault::Fault;
-use redis::{Cmd, Script, ScriptInvocation, Value};
+use redis::{Cmd, ErrorKind, RedisError, Script, ScriptInvocation, Value};
 use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -96,7 +96,15 @@ impl Stock {
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, script: &Named, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
         let mut link = self.link.clone();
-        self.timed(script, bounded(call.invoke_async(&mut link))).await
+        let answer = async {
+            // The script was loaded, and removed before it ran. That says nothing about the shard.
+            let removed = |error: RedisError| match error.code() {
+                Some("NOSCRIPT") => (ErrorKind::Io, "a script was removed while it was called").into(),
+                _ => error,
+            };
+            call.invoke_async(&mut link).await.map_err(removed)
+        };
+        self.timed(script, bounded(answer)).await
     }
 
     /// Runs a script that only an admitted server has; see [`admitted`].

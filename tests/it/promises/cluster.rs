@@ -8,7 +8,9 @@ use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
 use flashsale::flow::restock::RestockOutcome;
+use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
+use flashsale::stock::limit::{Asking, Limit, Verdict};
 use flashsale::stock::transfer::{Destination, Sent};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -136,7 +138,7 @@ async fn a_node_that_hangs_keeps_nobody_from_borrowing_of_the_others_nor_one_aft
     let [lucky, others @ ..] = healthy.as_slice() else {
         unreachable!()
     };
-    // The first to borrow gives every node the scripts for it, which waits for all of them.
+    // The first to borrow loads the scripts for it.
     bought(&world.app, &sale, &shopper_at(&sale, *lucky), "before", 3).await;
     cluster.hang_primary_of(first);
     let began = Instant::now();
@@ -294,7 +296,6 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
     // Nobody takes over, and the first shard is the one that says nothing.
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    // The client of a cluster stands still for a moment while it finds out that a node is silent.
     let (patience, mut told) = (Patience::of(PATIENCE), 0);
     while told < 3 {
         let began = Instant::now();
@@ -352,7 +353,6 @@ async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waitin
     paid.unwrap();
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    // The client of a cluster stands still for a moment while it finds out that a node is silent.
     within(PATIENCE, "the other node hears of its decision", async || {
         let _passing = flow::release::release_waiting(&world.app).await;
         let left = "select count(*) from outbox where sale_id = $1 and shard <> 0";
@@ -566,4 +566,23 @@ async fn a_node_whose_clock_is_ahead_sells_and_lets_no_hold_end_before_the_slowe
     .await;
     world.settled(&sale).await;
     world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_the_receiver_of_a_moving_slot_lacks_is_loaded_there() {
+    let cluster = Cluster::start();
+    let stock = Stock::connect(&cluster.url()).await.unwrap();
+    let limit = Limit::FixedWindow {
+        limit: 5,
+        window: Duration::from_secs(60),
+    };
+    cluster.begin_to_move_slot(cluster.slot("{limit:ada}:counter"));
+    let asking = Asking {
+        id: "ada",
+        request: [0; 16],
+        now: None,
+    };
+    for count in 1..=3 {
+        assert_eq!(stock.pass(&limit, &asking).await.unwrap(), Verdict::Passed { count });
+    }
 }

@@ -3,8 +3,11 @@
 
 use crate::support::app::{Instance, Ran, environment, program, sale_with};
 use crate::support::authority::Authority;
-use crate::support::poll;
-use crate::support::servers::{self, Cluster, TcpRedis};
+use crate::support::crowd::PATIENCE;
+use crate::support::poll::{self, within};
+use crate::support::raw::Raw;
+use crate::support::servers::{self, Cluster, TcpRedis, fresh_redis};
+use flashsale::stock::Stock;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -107,4 +110,31 @@ async fn each_primary_of_a_cluster_sells_over_tls_and_is_asked_what_its_replica_
         }
     }
     refuses_what_is_not_trusted(&environment);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
+    let redis = fresh_redis();
+    let operator = Raw::connect(&redis.server.url());
+    let set_password = |password: &str| {
+        let mut set = redis::cmd("CONFIG");
+        let _ok: String = operator.call(set.arg("SET").arg("requirepass").arg(password));
+        let mut kill = redis::cmd("CLIENT");
+        let _killed: i64 = operator.call(kill.arg("KILL").arg("TYPE").arg("normal"));
+    };
+    set_password("right");
+    let stock = Stock::connect(&format!("{}?pass=right", redis.server.url()))
+        .await
+        .unwrap();
+    set_password("wrong");
+    within(PATIENCE, "the password is refused", async || {
+        let refused = stock.ping().await;
+        refused.is_err_and(|fault| fault.to_string().contains("assword"))
+    })
+    .await;
+    set_password("right");
+    within(PATIENCE, "the password is taken again", async || {
+        stock.ping().await.is_ok()
+    })
+    .await;
 }

@@ -496,15 +496,18 @@ impl Cluster {
         self.move_slot_between(slot, from, to);
     }
 
+    /// Begins to move a slot to another primary, which has no script. New keys are made there from now on.
+    pub fn begin_to_move_slot(&self, slot: u16) {
+        let from = self.primary_of(slot);
+        let to = [0, 6000, 12000].map(|slot| self.primary_of(slot));
+        let to = to.into_iter().find(|node| node.port != from.port).unwrap();
+        let _ok: String = to.raw().call(redis::cmd("SCRIPT").arg("FLUSH"));
+        open_slot(slot, from, to);
+    }
+
     /// A few keys at a time, as `redis-cli --cluster reshard` does.
     fn move_slot_between(&self, slot: u16, from: &TcpRedis, to: &TcpRedis) {
-        let id = |node: &TcpRedis| -> String { node.raw().call(redis::cmd("CLUSTER").arg("MYID")) };
-        let set = |at: &TcpRedis, state: &str, id: &str| {
-            let mut command = redis::cmd("CLUSTER");
-            let _ok: String = at.raw().call(command.arg("SETSLOT").arg(slot).arg(state).arg(id));
-        };
-        set(to, "IMPORTING", &id(from));
-        set(from, "MIGRATING", &id(to));
+        open_slot(slot, from, to);
         loop {
             let mut list = redis::cmd("CLUSTER");
             let keys: Vec<Vec<u8>> = from.raw().call(list.arg("GETKEYSINSLOT").arg(slot).arg(10));
@@ -522,9 +525,21 @@ impl Cluster {
                 .arg(keys);
             let _ok: String = from.raw().call(&mut migrate);
         }
-        set(to, "NODE", &id(to));
-        set(from, "NODE", &id(to));
+        set_slot(slot, to, "NODE", to);
+        set_slot(slot, from, "NODE", to);
     }
+}
+
+/// Tells `at` what becomes of a slot that it shares with `other`.
+fn set_slot(slot: u16, at: &TcpRedis, state: &str, other: &TcpRedis) {
+    let id: String = other.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+    let mut command = redis::cmd("CLUSTER");
+    let _ok: String = at.raw().call(command.arg("SETSLOT").arg(slot).arg(state).arg(id));
+}
+
+fn open_slot(slot: u16, from: &TcpRedis, to: &TcpRedis) {
+    set_slot(slot, to, "IMPORTING", from);
+    set_slot(slot, from, "MIGRATING", to);
 }
 
 impl ReplicatedRedis {
