@@ -4,6 +4,7 @@
 pub mod alert_feed;
 pub mod alert_webhook;
 pub mod audit;
+pub mod await_durability;
 pub mod balance;
 pub mod bans;
 pub mod borrow;
@@ -11,33 +12,32 @@ pub mod browse;
 pub mod cancel;
 pub mod conservation;
 pub mod console;
+pub mod dead_letters;
 pub mod drain;
-pub mod durable;
 pub mod expire;
 mod gap;
+pub mod gauges;
 pub mod inspect;
-pub mod letters;
 pub mod locked_sales;
-pub mod looks;
-pub mod measure;
 pub mod order;
 pub mod pay;
 pub mod permit;
 pub mod preload;
 pub mod pulse;
 pub mod purchase;
-pub mod ready;
+pub mod readiness;
 pub mod rebalance;
 pub mod rebuild;
 pub mod reconcile;
+pub mod refusal_counts;
 pub mod release;
+pub mod replay_probe;
 pub mod restock;
 pub mod retire;
 pub mod sale_book;
 pub mod stats;
-pub mod stopped;
-pub mod sweep;
 pub mod transition;
+pub mod upkeep;
 pub mod waiting_room;
 
 use crate::domain::fault::Fault;
@@ -72,7 +72,7 @@ impl Tally {
 }
 
 /// Rotates the list to a random start, so that a run that hits its time limit does not always skip the same things.
-fn begin_anywhere<T>(things: &mut [T]) {
+fn rotate_start<T>(things: &mut [T]) {
     if !things.is_empty() {
         let first = rand::random_range(0..things.len());
         things.rotate_left(first);
@@ -94,23 +94,23 @@ pub struct App {
     /// The shards that this process lets sell.
     pub permits: Arc<permit::Permits>,
     /// Orders whose shoppers wait for the ledger.
-    pub arrivals: Arc<durable::Arrivals>,
+    pub arrivals: Arc<await_durability::Arrivals>,
     /// Wakes the tasks that follow the operators' settings, the bans and the list of sales.
     pub settings_changed: Arc<Notify>,
     /// Accounts whose tokens are refused.
     pub bans: Arc<bans::Bans>,
     /// Refusals by the guards of this process.
-    pub stopped: Arc<stopped::Stopped>,
+    pub refusal_counts: Arc<refusal_counts::RefusalCounts>,
     /// Counts of purchase answers, for sales that an operator watches.
     pub pulse: Arc<pulse::Pulse>,
     /// Sales that another transaction has just been found to have locked.
     pub locked_sales: Arc<locked_sales::LockedSales>,
     /// Replay probes by account, limited.
-    pub looks: Arc<looks::Looks>,
+    pub replay_probes: Arc<replay_probe::ReplayProbes>,
     /// New alerts, for their followers.
     pub alert_feed: Arc<alert_feed::AlertFeed>,
     /// The readiness of this process, as of a moment ago.
-    pub readiness: Arc<ready::Readiness>,
+    pub readiness: Arc<readiness::Readiness>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -129,10 +129,10 @@ impl App {
             arrivals: Arc::default(),
             settings_changed: Arc::default(),
             bans: Arc::default(),
-            stopped: Arc::default(),
+            refusal_counts: Arc::default(),
             pulse: Arc::default(),
             locked_sales: Arc::default(),
-            looks: Arc::default(),
+            replay_probes: Arc::default(),
             alert_feed: Arc::default(),
             readiness: Arc::default(),
             ledger,

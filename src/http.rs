@@ -5,6 +5,7 @@ pub mod admin;
 pub mod alerts;
 pub mod audits;
 pub mod challenges;
+pub mod dead_letters;
 pub mod development;
 pub mod docs;
 mod explain;
@@ -12,17 +13,16 @@ pub mod extract;
 pub mod file;
 pub mod gateway;
 pub mod health;
-pub mod letters;
 pub mod live;
 pub mod openapi;
 pub mod operator;
 pub mod orders;
 pub mod pages;
+pub mod panic_guard;
 pub mod problem;
 pub mod request_id;
 pub mod sales;
 pub mod session;
-pub mod survive;
 pub mod views;
 pub mod waiting_room;
 pub mod webhooks;
@@ -35,7 +35,7 @@ use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
 use crate::guard::actions::{KnownReads, RefusedActions};
 use crate::guard::address::is_proxy;
-use crate::guard::challenge::Easel;
+use crate::guard::challenge::ChallengeDrawer;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
@@ -77,7 +77,7 @@ pub struct Shared {
     pub token_keys: TokenKeys,
     pub admin_key: Secret<String>,
     pub webhook_secret: Secret<Vec<u8>>,
-    pub easel: Easel,
+    pub easel: ChallengeDrawer,
     /// The limits on requests, in front of the shoppers' routes.
     pub gate: Arc<Gate>,
     /// The gate's settings from the configuration. Operators may change them while the instance runs.
@@ -378,9 +378,9 @@ routes! {
         "/sales/{id}/live": stream live::follow;
         "/sales/{id}/audit": get admin::audit;
         "/sales/{id}/rebuild": post admin::rebuild;
-        "/sales/{id}/dead-letters": get letters::list_dead_letters;
-        "/sales/{id}/dead-letters/settle": post letters::settle_dead_letter;
-        "/sales/{id}/refused-messages": get letters::list_refused_messages;
+        "/sales/{id}/dead-letters": get dead_letters::list_dead_letters;
+        "/sales/{id}/dead-letters/settle": post dead_letters::settle_dead_letter;
+        "/sales/{id}/refused-messages": get dead_letters::list_refused_messages;
         "/orders": get admin::list_orders;
         "/orders/{id}": get admin::show_order;
         "/payments": get admin::list_payments;

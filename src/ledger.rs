@@ -6,12 +6,13 @@
 
 pub mod alert;
 pub mod audit;
+pub mod audit_log;
 pub mod ban;
 pub mod conservation;
 pub mod console;
+pub mod dead_letter;
 pub mod drain;
 pub mod guard;
-pub mod letter;
 pub mod news;
 pub mod order;
 pub mod outage;
@@ -21,7 +22,6 @@ pub mod pulse;
 pub mod rebuild;
 pub mod restock;
 pub mod sale;
-pub mod trail;
 pub mod turn;
 pub mod watch;
 

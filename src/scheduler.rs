@@ -78,19 +78,19 @@ const JOBS: [(&str, &str, u64, Run); 9] = [
         Box::pin(async move { flow::release::release_waiting(&app).await })
     }),
     ("transfers", "*/2 * * * * *", 30, |app| {
-        Box::pin(async move { flow::sweep::finish_transfers(&app).await })
+        Box::pin(async move { flow::upkeep::finish_transfers(&app).await })
     }),
     ("rebalance", "* * * * * *", 20, |app| {
-        Box::pin(async move { flow::sweep::rebalance(&app).await })
+        Box::pin(async move { flow::upkeep::rebalance(&app).await })
     }),
     ("settle", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::sweep::settle(&app).await })
+        Box::pin(async move { flow::upkeep::settle(&app).await })
     }),
     ("conservation", "*/5 * * * * *", 55, |app| {
         Box::pin(async move { flow::conservation::check_sales(&app).await })
     }),
     ("load", "*/10 * * * * *", 55, |app| {
-        Box::pin(async move { flow::sweep::finish_loading(&app).await })
+        Box::pin(async move { flow::upkeep::finish_loading(&app).await })
     }),
     ("retire", "30 * * * * *", 600, |app| {
         Box::pin(async move { flow::retire::retire_ended(&app).await })
@@ -171,7 +171,7 @@ impl Scheduler {
                 );
             }
             let (guard, app) = (Arc::clone(&guard), Arc::clone(&looked_at));
-            Box::pin(tracked.track_future(async move { guard.run(flow::measure::measure_sales(&app)).await }))
+            Box::pin(tracked.track_future(async move { guard.run(flow::gauges::measure_sales(&app)).await }))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
@@ -340,7 +340,7 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
 /// Measures this process for as long as it runs.
 async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
     loop {
-        Box::pin(flow::measure::measure_process(&app)).await;
+        Box::pin(flow::gauges::measure_process(&app)).await;
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(MEASURE_EVERY) => {}

@@ -8,7 +8,7 @@ use crate::domain::redis_certificates::RedisCertificates;
 use crate::flow::App;
 use crate::flow::inspect::Inspection;
 use crate::guard::actions::{KnownReads, RefusedActions};
-use crate::guard::challenge::Easel;
+use crate::guard::challenge::ChallengeDrawer;
 use crate::guard::follow::follow;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
@@ -17,8 +17,8 @@ use crate::http::development::Development;
 use crate::http::extract::Tokens;
 use crate::http::live::Live;
 use crate::http::pages::Pages;
+use crate::http::panic_guard::panic_guard;
 use crate::http::request_id::{plain_path, request_id};
-use crate::http::survive::survive;
 use crate::http::{Api, Part, Shared, Weather, machine_routes, routes};
 use crate::ledger::Ledger;
 use crate::listener::{Terms, answering};
@@ -193,7 +193,7 @@ async fn run(
         .map_err(anyhow::Error::from)?;
     let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;
     if missing > 0 {
-        return Err(ServeError::SchemaBehind(flow::ready::behind(missing)));
+        return Err(ServeError::SchemaBehind(flow::readiness::behind(missing)));
     }
     let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
         .await
@@ -225,13 +225,13 @@ async fn run(
         Role::Api => None,
     };
     let telling = Arc::clone(&app);
-    let tell = tokio::spawn(async move { flow::durable::tell(&telling).await });
+    let tell = tokio::spawn(async move { flow::await_durability::tell(&telling).await });
     let machines = listeners.machines.map(|listener| serve_machines(&app, listener));
     let machines = machines.transpose()?;
     let outcome = match listeners.http {
         Some(listeners) => {
             let watched = Arc::clone(&app);
-            let watch = tokio::spawn(async move { flow::durable::watch(&watched).await });
+            let watch = tokio::spawn(async move { flow::await_durability::watch(&watched).await });
             let outcome = serve_http(config, app, listeners, stop, on_ready).await;
             watch.abort();
             outcome
@@ -323,7 +323,7 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
         HttpApp::new()
             .app_data(Data::from(Arc::clone(&app)))
             .configure(machine_routes)
-            .wrap(from_fn(survive))
+            .wrap(from_fn(panic_guard))
             .wrap(from_fn(plain_path))
             .wrap(from_fn(request_id))
             .wrap(from_fn(answering))
@@ -372,7 +372,7 @@ async fn serve_http(
         token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
-        easel: Easel::default(),
+        easel: ChallengeDrawer::default(),
         gate: Arc::clone(&gate),
         guards: config.guards,
         sale_guards: config.sale_guards,
@@ -435,7 +435,7 @@ async fn serve_http(
                     }
                 })
                 .configure(routes(is_development, part))
-                .wrap(from_fn(survive))
+                .wrap(from_fn(panic_guard))
                 .wrap(from_fn(plain_path))
                 .wrap(from_fn(request_id))
                 .wrap(from_fn(answering))

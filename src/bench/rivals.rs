@@ -12,9 +12,9 @@ use crate::domain::order::{Order, OrderState};
 use crate::domain::purchase::QUANTITY_MAX;
 use crate::http::extract::{Json, Key, SalePath, Tokens, bearer};
 use crate::http::health::healthz;
+use crate::http::panic_guard::panic_guard;
 use crate::http::problem::{Code, Problem};
 use crate::http::request_id::request_id;
-use crate::http::survive::survive;
 use actix_web::http::header::LOCATION;
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data};
@@ -373,7 +373,7 @@ pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
                 })
                 .route("/healthz", web::get().to(healthz))
                 .route("/v1/sales/{id}/orders", web::post().to(purchase))
-                .wrap(from_fn(survive))
+                .wrap(from_fn(panic_guard))
                 .wrap(from_fn(request_id))
         });
         let server = server.bind(config.listen)?.run();

@@ -3,7 +3,7 @@
 use super::client::{Client, Connection};
 use super::output::Table;
 use super::{Failure, answer, output, pages, sale};
-use crate::domain::letter::{LetterId, Note};
+use crate::domain::dead_letter::{LetterId, Note};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use uuid::Uuid;

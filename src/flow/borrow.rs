@@ -72,13 +72,13 @@ impl Default for Shortages {
 
 /// When a purchase arrived, as a number of surveys. A survey that begins later can prove that nothing is left for it.
 #[derive(Debug, Clone, Copy)]
-pub struct Came(u64);
+pub struct Arrival(u64);
 
 impl Shortages {
     /// Call this before asking the shopper's shard.
     #[must_use]
-    pub fn came(&self) -> Came {
-        Came(self.begun.load(Ordering::SeqCst))
+    pub fn came(&self) -> Arrival {
+        Arrival(self.begun.load(Ordering::SeqCst))
     }
 }
 
@@ -196,7 +196,7 @@ pub struct Shortage<'a> {
     pub sku: &'a Sku,
     pub home: u16,
     pub quantity: u32,
-    pub came: Came,
+    pub came: Arrival,
 }
 
 /// Brings a shard what it lacks for a purchase.

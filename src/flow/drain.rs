@@ -5,7 +5,7 @@
 
 use super::gap::{first_newer, mark_unverified, without_gap};
 use super::permit::{Finding, superseded};
-use super::{App, Tally, begin_anywhere};
+use super::{App, Tally, rotate_start};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
@@ -373,7 +373,7 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
         None => false,
     });
     let turns = Semaphore::new(if is_urgent { SHARDS_AT_ONCE } else { 1 });
-    begin_anywhere(&mut shards);
+    rotate_start(&mut shards);
     let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
         .map(|(sale, key)| {
             let turns = &turns;

@@ -3,7 +3,7 @@
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
-use super::{App, Tally, begin_anywhere};
+use super::{App, Tally, rotate_start};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -50,7 +50,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     let began = Instant::now();
     // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
     // start does the same where a run has no time for all shards.
-    begin_anywhere(&mut shards);
+    rotate_start(&mut shards);
     while !shards.is_empty() {
         let mut unfinished = Vec::new();
         for shard in shards {

@@ -8,7 +8,7 @@
 
 use super::drain::drain_to_now;
 use super::release::release_now;
-use super::{App, Tally, begin_anywhere, gap};
+use super::{App, Tally, gap, rotate_start};
 use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
@@ -159,7 +159,7 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
         }
     }
     let mut waiting: Vec<Vec<Payment>> = waiting.into_values().collect();
-    begin_anywhere(&mut waiting);
+    rotate_start(&mut waiting);
     let mut settled = futures_util::stream::iter(waiting)
         .map(|payments| settle_after_drain(app, payments))
         .buffer_unordered(SALES_AT_ONCE);

@@ -5,8 +5,8 @@
 //! the transfer.
 
 use super::App;
+use super::await_durability::{kept, upheld};
 use super::borrow::{Cover, Shortage, cover};
-use super::durable::{kept, upheld};
 use super::waiting_room::leave;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
@@ -45,7 +45,7 @@ pub async fn purchase(
         return Ok(PurchaseOutcome::SaleNotFound);
     };
     if let Some(refusal) = refused_by(&sale.guards) {
-        if let Some(wait) = app.looks.take(&request.user) {
+        if let Some(wait) = app.replay_probes.take(&request.user) {
             let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
             return Ok(PurchaseOutcome::RateLimited { wait_ms }.without_probe());
         }

@@ -2,7 +2,7 @@
 //! costs the account one of its challenges. A challenge that was stored but not sent expires.
 
 use super::accounts::Accounts;
-use super::riddle;
+use super::challenge_image;
 use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
@@ -34,19 +34,19 @@ const ASKED_A_MINUTE: NonZeroU32 = NonZeroU32::MIN.saturating_add(2 * MINUTE_MAX
 
 /// Draws challenges on threads of their own, so that purchases do not wait for them. At once, it draws at most one for
 /// every two processors.
-pub struct Easel {
+pub struct ChallengeDrawer {
     places: Arc<Semaphore>,
     accounts: Accounts,
 }
 
-impl Default for Easel {
+impl Default for ChallengeDrawer {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new(processors.div_ceil(2))
     }
 }
 
-impl Easel {
+impl ChallengeDrawer {
     /// With places for so many drawings at once.
     #[must_use]
     pub fn new(places: usize) -> Self {
@@ -128,7 +128,7 @@ pub enum Posing {
 /// many are being drawn. After any other fault there is no challenge to solve.
 pub async fn pose(
     app: &App,
-    easel: &Easel,
+    easel: &ChallengeDrawer,
     sale: SaleId,
     user: &UserId,
     without_picture: bool,
@@ -186,12 +186,12 @@ pub async fn pose(
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
     let (answer, shown) = match kind {
         ChallengeKind::ProofOfWork => {
-            let proof = move || riddle::proof_of_work(cost, expires_at);
+            let proof = move || challenge_image::proof_of_work(cost, expires_at);
             let (answer, challenge) = draw(place, proof).await?;
             (answer, Shown::ProofOfWork(Box::new(challenge)))
         }
         ChallengeKind::Captcha | ChallengeKind::None => {
-            let (answer, png) = draw(place, riddle::captcha).await?;
+            let (answer, png) = draw(place, challenge_image::captcha).await?;
             (answer, Shown::Captcha(png))
         }
     };
@@ -227,10 +227,10 @@ pub async fn solve(
     let mut read = String::new();
     if sale.guards.take_proof_for_captcha() {
         // The letters of a picture never decode as the widget's payload.
-        read = riddle::read_answer(ChallengeKind::ProofOfWork, answer);
+        read = challenge_image::read_answer(ChallengeKind::ProofOfWork, answer);
     }
     if read.is_empty() {
-        read = riddle::read_answer(kind, answer);
+        read = challenge_image::read_answer(kind, answer);
     }
     stock.solve_challenge(&challenge, &read, request).await
 }
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     async fn drawn<T: Send + 'static>(
-        easel: &Easel,
+        easel: &ChallengeDrawer,
         drawing: impl FnOnce() -> Option<T> + Send + 'static,
     ) -> Result<T, Fault> {
         draw(Some(easel.place().await?), drawing).await
@@ -249,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_too_many_are_being_drawn_the_next_waits_and_is_then_refused() {
-        let easel = Arc::new(Easel::new(1));
+        let easel = Arc::new(ChallengeDrawer::new(1));
         let (end, ended) = mpsc::channel::<()>();
         let first = {
             let easel = Arc::clone(&easel);
@@ -274,7 +274,7 @@ mod tests {
     async fn a_cheap_proof_of_work_waits_for_nobody() {
         assert!(!needs_place(ChallengeKind::ProofOfWork, CHEAP));
         assert!(needs_place(ChallengeKind::ProofOfWork, CHEAP + 1) && needs_place(ChallengeKind::Captcha, 1));
-        let proof = draw(None, || riddle::proof_of_work(CHEAP, 2_000_000_000)).await;
+        let proof = draw(None, || challenge_image::proof_of_work(CHEAP, 2_000_000_000)).await;
         assert!(proof.is_ok());
     }
 }

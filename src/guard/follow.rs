@@ -4,7 +4,7 @@
 use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
 use crate::domain::guard::GuardSettings;
-use crate::flow::{App, bans, stopped};
+use crate::flow::{App, bans, refusal_counts};
 use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -64,6 +64,6 @@ async fn count(app: &App) {
     loop {
         tokio::time::sleep(ADD_UP_EVERY).await;
         // Counts that could not be added stay for the next time.
-        let _later = stopped::add_up(app).await;
+        let _later = refusal_counts::add_up(app).await;
     }
 }

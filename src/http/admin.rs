@@ -50,7 +50,7 @@ pub async fn create_sale(
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let created = api.for_others(|app| async move {
-        Ok(match flow::durable::lacking(&app, new.durability).await? {
+        Ok(match flow::await_durability::lacking(&app, new.durability).await? {
             Some(lacking) => Err(lacking),
             None => Ok(flow::sale_book::create_once(&app, &new, key.as_ref()).await?),
         })
@@ -85,7 +85,7 @@ pub async fn change_sale(
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let changed = api.for_others(move |app| async move {
-        Ok(match flow::durable::lacking(&app, new.durability).await? {
+        Ok(match flow::await_durability::lacking(&app, new.durability).await? {
             Some(lacking) => Err(lacking),
             None => Ok(flow::sale_book::change(&app, id, &new, versions.as_deref()).await?),
         })
@@ -182,7 +182,7 @@ impl JsonSchema for Preloaded {
 /// `POST /v1/admin/sales/{id}/preload`
 pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let loaded = api.for_others(move |app| async move {
-        Ok(match flow::durable::lacking_for(&app, id).await? {
+        Ok(match flow::await_durability::lacking_for(&app, id).await? {
             Some(lacking) => Err(lacking),
             None => Ok(flow::preload::preload(&app, id).await?),
         })

@@ -105,7 +105,7 @@ fn bought(request: &ServiceRequest) -> Option<SaleId> {
 pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
     api.metrics.guard_refusals.of([layer.as_str()]).inc();
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
-        api.app.stopped.count(sale, layer);
+        api.app.refusal_counts.count(sale, layer);
     }
 }
 

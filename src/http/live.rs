@@ -450,7 +450,7 @@ impl Clock {
 impl Sampler {
     async fn take(&mut self, api: &Api, id: SaleId, feed: &Feed) -> Sample {
         let (health, read, beat) = tokio::join!(
-            Box::pin(flow::ready::health(&api.app)),
+            Box::pin(flow::readiness::health(&api.app)),
             timeout(SAMPLE_MAX.min(OTHERS_WAIT), Box::pin(read(api, id))),
             self.watcher.look(&api.app, &api.instance)
         );

@@ -6,8 +6,8 @@ use super::shoppers::order;
 use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::ban::Ban;
 use crate::domain::console::Action;
+use crate::domain::dead_letter::{DeadLetter, RefusedMessage};
 use crate::domain::guard::GuardChanges;
-use crate::domain::letter::{DeadLetter, RefusedMessage};
 use crate::domain::order::OwnedOrder;
 use crate::domain::payment::RecordedPayment;
 use crate::domain::report::Stats;
@@ -16,7 +16,7 @@ use crate::http::admin::{
     ActionsQuery, AlertsQuery, AuditPage, AuditQuery, BanBody, BansQuery, DeletedSale, Guards, LiftBody, OrdersQuery,
     PaymentsQuery, Preloaded, RebuildAnswer, RebuildQuery, RestockBody, SettleBody,
 };
-use crate::http::letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
+use crate::http::dead_letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
 use crate::http::live::{Point, Sample};
 use crate::http::operator::REQUEST_TOKEN;
 use crate::http::problem::Code;

@@ -9,7 +9,7 @@ use flashsale::domain::challenge::{Challenge, LASTS};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{SaleId, UserId};
 use flashsale::flow::App;
-use flashsale::guard::challenge::{Easel, Posing, pose};
+use flashsale::guard::challenge::{ChallengeDrawer, Posing, pose};
 use flashsale::ledger::Ledger;
 use flashsale::stock::Stock;
 use futures_util::future::join_all;
@@ -229,7 +229,7 @@ async fn an_account_over_its_limit_takes_no_place_and_one_that_got_none_has_used
     world.sales.learn().await.unwrap();
     let user: UserId = Uuid::new_v4().to_string().parse().unwrap();
     // Others take all places.
-    let (full, free) = (Easel::new(0), Easel::new(1));
+    let (full, free) = (ChallengeDrawer::new(0), ChallengeDrawer::new(1));
     for _ in 0..6 {
         let answer = pose(&world, &full, id, &user, false).await;
         assert!(matches!(answer, Err(Fault::Overloaded(_))), "{answer:?}");

@@ -16,16 +16,16 @@ use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::shop_link::ShopLinks;
 use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::actions::{KnownReads, RefusedActions};
-use flashsale::guard::challenge::Easel;
+use flashsale::guard::challenge::ChallengeDrawer;
 use flashsale::guard::gate::Gate;
 use flashsale::guard::sign_ins::SignIns;
 use flashsale::http::audits::Audits;
 use flashsale::http::extract::Tokens;
 use flashsale::http::live::Live;
 use flashsale::http::pages::Pages;
+use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::{Code, Problem};
 use flashsale::http::request_id::request_id;
-use flashsale::http::survive::survive;
 use flashsale::http::{Api, Part, ROUTES, Shared, Weather, routes};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         token_keys: TokenKeys::derived(JWT_SECRET.as_bytes()),
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
-        easel: Easel::default(),
+        easel: ChallengeDrawer::default(),
         gate: Arc::new(Gate::new(GuardSettings::default())),
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
@@ -78,7 +78,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             .route("/handler", in_handler)
             .route("/flow", in_flow)
             .configure(routes(false, Part::All))
-            .wrap(from_fn(survive))
+            .wrap(from_fn(panic_guard))
             .wrap(from_fn(request_id))
     });
     let server = server.workers(1).disable_signals().listen(listener).unwrap().run();

@@ -150,7 +150,7 @@ async fn a_decision_reaches_a_sale_that_is_over_though_its_reconciling_was_broke
     world.execute(due, sale.id).await.unwrap();
     within(PATIENCE, "the shards have their units back", async || {
         flow::expire::expire_due(&world.app).await.unwrap();
-        flow::sweep::finish_transfers(&world.app).await.unwrap();
+        flow::upkeep::finish_transfers(&world.app).await.unwrap();
         flow::release::release_waiting(&world.app).await.unwrap();
         let readings = world.app.stock.read_shards(&sale).await.unwrap();
         let available = readings.iter().map(|it| it.counters(&sale.items[0].sku).available);

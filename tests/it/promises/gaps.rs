@@ -326,7 +326,7 @@ async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it
     shard.execute(&mut *lock).await.unwrap();
     add_entry(&world, key(&sale, 0), "99-1");
     let named = async || {
-        let readiness = flow::ready::readiness(&world.app).await;
+        let readiness = flow::readiness::readiness(&world.app).await;
         let warnings = Result::as_ref(&readiness).unwrap();
         let is_it = |it: &&String| it.contains(&sale.id.to_string());
         warnings.iter().find(is_it).cloned()

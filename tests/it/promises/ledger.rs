@@ -5,8 +5,8 @@ use crate::support::crowd::{
 };
 use crate::support::poll::{Patience, answer, within};
 use crate::support::raw::Raw;
+use flashsale::domain::dead_letter::Settled;
 use flashsale::domain::ids::{OrderId, SaleId};
-use flashsale::domain::letter::Settled;
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::{PaymentOutcome, Refund};
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -154,7 +154,7 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.dead_letters, 7);
     // They are shown with what can be read of them, until somebody says that they are dealt with.
-    let list = async |settled| flow::letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
+    let list = async |settled| flow::dead_letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
     let letters = list(Some(false)).await.unwrap().unwrap();
     let read: Vec<_> = letters
         .iter()
@@ -169,7 +169,9 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(letters.iter().filter(|it| it.bytes.is_some()).count(), 2);
     for letter in &letters {
         let (id, note) = (letter.position.parse().unwrap(), "told nobody".parse().unwrap());
-        let settled = flow::letters::settle(&world.app, sale.id, id, &note).await.unwrap();
+        let settled = flow::dead_letters::settle(&world.app, sale.id, id, &note)
+            .await
+            .unwrap();
         assert!(matches!(settled, Settled::Noted(it) if it.settled_at.is_some()));
     }
     assert_eq!(differences(&world, &sale).await, [""; 0]);

@@ -8,7 +8,7 @@ mod challenge;
 mod cost;
 mod fence;
 mod holds;
-mod look;
+mod many_orders;
 mod permit;
 mod preload;
 mod purchase;

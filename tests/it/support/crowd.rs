@@ -215,7 +215,7 @@ impl World {
     /// Does everything that jobs do, once, in this process.
     pub async fn jobs(&self, app: &App, sale: &Sale) {
         drain_all(app).await.unwrap();
-        flow::sweep::settle(app).await.unwrap();
+        flow::upkeep::settle(app).await.unwrap();
         flow::borrow::finish_left(app, sale, 0).await.unwrap();
         flow::release::release_waiting(app).await.unwrap();
     }

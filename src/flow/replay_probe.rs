@@ -15,13 +15,13 @@ const A_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 /// With more accounts than this, quiet ones are forgotten.
 const ACCOUNTS_MAX: usize = 50_000;
 
-pub struct Looks {
+pub struct ReplayProbes {
     accounts: DefaultKeyedRateLimiter<UserId>,
     /// When quiet accounts were last forgotten, in Unix seconds.
     forgotten_at: AtomicI64,
 }
 
-impl Default for Looks {
+impl Default for ReplayProbes {
     fn default() -> Self {
         Self {
             accounts: RateLimiter::dashmap(Quota::per_second(A_SECOND)),
@@ -30,7 +30,7 @@ impl Default for Looks {
     }
 }
 
-impl Looks {
+impl ReplayProbes {
     /// Counts a probe; returns how long to wait if there have been too many.
     pub(super) fn take(&self, user: &UserId) -> Option<Duration> {
         let now = chrono::Utc::now().timestamp();
@@ -48,12 +48,12 @@ mod tests {
 
     #[test]
     fn an_account_has_its_looks_and_no_other_has_fewer_for_them() {
-        let looks = Looks::default();
+        let probes = ReplayProbes::default();
         let (ada, bob) = ("ada".parse().unwrap(), "bob".parse().unwrap());
-        let passed = (0..100).filter(|_| looks.take(&ada).is_none()).count();
+        let passed = (0..100).filter(|_| probes.take(&ada).is_none()).count();
         assert!((10..30).contains(&passed), "{passed}");
-        let wait = looks.take(&ada).unwrap();
+        let wait = probes.take(&ada).unwrap();
         assert!(wait <= Duration::from_millis(100), "{wait:?}");
-        assert!(looks.take(&bob).is_none());
+        assert!(probes.take(&bob).is_none());
     }
 }

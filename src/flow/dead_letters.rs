@@ -4,12 +4,12 @@
 //! One statement writes the note, once. A crash leaves it written or not, and the same request again finds which.
 
 use super::App;
+use crate::domain::dead_letter::{DeadLetter, LetterEvent, LetterId, Note, RefusedMessage, Settled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::letter::{DeadLetter, LetterEvent, LetterId, Note, RefusedMessage, Settled};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use crate::ledger::letter::PutAside;
+use crate::ledger::dead_letter::PutAside;
 use crate::stock::record::decode_event;
 
 /// Bytes that are shown of an event that cannot be read.

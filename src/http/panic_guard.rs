@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 
 /// Answers 503 if the service behind it panics.
-pub async fn survive(
+pub async fn panic_guard(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {

@@ -1,7 +1,7 @@
 //! Upkeep: go over the sales in Redis, and finish or even out what is there. Each step is another flow's, and so is
 //! what a crash leaves.
 
-use super::{App, Tally, begin_anywhere};
+use super::{App, Tally, rotate_start};
 use super::{borrow, pay, preload, rebalance as even, restock};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Lifecycle, Sale, SaleState};
@@ -27,7 +27,7 @@ pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
         .iter()
         .filter(|sale| sale.is_in_stock() && !app.permits.is_resting(sale.id))
         .collect();
-    begin_anywhere(&mut sales);
+    rotate_start(&mut sales);
     for sale in sales {
         tally.note(borrow::finish_left(app, sale, LEFT_AFTER).await);
         tally.note(restock::give_back_orphans(app, sale, ORPHANED_AFTER).await);

@@ -24,9 +24,9 @@ type Key = (SaleId, Layer);
 /// Refusals since they were last added up. Requests that count do not wait for each other, except for the first of
 /// each sale and layer.
 #[derive(Default)]
-pub struct Stopped(RwLock<HashMap<Key, AtomicU64>>);
+pub struct RefusalCounts(RwLock<HashMap<Key, AtomicU64>>);
 
-impl Stopped {
+impl RefusalCounts {
     /// Counts one refused request for this sale.
     pub fn count(&self, sale: SaleId, layer: Layer) {
         let key = (sale, layer);
@@ -69,14 +69,14 @@ fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
 /// # Errors
 /// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<usize, Fault> {
-    let counts = app.stopped.take();
+    let counts = app.refusal_counts.take();
     if counts.is_empty() {
         return Ok(0);
     }
     let added = timeout(ADD_MAX, app.ledger.add_stopped(&counts)).await;
     let added = added.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
     if added.is_err() {
-        app.stopped.give_back(counts);
+        app.refusal_counts.give_back(counts);
     }
     added
 }
@@ -89,21 +89,21 @@ mod tests {
     #[test]
     fn nothing_is_lost_or_counted_twice_while_it_is_taken_and_given_back() {
         const EACH: u32 = 20_000;
-        let stopped = Stopped::default();
+        let counts = RefusalCounts::default();
         let sale = SaleId(Uuid::from_u128(1));
         let key = (sale, Layer::Address);
         let taken: u32 = std::thread::scope(|scope| {
             let counting: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| (0..EACH).for_each(|_| stopped.count(sale, Layer::Address))))
+                .map(|_| scope.spawn(|| (0..EACH).for_each(|_| counts.count(sale, Layer::Address))))
                 .collect();
             let mut taken = 0;
             while !counting.iter().all(|it| it.is_finished()) {
-                stopped.give_back(stopped.take());
-                taken += stopped.take().remove(&key).unwrap_or_default();
+                counts.give_back(counts.take());
+                taken += counts.take().remove(&key).unwrap_or_default();
             }
             taken
         });
-        assert_eq!(taken + stopped.take().remove(&key).unwrap_or_default(), 4 * EACH);
-        assert!(stopped.take().is_empty());
+        assert_eq!(taken + counts.take().remove(&key).unwrap_or_default(), 4 * EACH);
+        assert!(counts.take().is_empty());
     }
 }

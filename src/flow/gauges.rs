@@ -1,7 +1,7 @@
 //! Gauges: values that are known only by reading them. A task reads them at intervals, so that a scrape of the metrics
 //! waits for no server. A crash leaves nothing.
 
-use super::ready::health;
+use super::readiness::health;
 use super::{App, expire, stats};
 use crate::domain::fault::Fault;
 use crate::domain::time::from_millis;

@@ -2,10 +2,10 @@
 
 use super::outbox::Message;
 use super::{Ledger, small, unsigned};
+use crate::domain::dead_letter::{LetterId, Note, RefusedMessage};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::letter::{LetterId, Note, RefusedMessage};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
