@@ -41,9 +41,10 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     // At `info`, these libraries log about themselves. A filter that names them still wins.
     // A malformed request is its client's fault: it must not let any client fill the log with errors.
     // The client of webhooks would log their addresses, which may be secrets.
+    // sqlx would complain of the home folder of root, which `up` leaves to become another user.
     let filter = format!(
-        "tokio_cron_scheduler=warn,sqlx=warn,actix_server=warn,actix_http::h1::dispatcher=off,redis=error,ureq=warn,\
-         {filter}"
+        "tokio_cron_scheduler=warn,sqlx=warn,sqlx_postgres::options::pgpass=off,actix_server=warn,\
+         actix_http::h1::dispatcher=off,redis=error,ureq=warn,{filter}"
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
     let json = json || !std::io::stderr().is_terminal();

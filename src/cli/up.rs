@@ -67,6 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let dir = embedded::open_folder(&args.data)?;
     let _lock = embedded::lock(&dir.join("lock"))?;
+    let is_first_start = !dir.join("postgres").exists();
     let identity = Identity::of(&dir)?;
     if let Some(identity) = identity {
         identity.own(&dir)?;
@@ -94,10 +95,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let listeners = Listeners::bind(&config, Role::All)?;
-    if let Some(user) = identity.and_then(Identity::shared) {
+    if is_first_start && let Some(user) = identity.and_then(Identity::shared) {
         tracing::warn!(
             "Redis, Postgres and this process run as user {user}, which other programs may also use; to give them a \
-             user of their own, run this before the first start: useradd --system flashsale"
+             user of their own, end this, remove {}, and start again after: useradd --system flashsale",
+            dir.display()
         );
     }
     if !args.json {
