@@ -1,44 +1,12 @@
 //! Flows: verbs that order steps over the stock and the ledger. Each flow says what a crash between two of its steps
 //! leaves, and who finishes it. Every flow may run twice and side by side.
 
-pub mod alert_feed;
-pub mod alert_webhook;
-pub mod audit;
-pub mod await_durability;
-pub mod balance;
-pub mod bans;
-pub mod borrow;
-pub mod browse;
-pub mod cancel;
-pub mod conservation;
-pub mod console;
-pub mod dead_letters;
-pub mod drain;
-pub mod expire;
-mod gap;
-pub mod gauges;
-pub mod inspect;
-pub mod locked_sales;
-pub mod order;
-pub mod pay;
-pub mod permit;
-pub mod preload;
-pub mod pulse;
-pub mod purchase;
-pub mod readiness;
-pub mod rebalance;
-pub mod rebuild;
-pub mod reconcile;
-pub mod refusal_counts;
-pub mod release;
-pub mod replay_probe;
-pub mod restock;
-pub mod retire;
+pub mod operate;
+pub mod recover;
 pub mod sale_book;
-pub mod stats;
-pub mod transition;
-pub mod upkeep;
-pub mod waiting_room;
+pub mod sell;
+pub mod settle;
+pub mod watch;
 
 use crate::domain::fault::Fault;
 use crate::ledger::Ledger;
@@ -86,31 +54,31 @@ pub struct App {
     pub ledger: Ledger,
     pub sales: Arc<sale_book::SaleBook>,
     /// Shortages that this process is covering.
-    pub shortages: Arc<borrow::Shortages>,
+    pub shortages: Arc<sell::borrow::Shortages>,
     /// Each sale's free units, as of a moment ago.
-    pub glances: Arc<stats::Glances>,
+    pub glances: Arc<watch::stats::Glances>,
     /// Drains of this process, by shard.
-    pub drains: Arc<drain::Drains>,
+    pub drains: Arc<settle::drain::Drains>,
     /// The shards that this process lets sell.
-    pub permits: Arc<permit::Permits>,
+    pub permits: Arc<recover::permit::Permits>,
     /// Orders whose shoppers wait for the ledger.
-    pub arrivals: Arc<await_durability::Arrivals>,
+    pub arrivals: Arc<sell::await_durability::Arrivals>,
     /// Wakes the tasks that follow the operators' settings, the bans and the list of sales.
     pub settings_changed: Arc<Notify>,
     /// Accounts whose tokens are refused.
-    pub bans: Arc<bans::Bans>,
+    pub bans: Arc<operate::bans::Bans>,
     /// Refusals by the guards of this process.
-    pub refusal_counts: Arc<refusal_counts::RefusalCounts>,
+    pub refusal_counts: Arc<sell::refusal_counts::RefusalCounts>,
     /// Counts of purchase answers, for sales that an operator watches.
-    pub pulse: Arc<pulse::Pulse>,
+    pub pulse: Arc<watch::pulse::Pulse>,
     /// Sales that another transaction has just been found to have locked.
-    pub locked_sales: Arc<locked_sales::LockedSales>,
+    pub locked_sales: Arc<settle::locked_sales::LockedSales>,
     /// Replay probes by account, limited.
-    pub replay_probes: Arc<replay_probe::ReplayProbes>,
+    pub replay_probes: Arc<sell::replay_probe::ReplayProbes>,
     /// New alerts, for their followers.
-    pub alert_feed: Arc<alert_feed::AlertFeed>,
+    pub alert_feed: Arc<watch::alert_feed::AlertFeed>,
     /// The readiness of this process, as of a moment ago.
-    pub readiness: Arc<readiness::Readiness>,
+    pub readiness: Arc<watch::readiness::Readiness>,
     pub metrics: Arc<Metrics>,
 }
 

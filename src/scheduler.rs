@@ -8,8 +8,8 @@
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
-use crate::flow::alert_webhook::{Sender, Sent};
-use crate::flow::drain::Lane;
+use crate::flow::settle::drain::Lane;
+use crate::flow::watch::alert_webhook::{Sender, Sent};
 use crate::flow::{self, App};
 use crate::metrics::{self, Metrics};
 use chrono::{TimeDelta, Utc};
@@ -69,31 +69,31 @@ type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + S
 /// Every job: its name, when it runs, how long one run may take, what it does.
 const JOBS: [(&str, &str, u64, Run); 9] = [
     ("beat", "* * * * * *", 5, |app| {
-        Box::pin(async move { flow::expire::beat(&app).await.map(|()| 0) })
+        Box::pin(async move { flow::settle::expire::beat(&app).await.map(|()| 0) })
     }),
     ("expire", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::expire::expire_due(&app).await })
+        Box::pin(async move { flow::settle::expire::expire_due(&app).await })
     }),
     ("release", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::release::release_waiting(&app).await })
+        Box::pin(async move { flow::settle::release::release_waiting(&app).await })
     }),
     ("transfers", "*/2 * * * * *", 30, |app| {
-        Box::pin(async move { flow::upkeep::finish_transfers(&app).await })
+        Box::pin(async move { flow::recover::upkeep::finish_transfers(&app).await })
     }),
     ("rebalance", "* * * * * *", 20, |app| {
-        Box::pin(async move { flow::upkeep::rebalance(&app).await })
+        Box::pin(async move { flow::recover::upkeep::rebalance(&app).await })
     }),
     ("settle", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::upkeep::settle(&app).await })
+        Box::pin(async move { flow::recover::upkeep::settle(&app).await })
     }),
     ("conservation", "*/5 * * * * *", 55, |app| {
-        Box::pin(async move { flow::conservation::check_sales(&app).await })
+        Box::pin(async move { flow::watch::conservation::check_sales(&app).await })
     }),
     ("load", "*/10 * * * * *", 55, |app| {
-        Box::pin(async move { flow::upkeep::finish_loading(&app).await })
+        Box::pin(async move { flow::recover::upkeep::finish_loading(&app).await })
     }),
     ("retire", "30 * * * * *", 600, |app| {
-        Box::pin(async move { flow::retire::retire_ended(&app).await })
+        Box::pin(async move { flow::operate::retire::retire_ended(&app).await })
     }),
 ];
 
@@ -171,7 +171,7 @@ impl Scheduler {
                 );
             }
             let (guard, app) = (Arc::clone(&guard), Arc::clone(&looked_at));
-            Box::pin(tracked.track_future(async move { guard.run(flow::gauges::measure_sales(&app)).await }))
+            Box::pin(tracked.track_future(async move { guard.run(flow::watch::gauges::measure_sales(&app)).await }))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
@@ -296,7 +296,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
             }
             () = tokio::time::sleep(idle) => {}
         }
-        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::drain::drain_lane(&app, lane)).await;
+        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::settle::drain::drain_lane(&app, lane)).await;
         match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
             Ok(orders) => {
                 idle = if orders > 0 {
@@ -328,7 +328,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
 async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
     loop {
-        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::permit::renew(&app)).await;
+        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::recover::permit::renew(&app)).await;
         news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
         tokio::select! {
             () = stop.cancelled() => break,
@@ -340,7 +340,7 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
 /// Measures this process for as long as it runs.
 async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
     loop {
-        Box::pin(flow::gauges::measure_process(&app)).await;
+        Box::pin(flow::watch::gauges::measure_process(&app)).await;
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(MEASURE_EVERY) => {}
@@ -356,7 +356,7 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         if rounds.len() < RECONCILE_ROUNDS_MAX {
             let app = Arc::clone(&app);
             rounds.spawn(async move {
-                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::permit::reconcile_all(&app)).await;
+                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::recover::permit::reconcile_all(&app)).await;
                 round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
             });
         }
@@ -404,7 +404,7 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
     let mut late = std::pin::pin!(late);
     while !stop.is_cancelled() {
         let sent = tokio::select! {
-            sent = flow::alert_webhook::deliver_next(&app, &sender) => sent,
+            sent = flow::watch::alert_webhook::deliver_next(&app, &sender) => sent,
             () = &mut late => break,
         };
         let sent = match sent {

@@ -6,7 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::flow::App;
-use crate::flow::inspect::Inspection;
+use crate::flow::operate::inspect::Inspection;
 use crate::guard::actions::{KnownReads, RefusedActions};
 use crate::guard::challenge::ChallengeDrawer;
 use crate::guard::follow::follow;
@@ -144,7 +144,7 @@ pub fn inspect(
     runtime.block_on(async {
         let ledger = Ledger::connect(database_url).await?;
         let stock = Stock::connect_with(redis_url, redis_certificates).await?;
-        Ok(flow::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
+        Ok(flow::operate::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
     })
 }
 
@@ -193,7 +193,7 @@ async fn run(
         .map_err(anyhow::Error::from)?;
     let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;
     if missing > 0 {
-        return Err(ServeError::SchemaBehind(flow::readiness::behind(missing)));
+        return Err(ServeError::SchemaBehind(flow::watch::readiness::behind(missing)));
     }
     let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
         .await
@@ -207,7 +207,7 @@ async fn run(
     }
 
     // Wait, so that the first shopper is not turned away. After the limit, shoppers get a 503 and try again.
-    match tokio::time::timeout(RECONCILE_MAX, flow::permit::reconcile_all(&app)).await {
+    match tokio::time::timeout(RECONCILE_MAX, flow::recover::permit::reconcile_all(&app)).await {
         Ok(Ok(_)) => {}
         Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
         Err(_) => tracing::warn!("the stock is still being reconciled; nothing is sold until then"),
@@ -225,13 +225,13 @@ async fn run(
         Role::Api => None,
     };
     let telling = Arc::clone(&app);
-    let tell = tokio::spawn(async move { flow::await_durability::tell(&telling).await });
+    let tell = tokio::spawn(async move { flow::sell::await_durability::tell(&telling).await });
     let machines = listeners.machines.map(|listener| serve_machines(&app, listener));
     let machines = machines.transpose()?;
     let outcome = match listeners.http {
         Some(listeners) => {
             let watched = Arc::clone(&app);
-            let watch = tokio::spawn(async move { flow::await_durability::watch(&watched).await });
+            let watch = tokio::spawn(async move { flow::sell::await_durability::watch(&watched).await });
             let outcome = serve_http(config, app, listeners, stop, on_ready).await;
             watch.abort();
             outcome
@@ -347,18 +347,18 @@ async fn serve_http(
     let gate = Arc::new(Gate::new(config.guards));
     // Read the ended sessions before the first request.
     let learned = tokio::time::timeout(RECONCILE_MAX, async {
-        flow::bans::learn(&app).await?;
+        flow::operate::bans::learn(&app).await?;
         app.sales.learn().await
     });
     if !matches!(learned.await, Ok(Ok(()))) {
         tracing::warn!("could not read yet which sessions have ended and which sales exist");
     }
     let feeding = Arc::clone(&app);
-    let feed = tokio::spawn(async move { flow::alert_feed::keep(&feeding).await });
+    let feed = tokio::spawn(async move { flow::watch::alert_feed::keep(&feeding).await });
     let instance = instance_name(address);
     let telling = {
         let (app, instance) = (Arc::clone(&app), instance.clone());
-        tokio::spawn(async move { flow::pulse::keep(&app, &instance).await })
+        tokio::spawn(async move { flow::watch::pulse::keep(&app, &instance).await })
     };
     let ending = Arc::clone(&app);
     let following = {

@@ -11,7 +11,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
 use crate::domain::sale_guards::SaleGuards;
 use crate::embedded::Program;
-use crate::flow::drain::BATCH_MAX;
+use crate::flow::settle::drain::BATCH_MAX;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};

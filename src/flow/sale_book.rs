@@ -3,11 +3,11 @@
 //! parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is away they get
 //! the last ones known.
 
-use super::App;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Lifecycle, NewSale, Sale};
 use crate::domain::time::Millis;
+use crate::flow::App;
 use crate::ledger::Ledger;
 pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use chrono::{DateTime, TimeDelta, Utc};

@@ -4,7 +4,9 @@
 use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
 use crate::domain::guard::GuardSettings;
-use crate::flow::{App, bans, refusal_counts};
+use crate::flow::App;
+use crate::flow::operate::bans;
+use crate::flow::sell::refusal_counts;
 use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};

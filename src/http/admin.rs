@@ -17,9 +17,9 @@ use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::report::{Audit, RebuildPreview, Rebuilt, ShardStats};
 use crate::domain::sale::{STOCK_MAX, Sale, SaleRequest, Transition};
 use crate::flow;
-use crate::flow::restock::RestockOutcome;
+use crate::flow::operate::restock::RestockOutcome;
+use crate::flow::operate::transition::TransitionOutcome;
 use crate::flow::sale_book::{ChangeOutcome, CreateOutcome, DeleteOutcome};
-use crate::flow::transition::TransitionOutcome;
 use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -50,10 +50,12 @@ pub async fn create_sale(
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let created = api.for_others(|app| async move {
-        Ok(match flow::await_durability::lacking(&app, new.durability).await? {
-            Some(lacking) => Err(lacking),
-            None => Ok(flow::sale_book::create_once(&app, &new, key.as_ref()).await?),
-        })
+        Ok(
+            match flow::sell::await_durability::lacking(&app, new.durability).await? {
+                Some(lacking) => Err(lacking),
+                None => Ok(flow::sale_book::create_once(&app, &new, key.as_ref()).await?),
+            },
+        )
     });
     let (mut answer, sale) = match created.await?.map_err(Problem::invalid)? {
         CreateOutcome::Created(sale) => (HttpResponse::Created(), sale),
@@ -85,10 +87,12 @@ pub async fn change_sale(
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     let changed = api.for_others(move |app| async move {
-        Ok(match flow::await_durability::lacking(&app, new.durability).await? {
-            Some(lacking) => Err(lacking),
-            None => Ok(flow::sale_book::change(&app, id, &new, versions.as_deref()).await?),
-        })
+        Ok(
+            match flow::sell::await_durability::lacking(&app, new.durability).await? {
+                Some(lacking) => Err(lacking),
+                None => Ok(flow::sale_book::change(&app, id, &new, versions.as_deref()).await?),
+            },
+        )
     });
     match changed.await?.map_err(Problem::invalid)? {
         ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
@@ -182,14 +186,14 @@ impl JsonSchema for Preloaded {
 /// `POST /v1/admin/sales/{id}/preload`
 pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let loaded = api.for_others(move |app| async move {
-        Ok(match flow::await_durability::lacking_for(&app, id).await? {
+        Ok(match flow::sell::await_durability::lacking_for(&app, id).await? {
             Some(lacking) => Err(lacking),
-            None => Ok(flow::preload::preload(&app, id).await?),
+            None => Ok(flow::operate::preload::preload(&app, id).await?),
         })
     });
     let loaded = loaded.await?.map_err(Problem::invalid)?;
     let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
-    let shards = readings.iter().map(flow::stats::shard_stats).collect();
+    let shards = readings.iter().map(flow::watch::stats::shard_stats).collect();
     let view = view(&api, (*sale).clone()).await;
     let preloaded = Preloaded {
         sale: view,
@@ -202,7 +206,7 @@ pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
 
 async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
     match api
-        .for_others(move |app| async move { flow::transition::transition(&app, id, to).await })
+        .for_others(move |app| async move { flow::operate::transition::transition(&app, id, to).await })
         .await?
     {
         TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(api, sale).await)),
@@ -253,7 +257,7 @@ pub async fn restock(
     }
     let quantity = body.quantity;
     let outcome = api
-        .for_others(move |app| async move { flow::restock::restock(&app, id, &key, &sku, quantity).await })
+        .for_others(move |app| async move { flow::operate::restock::restock(&app, id, &key, &sku, quantity).await })
         .await?;
     match outcome {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
@@ -277,7 +281,7 @@ pub async fn restock(
 /// `GET /v1/admin/sales/{id}/stats`
 pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let stats = api
-        .for_others(move |app| async move { flow::stats::stats(&app, id).await })
+        .for_others(move |app| async move { flow::watch::stats::stats(&app, id).await })
         .await?;
     Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
 }
@@ -334,7 +338,7 @@ pub async fn audit(
     let app = Arc::clone(&api.app);
     let next = api
         .audits
-        .next(id, move || async move { flow::audit::audit(&app, id).await });
+        .next(id, move || async move { flow::watch::audit::audit(&app, id).await });
     let audit = api.for_long(AUDIT_WAIT, |_| next).await?;
     let audit = audit.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
@@ -371,10 +375,10 @@ pub async fn rebuild(
     let rebuilt = api
         .for_long(REBUILD_WAIT, move |app| async move {
             Ok(if query.dry_run {
-                let preview = flow::rebuild::preview::preview(&app, id).await?;
+                let preview = flow::recover::rebuild::preview::preview(&app, id).await?;
                 preview.map(RebuildAnswer::DryRun)
             } else {
-                let rebuilt = flow::permit::rebuild_sale(&app, id).await?;
+                let rebuilt = flow::recover::permit::rebuild_sale(&app, id).await?;
                 rebuilt.map(RebuildAnswer::Done)
             })
         })
@@ -426,7 +430,9 @@ pub async fn list_orders(
     let state = state.map_err(|wrong| Problem::invalid(format!("state: {wrong}")))?;
     let (limit, after) = (query.limit.get(), query.starting_after);
     let orders = api
-        .for_others(move |app| async move { flow::order::list_for_operators(&app, &of, state, after, limit + 1).await })
+        .for_others(move |app| async move {
+            flow::settle::order::list_for_operators(&app, &of, state, after, limit + 1).await
+        })
         .await?;
     let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page::of(orders, limit)))
@@ -435,7 +441,7 @@ pub async fn list_orders(
 /// `GET /v1/admin/orders/{id}`
 pub async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
-        .for_others(move |app| async move { flow::order::find_anywhere(&app, id).await })
+        .for_others(move |app| async move { flow::settle::order::find_anywhere(&app, id).await })
         .await?;
     let order = order.ok_or_else(|| Problem::not_found("such order"))?;
     Ok(HttpResponse::Ok().json(order))
@@ -589,7 +595,7 @@ fn user(text: &str) -> Result<UserId, Problem> {
 pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
     let new = body.check()?;
     let ban = api
-        .for_others(|app| async move { flow::bans::ban(&app, &new).await })
+        .for_others(|app| async move { flow::operate::bans::ban(&app, &new).await })
         .await?;
     Ok(HttpResponse::Created().json(ban))
 }
@@ -607,7 +613,7 @@ pub struct LiftBody {
 pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
     let user = user(&body.user)?;
     let lifted = api
-        .for_others(|app| async move { flow::bans::lift(&app, &user).await })
+        .for_others(|app| async move { flow::operate::bans::lift(&app, &user).await })
         .await?;
     let lifted = lifted.ok_or_else(|| Problem::not_found("ban of this account"))?;
     Ok(HttpResponse::Ok().json(lifted))
@@ -683,9 +689,9 @@ pub async fn list_payments(
         return Err(Problem::invalid("starting_after must be a payment_id"));
     }
     let payments = api
-        .for_others(
-            move |app| async move { flow::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await },
-        )
+        .for_others(move |app| async move {
+            flow::settle::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await
+        })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
 }
@@ -723,7 +729,7 @@ pub async fn settle_payment(
         .parse()
         .map_err(|wrong| Problem::invalid(format!("reference {wrong}")))?;
     let refund = api
-        .for_others(move |app| async move { flow::pay::settle_refund(&app, &payment_id, &reference).await })
+        .for_others(move |app| async move { flow::settle::pay::settle_refund(&app, &payment_id, &reference).await })
         .await?;
     match refund {
         Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
@@ -761,7 +767,7 @@ pub async fn list_actions(
 ) -> Result<HttpResponse, Problem> {
     let (sale, limit, before) = (query.sale_id, query.limit.get(), query.starting_after);
     let actions = api
-        .for_others(move |app| async move { flow::console::actions(&app, sale, before, limit + 1).await })
+        .for_others(move |app| async move { flow::operate::console::actions(&app, sale, before, limit + 1).await })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(actions, limit)))
 }

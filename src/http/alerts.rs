@@ -6,7 +6,7 @@ use super::session::{LOOK_EVERY, has_ended};
 use super::{Api, event_stream};
 use crate::domain::alert::Alert;
 use crate::flow;
-use crate::flow::alert_feed::{FOLLOWERS_MAX, Follower};
+use crate::flow::watch::alert_feed::{FOLLOWERS_MAX, Follower};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use futures_util::stream::{StreamExt as _, once, unfold};
@@ -33,7 +33,7 @@ struct Reader {
 /// `GET /v1/admin/alerts/stream`: the warnings after the one that `Last-Event-ID` names, else only new ones
 pub async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEvent) -> Result<HttpResponse, Problem> {
     let follower = api
-        .for_others(move |app| async move { flow::alert_feed::follow(&app, after).await })
+        .for_others(move |app| async move { flow::watch::alert_feed::follow(&app, after).await })
         .await?;
     let follower = follower.ok_or_else(|| {
         Problem::new(

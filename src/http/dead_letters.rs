@@ -37,9 +37,9 @@ pub async fn list_dead_letters(
     let after = query.starting_after.as_deref();
     let after = after.map(|text| letter("starting_after", text)).transpose()?;
     let letters = api
-        .for_others(
-            move |app| async move { flow::dead_letters::dead_letters(&app, id, settled, after, limit + 1).await },
-        )
+        .for_others(move |app| async move {
+            flow::settle::dead_letters::dead_letters(&app, id, settled, after, limit + 1).await
+        })
         .await?;
     let letters = letters.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page::of(letters, limit)))
@@ -75,7 +75,7 @@ pub async fn settle_dead_letter(
         .parse()
         .map_err(|wrong| Problem::invalid(format!("note {wrong}")))?;
     let settled = api
-        .for_others(move |app| async move { flow::dead_letters::settle(&app, id, at, &note).await })
+        .for_others(move |app| async move { flow::settle::dead_letters::settle(&app, id, at, &note).await })
         .await?;
     match settled {
         Settled::Noted(letter) => Ok(HttpResponse::Ok().json(letter)),
@@ -109,7 +109,7 @@ pub async fn list_refused_messages(
 ) -> Result<HttpResponse, Problem> {
     let (limit, after) = (query.limit.get(), query.starting_after);
     let messages = api
-        .for_others(move |app| async move { flow::dead_letters::refused(&app, id, after, limit + 1).await })
+        .for_others(move |app| async move { flow::settle::dead_letters::refused(&app, id, after, limit + 1).await })
         .await?;
     let messages = messages.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page::of(messages, limit)))

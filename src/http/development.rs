@@ -106,7 +106,7 @@ pub struct PayBody {
 pub async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
     let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
     let order = api
-        .for_shopper(|app| async move { flow::order::read_order(&app, id, &user).await })
+        .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })
         .await?;
     let order = order.ok_or_else(|| Problem::not_found("such order"))?;
     let payment = format!("dev_{id}");

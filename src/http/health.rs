@@ -39,7 +39,7 @@ pub async fn healthz() -> HttpResponse {
 /// `GET /readyz`: every client learns that this instance is not ready; operators also learn why.
 pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Problem> {
     let is_trusted = request.app_data::<Trusted>().is_some() || operator::shows_key(&request);
-    match &*flow::readiness::readiness(&app).await {
+    match &*flow::watch::readiness::readiness(&app).await {
         Ok(warnings) => Ok(HttpResponse::Ok().json(Readiness {
             status: "ready",
             warnings: is_trusted.then(|| warnings.clone()),

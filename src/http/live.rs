@@ -2,7 +2,7 @@
 //!
 //! All viewers of a sale on this instance get the same samples. So a sale costs the same for one viewer or sixty, and
 //! nothing without viewers. Every instance counts the answers to purchases and their durations for sales with a viewer
-//! on any instance, and reports them to the others ([`crate::flow::pulse`]).
+//! on any instance, and reports them to the others ([`crate::flow::watch::pulse`]).
 
 use super::extract::{OpenSession, Operator, SalePath};
 use super::problem::{Code, Problem};
@@ -14,8 +14,8 @@ use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis};
 use crate::domain::waiting_room::RoomCount;
 use crate::flow;
-use crate::flow::pulse::{Beat, Watcher, quantiles};
-use crate::flow::stats::StockStats;
+use crate::flow::watch::pulse::{Beat, Watcher, quantiles};
+use crate::flow::watch::stats::StockStats;
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -450,7 +450,7 @@ impl Clock {
 impl Sampler {
     async fn take(&mut self, api: &Api, id: SaleId, feed: &Feed) -> Sample {
         let (health, read, beat) = tokio::join!(
-            Box::pin(flow::readiness::health(&api.app)),
+            Box::pin(flow::watch::readiness::health(&api.app)),
             timeout(SAMPLE_MAX.min(OTHERS_WAIT), Box::pin(read(api, id))),
             self.watcher.look(&api.app, &api.instance)
         );
@@ -464,7 +464,7 @@ impl Sampler {
         let stock = match &sale {
             Some(_) => None,
             None => {
-                let told = timeout(STOCK_MAX, Box::pin(flow::stats::stock_stats(&api.app, id))).await;
+                let told = timeout(STOCK_MAX, Box::pin(flow::watch::stats::stock_stats(&api.app, id))).await;
                 told.ok().and_then(Result::ok).flatten().map(LiveStock::of)
             }
         };
@@ -517,13 +517,13 @@ impl Sampler {
 
 async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, crate::domain::fault::Fault> {
     let app = &api.operators;
-    let Some(stats) = flow::stats::stats(app, id).await? else {
+    let Some(stats) = flow::watch::stats::stats(app, id).await? else {
         return Ok(None);
     };
     let Some(sale) = flow::sale_book::find(app, id).await? else {
         return Ok(None);
     };
-    let lag = flow::expire::lag(app, Some(id), stats.server_time).await?;
+    let lag = flow::settle::expire::lag(app, Some(id), stats.server_time).await?;
     Ok(Some(LiveSale::of(stats, (sale.starts_at, sale.ends_at), lag)))
 }
 

@@ -89,7 +89,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     }
     let key = api.admin_key.clone();
     let session = api
-        .for_others(move |app| async move { flow::console::session(&app, key.expose(), &secret).await })
+        .for_others(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
         .await?;
     match session {
         Some(session) => Ok(Operator {
@@ -311,7 +311,7 @@ pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
     let app = Arc::clone(&api.operators);
     // The refusal must not wait for Postgres.
     tokio::spawn(request_id::within(async move {
-        if let Err(fault) = flow::console::refuse(&app, &new, code.as_str()).await {
+        if let Err(fault) = flow::operate::console::refuse(&app, &new, code.as_str()).await {
             tracing::warn!(%fault, "could not record a refusal in the audit log");
         }
     }));
@@ -334,7 +334,7 @@ fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
 
 /// Records that an action begins; returns its number in the audit log.
 pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
-    let begun = api.for_others(move |app| async move { flow::console::begin(&app, &new).await });
+    let begun = api.for_others(move |app| async move { flow::operate::console::begin(&app, &new).await });
     begun.await.map_err(before_it_began)
 }
 
@@ -355,7 +355,7 @@ pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option
     }
     let app = Arc::clone(&api.operators);
     // The record goes on after the time limit, for as long as Postgres may take.
-    let noting = tokio::spawn(async move { flow::console::end(&app, id, outcome, sale).await });
+    let noting = tokio::spawn(async move { flow::operate::console::end(&app, id, outcome, sale).await });
     match tokio::time::timeout(NOTE_MAX, noting).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(fault))) => tracing::warn!(%fault, action = id, outcome, "could not record the outcome of an action"),

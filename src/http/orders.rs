@@ -86,7 +86,7 @@ pub async fn purchase(
     let outcome = api
         .for_shopper(|app| async move {
             let refused_by = |guards: &SaleGuards| shown.refused_by(guards, &shared.token_keys, sale, &request);
-            flow::purchase::purchase(&app, sale, &request, refused_by).await
+            flow::sell::purchase::purchase(&app, sale, &request, refused_by).await
         })
         .await;
     if let Some(layer) = outcome.as_ref().ok().and_then(layer) {
@@ -304,7 +304,7 @@ pub async fn hand_out_token(
 /// `GET /v1/orders/{id}`
 pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
-        .for_shopper(|app| async move { flow::order::read_order(&app, id, &user).await })
+        .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })
         .await?;
     Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
 }
@@ -327,7 +327,7 @@ pub async fn list(
     let sale = query.sale_id.parse::<SaleId>();
     let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
     let orders = api
-        .for_shopper(|app| async move { flow::order::list_orders(&app, sale, &user).await })
+        .for_shopper(|app| async move { flow::settle::order::list_orders(&app, sale, &user).await })
         .await?;
     let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(Page {
@@ -339,7 +339,7 @@ pub async fn list(
 /// `POST /v1/orders/{id}/cancel`
 pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     match api
-        .for_shopper(|app| async move { flow::cancel::cancel(&app, id, &user).await })
+        .for_shopper(|app| async move { flow::settle::cancel::cancel(&app, id, &user).await })
         .await?
     {
         CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),

@@ -110,7 +110,9 @@ async fn begin_session(
 ) -> Result<(Session, SessionSecret), Problem> {
     let key = api.admin_key.clone();
     let (session, secret) = api
-        .for_others(move |app| async move { flow::console::sign_in(&app, key.expose(), name.as_ref(), address).await })
+        .for_others(move |app| async move {
+            flow::operate::console::sign_in(&app, key.expose(), name.as_ref(), address).await
+        })
         .await?;
     let new = NewAction {
         actor: Actor::Console(session.id),
@@ -162,7 +164,7 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
     let id = begin_action(&api, new).await?;
     let key = api.admin_key.clone();
     let ended = api
-        .for_others(move |app| async move { flow::console::sign_out(&app, key.expose(), &secret).await })
+        .for_others(move |app| async move { flow::operate::console::sign_out(&app, key.expose(), &secret).await })
         .await;
     let outcome = ended
         .as_ref()
@@ -176,13 +178,13 @@ pub(super) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
     if session.expires_at <= Utc::now() {
         return true;
     }
-    let found = flow::console::session(&api.operators, api.admin_key.expose(), &session.secret);
+    let found = flow::operate::console::session(&api.operators, api.admin_key.expose(), &session.secret);
     matches!(timeout(LOOK_MAX, found).await, Ok(Ok(None)))
 }
 
 async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
     let key = api.admin_key.clone();
-    api.for_others(move |app| async move { flow::console::session(&app, key.expose(), &secret).await })
+    api.for_others(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
         .await
 }
 

@@ -97,7 +97,7 @@ pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> 
     let (counted, outcome) = match read(api, delivery, body) {
         Err(problem) => (REFUSED, Err(problem)),
         Ok(payment) => {
-            let outcome = api.for_provider(|app| async move { flow::pay::pay(&app, &payment).await });
+            let outcome = api.for_provider(|app| async move { flow::settle::pay::pay(&app, &payment).await });
             match outcome.await {
                 Err(problem) => (FAILED, Err(problem)),
                 Ok(outcome) => (outcome.as_str(), Ok(outcome)),

@@ -280,7 +280,7 @@ fn migrations_build_indexes_outside_of_transactions() {
 /// Which sales are over is for Postgres and Redis to say: a host's clock may be wrong by days.
 #[test]
 fn keys_are_removed_by_no_hosts_clock() {
-    for path in ["src/flow/retire.rs", "src/stock/retire.rs"] {
+    for path in ["src/flow/operate/retire.rs", "src/stock/retire.rs"] {
         assert!(
             !fs::read_to_string(root().join(path)).unwrap().contains("Utc::now"),
             "{path}"

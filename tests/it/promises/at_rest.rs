@@ -8,7 +8,7 @@ use flashsale::domain::order::{CancelOutcome, Order, OrderState};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
-use flashsale::flow::transition::TransitionOutcome;
+use flashsale::flow::operate::transition::TransitionOutcome;
 use std::sync::Arc;
 
 /// A sale with orders of three shoppers that has just been closed.
@@ -18,7 +18,7 @@ async fn closed(world: &World) -> (Arc<Sale>, Vec<Order>) {
     for user in ["ada", "bob", "eve"] {
         orders.push(bought(&world.app, &sale, user, "k", 1).await);
     }
-    let closed = flow::transition::transition(&world.app, sale.id, Transition::Close).await;
+    let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close).await;
     assert!(matches!(closed, Ok(TransitionOutcome::Done(_))), "{closed:?}");
     world.settled(&sale).await;
     (sale, orders)
@@ -47,7 +47,7 @@ async fn answers(world: &World, sale: &Sale, orders: &[Order]) {
     is_replayed(world, sale, "ada", &orders[0], OrderState::Reserved).await;
     let late = buy(&world.app, sale, "late", "k", 1).await;
     assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed));
-    let own = flow::order::list_orders(&world.app, sale.id, &"bob".parse().unwrap()).await;
+    let own = flow::settle::order::list_orders(&world.app, sale.id, &"bob".parse().unwrap()).await;
     assert_eq!(own.unwrap().unwrap().orders.len(), 1);
     let cancelled = cancel(&world.app, orders[1].id, "bob").await;
     assert!(matches!(cancelled, CancelOutcome::Cancelled(_)), "{cancelled:?}");
@@ -56,7 +56,7 @@ async fn answers(world: &World, sale: &Sale, orders: &[Order]) {
     assert_eq!(world.execute(due, sale.id).await.unwrap(), 1);
     let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
     within(PATIENCE, "the hold expires", async || {
-        flow::expire::expire_due(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
         world.number(expired, sale.id).await == 1
     })
     .await;
@@ -123,8 +123,8 @@ async fn units_are_taken_out_of_a_sale_that_is_over() {
         within(
             PATIENCE,
             "the units are counted",
-            async || match flow::restock::restock(&world.app, sale.id, &request, &sku, quantity).await {
-                Ok(outcome) => matches!(outcome, flow::restock::RestockOutcome::Applied(_)),
+            async || match flow::operate::restock::restock(&world.app, sale.id, &request, &sku, quantity).await {
+                Ok(outcome) => matches!(outcome, flow::operate::restock::RestockOutcome::Applied(_)),
                 Err(fault) => {
                     assert!(fault.is_passing(), "{fault}");
                     false
@@ -149,9 +149,9 @@ async fn a_decision_reaches_a_sale_that_is_over_though_its_reconciling_was_broke
                expires_at = expires_at - interval '1 hour' where sale_id = $1";
     world.execute(due, sale.id).await.unwrap();
     within(PATIENCE, "the shards have their units back", async || {
-        flow::expire::expire_due(&world.app).await.unwrap();
-        flow::upkeep::finish_transfers(&world.app).await.unwrap();
-        flow::release::release_waiting(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
+        flow::recover::upkeep::finish_transfers(&world.app).await.unwrap();
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
         let readings = world.app.stock.read_shards(&sale).await.unwrap();
         let available = readings.iter().map(|it| it.counters(&sale.items[0].sku).available);
         available.sum::<i64>() == 10

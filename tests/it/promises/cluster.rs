@@ -7,7 +7,7 @@ use crate::support::servers::{self, Cluster};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
-use flashsale::flow::restock::RestockOutcome;
+use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::limit::{Asking, Limit, Verdict};
@@ -306,7 +306,7 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
         patience.pause("those that answer tell the time").await;
     }
     within(PATIENCE, "the hold ends", async || {
-        let _passing = flow::expire::expire_due(&world.app).await;
+        let _passing = flow::settle::expire::expire_due(&world.app).await;
         let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
         world.number(expired, sale.id).await == 1
     })
@@ -316,7 +316,7 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
     let mut turns = 0;
     within(PATIENCE, "all shards that answer have stopped", async || {
         if turns % 8 == 0 {
-            let told = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+            let told = flow::operate::transition::transition(&world.app, sale.id, Transition::Pause).await;
             assert!(
                 matches!(&told, Err(fault) if fault.is_passing()),
                 "one does not know: {told:?}"
@@ -354,7 +354,7 @@ async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waitin
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
     within(PATIENCE, "the other node hears of its decision", async || {
-        let _passing = flow::release::release_waiting(&world.app).await;
+        let _passing = flow::settle::release::release_waiting(&world.app).await;
         let left = "select count(*) from outbox where sale_id = $1 and shard <> 0";
         world.number(left, sale.id).await == 0
     })
@@ -406,7 +406,7 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     })
     .await;
     within(PATIENCE, "it arrives", async || {
-        let _passing = flow::borrow::finish_left(&world.app, &sale, 0).await;
+        let _passing = flow::sell::borrow::finish_left(&world.app, &sale, 0).await;
         let left = world.app.stock.transfers_each(sale.id, sale.shards).await.unwrap();
         left.0.is_empty()
     })
@@ -414,24 +414,24 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
 
     // What the others have can be withdrawn; how much there is in all, nobody can say.
     let withdrawn = "withdrawn".parse().unwrap();
-    within(PATIENCE, "units are withdrawn", async || match flow::restock::restock(
-        &world.app, sale.id, &withdrawn, &sku, -20,
+    within(
+        PATIENCE,
+        "units are withdrawn",
+        async || match flow::operate::restock::restock(&world.app, sale.id, &withdrawn, &sku, -20).await {
+            Ok(outcome) => matches!(outcome, RestockOutcome::Applied(_)) || panic!("{outcome:?}"),
+            Err(fault) => !fault.is_passing(),
+        },
     )
-    .await
-    {
-        Ok(outcome) => matches!(outcome, RestockOutcome::Applied(_)) || panic!("{outcome:?}"),
-        Err(fault) => !fault.is_passing(),
-    })
     .await;
     let too_many = "too-many".parse().unwrap();
-    let unknown = flow::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
+    let unknown = flow::operate::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
     assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
 
     let ended = "update sales set starts_at = starts_at - interval '3 days', ends_at = ends_at - interval '3 days' \
                  where sale_id = $1";
     assert_eq!(world.execute(ended, over.id).await.unwrap(), 1);
     within(PATIENCE, "a sale whose shards all answer is retired", async || {
-        let _passing = flow::retire::retire_ended(&world.app).await;
+        let _passing = flow::operate::retire::retire_ended(&world.app).await;
         let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
         world.number(retired, over.id).await == 1
     })
@@ -443,7 +443,7 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
         bought(&world.app, &sale, user, "again", 1).await;
     }
     within(PATIENCE, "the other withdrawal is decided", async || {
-        let answer = flow::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
+        let answer = flow::operate::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
         matches!(answer, Ok(RestockOutcome::Insufficient))
     })
     .await;
@@ -520,7 +520,7 @@ async fn units_that_a_promoted_replica_never_heard_of_lending_to_another_node_ar
     // The lender's replica is behind when three of its units go to the other node, where they are sold.
     let behind = cluster.stop_replica_of(first);
     let sku = sale.items[0].sku.clone();
-    flow::borrow::transfer(&world.app, &sale, &sku, (0, borrower), 3)
+    flow::sell::borrow::transfer(&world.app, &sale, &sku, (0, borrower), 3)
         .await
         .unwrap();
     bought(&world.app, &sale, &shopper_at(&sale, borrower), "borrowed", 6).await;
@@ -553,14 +553,14 @@ async fn a_node_whose_clock_is_ahead_sells_and_lets_no_hold_end_before_the_slowe
     let soon = "update orders set expires_at = now() + interval '20 minutes', created_at = now() - interval '1 minute' \
                 where sale_id = $1";
     world.execute(soon, sale.id).await.unwrap();
-    flow::expire::expire_due(&world.app).await.unwrap();
+    flow::settle::expire::expire_due(&world.app).await.unwrap();
     let held = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
     assert_eq!(world.number(held, sale.id).await, i64::from(sale.shards));
     let now = "update orders set created_at = created_at - interval '1 hour', \
                expires_at = expires_at - interval '1 hour' where sale_id = $1";
     world.execute(now, sale.id).await.unwrap();
     within(PATIENCE, "the holds end", async || {
-        flow::expire::expire_due(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
         world.number(held, sale.id).await == 0
     })
     .await;

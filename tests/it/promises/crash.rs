@@ -206,7 +206,7 @@ async fn dies_while_loading(world: &World, terms: &Terms, point: &str) {
     if point == "preload.after_shard" {
         let early = healthy.client().buy(id, "early", "k", 1).await.unwrap();
         assert_eq!(early.body["sale_state"], "draft", "{early:?}");
-        flow::upkeep::finish_loading(&world.app).await.unwrap();
+        flow::recover::upkeep::finish_loading(&world.app).await.unwrap();
     } else if point == "preload.before_finish" {
         let answer = healthy.client().operate(id, "preload", "k", &json!({})).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");

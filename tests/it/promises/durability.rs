@@ -266,12 +266,12 @@ async fn borrowed_units_arrive_once_a_replica_has_it_that_they_were_lent() {
         [0, 1].map(|shard: usize| readings[shard].counters(&sku).available)
     };
     let frozen = Frozen::one(redis.replicas[0].server.pid());
-    let sent = flow::borrow::transfer(&world.app, &sale, &sku, (0, 1), 1).await;
+    let sent = flow::sell::borrow::transfer(&world.app, &sale, &sku, (0, 1), 1).await;
     assert!(matches!(&sent, Err(fault) if fault.is_passing()), "{sent:?}");
     assert_eq!(available().await, [1, 2], "a promoted replica would lend it again");
     drop(frozen);
     poll::within(Duration::from_secs(20), "the unit arrives", async || {
-        let _passing = flow::borrow::finish_left(&world.app, &sale, 0).await;
+        let _passing = flow::sell::borrow::finish_left(&world.app, &sale, 0).await;
         available().await == [1, 3]
     })
     .await;

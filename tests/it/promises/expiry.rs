@@ -70,7 +70,7 @@ async fn three_workers_expire_every_order_once_and_none_early() {
             bought_so_far += 10;
             drain_all(&world.app).await.unwrap();
         }
-        let runs = join_all(apps.iter().map(|app| flow::expire::expire_due(app))).await;
+        let runs = join_all(apps.iter().map(|app| flow::settle::expire::expire_due(app))).await;
         expired += runs.into_iter().map(Result::unwrap).sum::<usize>();
         expired >= 200
     })
@@ -101,8 +101,8 @@ async fn an_order_whose_payment_is_pending_does_not_expire_and_is_paid() {
     };
     let in_time = payment("in-time", paid.id, 1);
     let (one, other) = Box::pin(join(
-        flow::pay::pay(&world.app, &in_time),
-        flow::pay::pay(&world.app, &too_little),
+        flow::settle::pay::pay(&world.app, &in_time),
+        flow::settle::pay::pay(&world.app, &too_little),
     ))
     .await;
     assert_eq!(
@@ -112,12 +112,12 @@ async fn an_order_whose_payment_is_pending_does_not_expire_and_is_paid() {
     lock.rollback().await.unwrap();
     drain_all(&world.app).await.unwrap();
     within(PATIENCE, "the order that nobody paid expires", async || {
-        flow::expire::expire_due(&world.app).await.unwrap() == 1
+        flow::settle::expire::expire_due(&world.app).await.unwrap() == 1
     })
     .await;
-    flow::pay::settle_pending(&world.app).await.unwrap();
+    flow::settle::pay::settle_pending(&world.app).await.unwrap();
     // A payment that is settled holds nothing any more.
-    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 1);
+    assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 1);
     for (order, state) in [(paid.id, OrderState::Paid), (wrong.id, OrderState::Expired)] {
         let order = world.app.ledger.order(order).await.unwrap().unwrap();
         assert_eq!(order.state, state);

@@ -14,8 +14,8 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale, SaleState};
 use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::flow;
-use flashsale::flow::drain::drain_to_now;
-use flashsale::flow::restock::RestockOutcome;
+use flashsale::flow::operate::restock::RestockOutcome;
+use flashsale::flow::settle::drain::drain_to_now;
 use flashsale::ledger::drain::Drained;
 use flashsale::ledger::outbox::{Message, Outgoing};
 use flashsale::ledger::rebuild::Found;
@@ -55,7 +55,11 @@ async fn sale_of_two_items(world: &World) -> Arc<Sale> {
         items: SKUS.map(item).to_vec(),
     };
     let id = flow::sale_book::create(&world.app, &new).await.unwrap().id;
-    flow::preload::preload(&world.app, id).await.unwrap().unwrap().0
+    flow::operate::preload::preload(&world.app, id)
+        .await
+        .unwrap()
+        .unwrap()
+        .0
 }
 
 /// The event of one unit of an item.
@@ -276,7 +280,7 @@ async fn a_shard_on_which_much_is_due_keeps_no_other_from_its_turn() {
         .execute("update grants set held = 1200 where sale_id = $1", sale.id)
         .await
         .unwrap();
-    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 2_400);
+    assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 2_400);
     let apart = "with turns as (select shard, min(resolved_at) as first, max(resolved_at) as last from orders \
          where sale_id = $1 group by shard) \
          select count(*) from turns a join turns b on a.shard < b.shard and (a.last < b.first or b.last < a.first)";
@@ -302,7 +306,7 @@ async fn a_sale_that_somebody_has_locked_keeps_no_other_from_expiring() {
     let lock = lock_grants(&world, &locked, 8).await;
     // It has faults to tell of, and did the rest.
     let began = Instant::now();
-    let run = flow::expire::expire_due(&world.app).await;
+    let run = flow::settle::expire::expire_due(&world.app).await;
     assert!(matches!(&run, Err(fault) if fault.is_passing()), "{run:?}");
     // As long as one lock is waited for elsewhere; here it stands before eight.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -334,14 +338,14 @@ async fn payments_of_a_sale_that_cannot_be_waited_for_keep_no_other_from_being_s
         .record_payment(&late, PaymentOutcome::Pending)
         .await
         .unwrap();
-    let run = tokio::time::timeout(PATIENCE, flow::pay::settle_pending(&world.app)).await;
+    let run = tokio::time::timeout(PATIENCE, flow::settle::pay::settle_pending(&world.app)).await;
     assert_eq!(run.expect("the run comes to an end").unwrap(), 1);
     let paid = world.app.ledger.order(there.id).await.unwrap().unwrap();
     assert_eq!(paid.state, OrderState::Paid);
     lock.rollback().await.unwrap();
     within(PATIENCE, "the first is settled, and the rest owed back", async || {
         drain_all(&world.app).await.unwrap();
-        flow::pay::settle_pending(&world.app).await.unwrap();
+        flow::settle::pay::settle_pending(&world.app).await.unwrap();
         world.app.ledger.pending_payments(None, 1).await.unwrap().is_empty()
     })
     .await;
@@ -371,7 +375,7 @@ async fn hundreds_of_payments_of_a_sale_that_cannot_be_drained_leave_the_next_sa
     let late = payment("late", there.id, 1);
     let recorded = world.app.ledger.record_payment(&late, PaymentOutcome::Pending).await;
     assert_eq!(recorded.unwrap(), PaymentOutcome::Pending);
-    let run = tokio::time::timeout(PATIENCE, flow::pay::settle_pending(&world.app)).await;
+    let run = tokio::time::timeout(PATIENCE, flow::settle::pay::settle_pending(&world.app)).await;
     assert_eq!(run.expect("the run ends").unwrap(), 1);
     let paid = world.app.ledger.order(there.id).await.unwrap().unwrap();
     assert_eq!(paid.state, OrderState::Paid);
@@ -397,10 +401,10 @@ async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_
     for (n, order) in orders.iter().enumerate() {
         let (app, id) = (Arc::clone(&world.app), order.id);
         if n < 30 {
-            paying.spawn(async move { flow::pay::pay(&app, &payment(&format!("p{n}"), id, 1)).await });
+            paying.spawn(async move { flow::settle::pay::pay(&app, &payment(&format!("p{n}"), id, 1)).await });
         } else {
             let user = format!("u{n}").parse().unwrap();
-            cancelling.spawn(async move { flow::cancel::cancel(&app, id, &user).await });
+            cancelling.spawn(async move { flow::settle::cancel::cancel(&app, id, &user).await });
         }
     }
     let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
@@ -409,9 +413,9 @@ async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_
         world.number(waiting, locked.id).await > 0
     })
     .await;
-    let paid = flow::pay::pay(&world.app, &payment("other", to_pay.id, 1)).await;
+    let paid = flow::settle::pay::pay(&world.app, &payment("other", to_pay.id, 1)).await;
     assert!(matches!(paid, Ok(PaymentOutcome::Applied)), "{paid:?}");
-    let cancelled = flow::cancel::cancel(&world.app, to_cancel.id, &"ada".parse().unwrap()).await;
+    let cancelled = flow::settle::cancel::cancel(&world.app, to_cancel.id, &"ada".parse().unwrap()).await;
     assert!(matches!(cancelled, Ok(CancelOutcome::Cancelled(_))), "{cancelled:?}");
     // The money is durable, and the provider does not send it again.
     while let Some(paid) = paying.join_next().await {
@@ -423,11 +427,11 @@ async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_
         assert!(matches!(cancelled, Err(Fault::Unavailable(_))), "{cancelled:?}");
     }
     // A run of the job waits for a locked sale once.
-    let waited = tokio::time::timeout(Duration::from_secs(3), flow::pay::settle_pending(&world.app)).await;
+    let waited = tokio::time::timeout(Duration::from_secs(3), flow::settle::pay::settle_pending(&world.app)).await;
     assert_eq!(waited.expect("the run ends").unwrap(), 0);
     lock.rollback().await.unwrap();
     within(PATIENCE, "every payment is settled", async || {
-        flow::pay::settle_pending(&world.app).await.unwrap();
+        flow::settle::pay::settle_pending(&world.app).await.unwrap();
         world.app.ledger.pending_payments(None, 1).await.unwrap().is_empty()
     })
     .await;
@@ -458,7 +462,7 @@ async fn a_restock_does_not_queue_up_behind_a_wave_of_orders_that_ended() {
          select sale_id, shard, message from outbox, generate_series(1, 1500) where sale_id = $1";
     assert_eq!(world.execute(wave, sale.id).await.unwrap(), 1_500);
     let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
-    let outcome = flow::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
+    let outcome = flow::operate::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
     assert!(matches!(outcome, Ok(RestockOutcome::Applied(_))), "{outcome:?}");
     assert!(free(&world, &sale).await >= 13, "the four are not there");
     let left = "select count(*) from outbox where sale_id = $1";
@@ -473,11 +477,11 @@ async fn a_restock_is_answered_once_its_units_are_there() {
     let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
     // Another instance that keeps no permits cannot tell which life of the shards to add them to.
     let other = world.another().await;
-    let unknown = flow::restock::restock(&other, sale.id, &key, &sku, 4).await;
+    let unknown = flow::operate::restock::restock(&other, sale.id, &key, &sku, 4).await;
     assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
     assert_eq!(free(&world, &sale).await, 10);
     within(PATIENCE, "the same request finds them there", async || {
-        let outcome = flow::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
+        let outcome = flow::operate::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
         if let Err(fault) = &outcome {
             assert!(fault.is_passing(), "{fault}");
             return false;
@@ -543,22 +547,31 @@ async fn a_message_that_nobody_can_read_keeps_no_other_from_its_shard() {
     // A younger one would wait for a worker that can read it.
     let old = "update outbox set created_at = now() - interval '2 hours' where sale_id = $1 and message ->> 'kind' like 'state of %'";
     world.execute(old, sale.id).await.unwrap();
-    flow::release::release_waiting(&world.app).await.unwrap();
+    flow::settle::release::release_waiting(&world.app).await.unwrap();
     let waiting = "select count(*) from outbox where sale_id = $1 and failure is null";
     let failed = "select count(*) from outbox where sale_id = $1 and failure like 'no message: %' and attempts = 1";
     for (sale, unreadable) in [(&sale, 600), (&other, 0)] {
         within(PATIENCE, "what can be read is told", async || {
-            flow::release::release_waiting(&world.app).await.unwrap();
+            flow::settle::release::release_waiting(&world.app).await.unwrap();
             world.number(waiting, sale.id).await == 0
         })
         .await;
         assert_eq!(world.number(failed, sale.id).await, unreadable);
     }
     // Nor do they keep anybody from counting, or from writing the shard anew.
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.failed_releases, 600);
-    assert!(flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap().balanced);
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    assert!(
+        flow::watch::audit::audit(&world.app, sale.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .balanced
+    );
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(world.number(failed, sale.id).await, 0, "all of it is written");
 }
 
@@ -585,7 +598,7 @@ async fn shoppers_who_look_too_often_keep_nobody_from_the_ledger() {
         looks.spawn(async move {
             let user = user.parse().unwrap();
             for _ in 0..2 {
-                flow::browse::looked(&app, &user, &settings).await?;
+                flow::sell::browse::looked(&app, &user, &settings).await?;
             }
             Ok::<_, Fault>(())
         });
@@ -616,8 +629,8 @@ async fn what_was_decided_of_a_sale_that_is_leaving_does_not_keep_it_in_redis() 
                  ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
     within(PATIENCE, "nobody attends on it any more", async || {
-        flow::permit::reconcile_all(&world.app).await.unwrap();
-        flow::permit::renew(&world.app).await.unwrap() == 0
+        flow::recover::permit::reconcile_all(&world.app).await.unwrap();
+        flow::recover::permit::renew(&world.app).await.unwrap() == 0
     })
     .await;
     // As it was decided, and asked for, a moment before it began to leave.
@@ -640,19 +653,19 @@ async fn what_was_decided_of_a_sale_that_is_leaving_does_not_keep_it_in_redis() 
     let refused = "insert into outbox (sale_id, shard, message, failure) \
          select $1, 0, jsonb_build_object('kind', 'state'), 'a test'";
     world.execute(refused, sale.id).await.unwrap();
-    let outcome = flow::restock::restock(&world.app, sale.id, &late, &sku, 4).await;
+    let outcome = flow::operate::restock::restock(&world.app, sale.id, &late, &sku, 4).await;
     assert!(
         matches!(outcome, Ok(RestockOutcome::NotLoaded(SaleState::Closed))),
         "{outcome:?}"
     );
-    flow::restock::settle_pending(&world.app).await.unwrap();
-    flow::release::release_waiting(&world.app).await.unwrap();
+    flow::operate::restock::settle_pending(&world.app).await.unwrap();
+    flow::settle::release::release_waiting(&world.app).await.unwrap();
     let left = "select (select count(*) from outbox where sale_id = $1 and failure is null) \
          + (select count(*) from restocks where sale_id = $1 and state = 'pending')";
     assert_eq!(world.number(left, sale.id).await, 0);
     let later = "update sales set ends_at = now() - interval '26 hours' where sale_id = $1";
     world.execute(later, sale.id).await.unwrap();
-    flow::retire::retire_ended(&world.app).await.unwrap();
+    flow::operate::retire::retire_ended(&world.app).await.unwrap();
     let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
     assert_eq!(world.number(retired, sale.id).await, 1);
 }

@@ -75,7 +75,7 @@ impl Lab {
     }
 
     async fn lost_orders(&self) -> i64 {
-        let stats = flow::stats::stats(&self.world.app, self.sale.id)
+        let stats = flow::watch::stats::stats(&self.world.app, self.sale.id)
             .await
             .unwrap()
             .unwrap();
@@ -97,7 +97,7 @@ async fn expires(world: &World, sale: &Sale) {
                expires_at = expires_at - interval '1 hour' where sale_id = $1 and state = 'reserved'";
     world.execute(due, sale.id).await.unwrap();
     within(PATIENCE, "no hold is left", async || {
-        let _passing = flow::expire::expire_due(&world.app).await;
+        let _passing = flow::settle::expire::expire_due(&world.app).await;
         let held = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
         world.number(held, sale.id).await == 0
     })
@@ -122,7 +122,7 @@ async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold
     cancel(&world.app, early.id, "early").await;
     let paid = payment("later", later[1].0.id, 1);
     assert_eq!(
-        flow::pay::pay(&world.app, &paid).await.unwrap(),
+        flow::settle::pay::pay(&world.app, &paid).await.unwrap(),
         PaymentOutcome::Applied
     );
     world.settled(sale).await;
@@ -132,11 +132,11 @@ async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold
     lab.has_orders(13).await;
     // The provider sends the money of that time again: it belongs to its order.
     assert_eq!(
-        flow::pay::pay(&lab.world.app, &paid).await.unwrap(),
+        flow::settle::pay::pay(&lab.world.app, &paid).await.unwrap(),
         PaymentOutcome::Applied
     );
     assert_eq!(
-        flow::pay::pay(&lab.world.app, &paid).await.unwrap(),
+        flow::settle::pay::pay(&lab.world.app, &paid).await.unwrap(),
         PaymentOutcome::Duplicate
     );
     let item = lab.world.settled(&lab.sale).await;
@@ -209,11 +209,13 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
     lab.world.execute(over, lab.sale.id).await.unwrap();
     let app = lab.world.another().await;
     assert_eq!(
-        flow::retire::retire_ended(&app).await.unwrap(),
+        flow::operate::retire::retire_ended(&app).await.unwrap(),
         0,
         "its rows are all that has the order"
     );
-    let paid = flow::pay::pay(&app, &payment("late", order.id, 1)).await.unwrap();
+    let paid = flow::settle::pay::pay(&app, &payment("late", order.id, 1))
+        .await
+        .unwrap();
     assert_eq!(paid, PaymentOutcome::Pending);
     assert!(
         app.permits
@@ -326,7 +328,7 @@ async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it
     shard.execute(&mut *lock).await.unwrap();
     add_entry(&world, key(&sale, 0), "99-1");
     let named = async || {
-        let readiness = flow::readiness::readiness(&world.app).await;
+        let readiness = flow::watch::readiness::readiness(&world.app).await;
         let warnings = Result::as_ref(&readiness).unwrap();
         let is_it = |it: &&String| it.contains(&sale.id.to_string());
         warnings.iter().find(is_it).cloned()

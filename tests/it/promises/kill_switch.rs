@@ -76,7 +76,7 @@ async fn bought_after(world: &World, sale: &Arc<Sale>, shards: &[u16], is_whole:
     })
     .await;
     let asked = Utc::now();
-    let paused = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    let paused = flow::operate::transition::transition(&world.app, sale.id, Transition::Pause).await;
     assert_eq!(paused.is_ok(), is_whole, "{paused:?}");
     within(PATIENCE, "everybody is refused", async || {
         crowds.iter().all(|crowd| crowd.refused.load(Ordering::Relaxed) > 2)

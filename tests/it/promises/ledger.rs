@@ -12,8 +12,8 @@ use flashsale::domain::payment::{PaymentOutcome, Refund};
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
-use flashsale::flow::drain::{DrainOutcome, drain_batch, drain_to_now};
-use flashsale::flow::restock::RestockOutcome;
+use flashsale::flow::operate::restock::RestockOutcome;
+use flashsale::flow::settle::drain::{DrainOutcome, drain_batch, drain_to_now};
 use flashsale::ledger::sale::Retiring;
 use flashsale::stock::keys::ShardKey;
 use futures_util::future::join_all;
@@ -30,7 +30,7 @@ fn first_shard(sale: &Sale) -> ShardKey {
 }
 
 async fn state_of(world: &World, order: OrderId, user: &str) -> OrderState {
-    let order = flow::order::read_order(&world.app, order, &user.parse().unwrap()).await;
+    let order = flow::settle::order::read_order(&world.app, order, &user.parse().unwrap()).await;
     order.unwrap().unwrap().state
 }
 
@@ -143,18 +143,21 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(kept, sent);
     assert_eq!(drain_batch(&world.app, &sale, 0).await.unwrap(), DrainOutcome::Empty);
     // The shard never had these orders. Once it is written anew, only what says no order is left to be named.
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
-    let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
+    let audit = flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
     let named = audit.differences.iter().map(|difference| {
         let (event, _) = difference.split_once(" could not be taken in").unwrap();
         event
     });
     let unreadable = [2, 3, 4, 5, 8].map(|seq| format!("shard 0: event 1-{seq}"));
     assert_eq!(named.collect::<Vec<_>>(), unreadable);
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.dead_letters, 7);
     // They are shown with what can be read of them, until somebody says that they are dealt with.
-    let list = async |settled| flow::dead_letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
+    let list = async |settled| flow::settle::dead_letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
     let letters = list(Some(false)).await.unwrap().unwrap();
     let read: Vec<_> = letters
         .iter()
@@ -169,13 +172,13 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(letters.iter().filter(|it| it.bytes.is_some()).count(), 2);
     for letter in &letters {
         let (id, note) = (letter.position.parse().unwrap(), "told nobody".parse().unwrap());
-        let settled = flow::dead_letters::settle(&world.app, sale.id, id, &note)
+        let settled = flow::settle::dead_letters::settle(&world.app, sale.id, id, &note)
             .await
             .unwrap();
         assert!(matches!(settled, Settled::Noted(it) if it.settled_at.is_some()));
     }
     assert_eq!(differences(&world, &sale).await, [""; 0]);
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.dead_letters, 0);
     let anywhere = world.app.ledger.alerts(None).await.unwrap();
     assert_eq!(anywhere.dead_letters, 0);
@@ -198,7 +201,7 @@ async fn unstorable(world: &World, sale: &Sale, user: &str) -> OrderId {
 }
 
 async fn differences(world: &World, sale: &Sale) -> Vec<String> {
-    let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
+    let audit = flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(audit.balanced, audit.differences.is_empty());
     audit.differences
 }
@@ -211,19 +214,24 @@ async fn an_order_that_cannot_be_stored_is_revoked_and_its_units_are_sold_once()
     // What waits to be told is in the books of both sides.
     assert_eq!(differences(&world, &sale).await, [""; 0]);
     within(PATIENCE, "the shard is told", async || {
-        flow::release::release_waiting(&world.app).await.unwrap();
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
         world.unrest(&sale).await.is_empty()
     })
     .await;
     assert_eq!(state_of(&world, order, "a").await, OrderState::Revoked);
-    let paid = flow::pay::pay(&world.app, &payment("late", order, 3)).await.unwrap();
+    let paid = flow::settle::pay::pay(&world.app, &payment("late", order, 3))
+        .await
+        .unwrap();
     assert_eq!(paid, PaymentOutcome::Unmatched);
     assert_eq!(
         differences(&world, &sale).await,
         ["mug, shard 0: 3 units are withheld for revoked orders"]
     );
 
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(differences(&world, &sale).await, [""; 0]);
     let again = buy(&world.app, &sale, "a", "k", 3).await;
     assert!(
@@ -241,9 +249,12 @@ async fn a_rebuilding_ahead_of_the_news_that_an_order_is_revoked_leaves_nobody_w
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = unstorable(&world, &sale, "a").await;
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(differences(&world, &sale).await, [""; 0]);
-    let found = flow::order::read_order(&world.app, order, &"a".parse().unwrap()).await;
+    let found = flow::settle::order::read_order(&world.app, order, &"a".parse().unwrap()).await;
     assert_eq!(found.unwrap(), None);
     // Whoever asks again gets what he was told, if it is still there.
     bought(&world.app, &sale, "b", "k", 8).await;
@@ -260,13 +271,15 @@ async fn what_must_not_be_stored_cannot_be() {
     bought(&world.app, &sale, "holds", "k", 1).await;
     let pays = bought(&world.app, &sale, "pays", "k", 2).await;
     let cancels = bought(&world.app, &sale, "cancels", "k", 1).await;
-    let paid = flow::pay::pay(&world.app, &payment("p", pays.id, 2)).await.unwrap();
+    let paid = flow::settle::pay::pay(&world.app, &payment("p", pays.id, 2))
+        .await
+        .unwrap();
     assert_eq!(paid, PaymentOutcome::Applied);
-    let again = flow::pay::pay(&world.app, &payment("refunded", pays.id, 2))
+    let again = flow::settle::pay::pay(&world.app, &payment("refunded", pays.id, 2))
         .await
         .unwrap();
     assert_eq!(again, PaymentOutcome::RefundDue);
-    let refund = flow::pay::settle_refund(&world.app, "pay-refunded", &"re_1".parse().unwrap()).await;
+    let refund = flow::settle::pay::settle_refund(&world.app, "pay-refunded", &"re_1".parse().unwrap()).await;
     assert!(matches!(refund.unwrap(), Refund::Settled(_)));
     cancel(&world.app, cancels.id, "cancels").await;
     world.settled(&sale).await;
@@ -409,7 +422,7 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
     }
     assert_eq!(buy(&world.app, &sale, "i", "k", 1).await, PurchaseOutcome::SoldOut);
     everything_is_taken_in(&world, &sale).await;
-    flow::release::release_waiting(&world.app).await.unwrap();
+    flow::settle::release::release_waiting(&world.app).await.unwrap();
 
     let api = world.start("api").await;
     for (n, (user, order)) in orders.iter().enumerate() {
@@ -418,9 +431,9 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
         assert_eq!(answer.body["state"], expected, "{user}: {answer:?}");
         assert_eq!(answer.body["confirmed"], true);
     }
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!((stats.orders.reserved, stats.orders.revoked), (5, 3));
-    let audit = flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
+    let audit = flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
     assert!(!audit.balanced);
     let reported = audit
         .differences
@@ -428,7 +441,7 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
         .any(|it| it.contains("3 units are withheld for revoked orders"));
     assert!(reported, "{:?}", audit.differences);
     // The money for a revoked order is owed back, and nothing is left to sell.
-    let paid = flow::pay::pay(&world.app, &payment("late", orders[4].1, 1))
+    let paid = flow::settle::pay::pay(&world.app, &payment("late", orders[4].1, 1))
         .await
         .unwrap();
     assert_eq!(paid, PaymentOutcome::RefundDue);
@@ -484,23 +497,23 @@ async fn messages_that_are_delivered_again_in_any_order_change_nothing() {
     for user in ["expires", "pays", "cancels"] {
         orders.push(bought(&world.app, &sale, user, "k", 2).await);
     }
-    flow::pay::pay(&world.app, &payment("p", orders[1].id, 2))
+    flow::settle::pay::pay(&world.app, &payment("p", orders[1].id, 2))
         .await
         .unwrap();
     cancel(&world.app, orders[2].id, "cancels").await;
     within(PATIENCE, "an order expires", async || {
-        flow::expire::expire_due(&world.app).await.unwrap() > 0
+        flow::settle::expire::expire_due(&world.app).await.unwrap() > 0
     })
     .await;
     for (key, quantity, applied) in [("more", 9, true), ("fewer", -5, true), ("too many", -100, false)] {
         let (key, sku) = (key.parse().unwrap(), SKU.parse().unwrap());
-        let outcome = flow::restock::restock(&world.app, sale.id, &key, &sku, quantity)
+        let outcome = flow::operate::restock::restock(&world.app, sale.id, &key, &sku, quantity)
             .await
             .unwrap();
         assert_eq!(matches!(outcome, RestockOutcome::Applied(_)), applied, "{outcome:?}");
     }
     for transition in [Transition::Pause, Transition::Resume] {
-        flow::transition::transition(&world.app, sale.id, transition)
+        flow::operate::transition::transition(&world.app, sale.id, transition)
             .await
             .unwrap();
     }
@@ -526,7 +539,7 @@ async fn messages_that_are_delivered_again_in_any_order_change_nothing() {
             .execute(&world.pool)
             .await
             .unwrap();
-        assert!(flow::release::release_waiting(&world.app).await.unwrap() > 0);
+        assert!(flow::settle::release::release_waiting(&world.app).await.unwrap() > 0);
         world.settled(&sale).await;
         assert_eq!(contents(&world, sale.id), before);
     }
@@ -544,7 +557,7 @@ async fn restocks_withdrawals_and_purchases_at_once_keep_every_unit() {
             let quantity = if n % 2 == 0 { 3 } else { -2 };
             let patience = Patience::of(PATIENCE);
             loop {
-                match flow::restock::restock(&app, sale.id, &key, &sku, quantity).await {
+                match flow::operate::restock::restock(&app, sale.id, &key, &sku, quantity).await {
                     Ok(RestockOutcome::Applied(_)) => break quantity,
                     Ok(RestockOutcome::Insufficient) => break 0,
                     Ok(other) => panic!("{other:?}"),
@@ -595,7 +608,7 @@ async fn put_aside(world: &World, sale: &Sale) {
     assert_eq!(world.number(letters, sale.id).await, 1);
     // Whether the shard was told by then or not.
     within(PATIENCE, "the order is revoked", async || {
-        match flow::cancel::cancel(&world.app, order.id, &user.parse().unwrap()).await {
+        match flow::settle::cancel::cancel(&world.app, order.id, &user.parse().unwrap()).await {
             Err(fault) => assert!(fault.to_string().contains("is being revoked"), "{fault}"),
             Ok(CancelOutcome::NotCancellable(state)) => {
                 assert_eq!(state, OrderState::Revoked);
@@ -603,7 +616,7 @@ async fn put_aside(world: &World, sale: &Sale) {
             }
             other => panic!("{other:?}"),
         }
-        flow::release::release_waiting(&world.app).await.unwrap();
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
         false
     })
     .await;
@@ -615,7 +628,9 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     let sale = world.sale(&Terms::of(6, 2)).await;
     let open = bought(&world.app, &sale, "holds", "k", 1).await;
     let pays = bought(&world.app, &sale, "pays", "k", 2).await;
-    flow::pay::pay(&world.app, &payment("p", pays.id, 2)).await.unwrap();
+    flow::settle::pay::pay(&world.app, &payment("p", pays.id, 2))
+        .await
+        .unwrap();
     world.settled(&sale).await;
     put_aside(&world, &sale).await;
     bought(&world.app, &sale, "not taken in", "k", 1).await;
@@ -636,27 +651,27 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     }
 
     let app = world.another().await;
-    flow::retire::retire_ended(&app).await.unwrap();
+    flow::operate::retire::retire_ended(&app).await.unwrap();
     assert!(keys_of(&world, sale.id) > 0, "an order is still open");
     cancel(&app, open.id, "holds").await;
     // Nobody keeps the shards of such a sale any more, so the relay is who is sure that they were told.
-    flow::release::release_waiting(&app).await.unwrap();
-    flow::retire::retire_ended(&app).await.unwrap();
+    flow::settle::release::release_waiting(&app).await.unwrap();
+    flow::operate::retire::retire_ended(&app).await.unwrap();
     assert!(keys_of(&world, sale.id) > 0, "an order has not been taken in");
     // It never will be, if it is of a life of its shard that is over.
     let over = "update shards set epoch = epoch + 1 where sale_id = $1";
     world.execute(over, sale.id).await.unwrap();
-    flow::retire::retire_ended(&app).await.unwrap();
+    flow::operate::retire::retire_ended(&app).await.unwrap();
     assert_eq!(keys_of(&world, sale.id), 0);
 
-    let audit = flow::audit::audit(&app, sale.id).await.unwrap().unwrap();
+    let audit = flow::watch::audit::audit(&app, sale.id).await.unwrap().unwrap();
     let [item] = &audit.items[..] else { panic!("{audit:?}") };
     assert!(audit.balanced && audit.ledger_only, "{audit:?}");
     assert_eq!((item.ledger.held, item.ledger.sold), (0, 2), "{audit:?}");
     assert_eq!(item.ledger.free, item.total - 2);
     let more = "update grants set sold = sold + 1 where sale_id = $1 and sold > 0";
     world.execute(more, sale.id).await.unwrap();
-    let audit = flow::audit::audit(&app, sale.id).await.unwrap().unwrap();
+    let audit = flow::watch::audit::audit(&app, sale.id).await.unwrap().unwrap();
     assert!(!audit.balanced && audit.differences[0].contains("grant"), "{audit:?}");
     let less = "update grants set sold = sold - 1 where sale_id = $1 and sold > 0";
     world.execute(less, sale.id).await.unwrap();
@@ -666,14 +681,20 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
         ("pays", &pays, OrderState::Paid),
     ] {
         let user = user.parse().unwrap();
-        let found = flow::order::read_order(&app, order.id, &user).await.unwrap().unwrap();
+        let found = flow::settle::order::read_order(&app, order.id, &user)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((found.state, found.confirmed), (state, true));
-        let all = flow::order::list_orders(&app, sale.id, &user).await.unwrap().unwrap();
+        let all = flow::settle::order::list_orders(&app, sale.id, &user)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(all.orders.iter().map(|it| it.id).collect::<Vec<_>>(), [order.id]);
     }
     let late = buy(&app, &changed, "late", "k", 1).await;
     assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
-    assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+    assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -684,13 +705,13 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
     world.execute(far, sale.id).await.unwrap();
     let order = bought(&world.app, &sale, "u", "k", 1).await;
     world.settled(&sale).await;
-    flow::transition::transition(&world.app, sale.id, Transition::Close)
+    flow::operate::transition::transition(&world.app, sale.id, Transition::Close)
         .await
         .unwrap();
     cancel(&world.app, order.id, "u").await;
     world.settled(&sale).await;
     let app = world.another().await;
-    assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+    assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
     let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
     for (hours, expected) in [("24", 0), ("26", 1)] {
         let ago = "update sales set closed_at = now() - interval '1 hour' * HOURS where sale_id = $1";
@@ -700,7 +721,7 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
             .await
             .unwrap();
         let app = world.another().await;
-        flow::retire::retire_ended(&app).await.unwrap();
+        flow::operate::retire::retire_ended(&app).await.unwrap();
         assert_eq!(world.number(retired, sale.id).await, expected, "{hours} hours");
         let late = buy(&app, &sale, "late", "k", 1).await;
         let refusal = PurchaseOutcome::NotOpen(SaleState::Closed);
@@ -723,7 +744,7 @@ async fn a_sale_that_redis_still_sells_is_not_retired_by_a_postgres_that_is_ahea
     let over = "update sales set closed_at = now() - interval '26 hours' where sale_id = $1";
     world.execute(over, sale.id).await.unwrap();
     let app = world.another().await;
-    assert_eq!(flow::retire::retire_ended(&app).await.unwrap(), 0);
+    assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
     assert!(keys_of(&world, sale.id) > 0);
 }
 

@@ -9,8 +9,8 @@ use flashsale::domain::ids::OrderId;
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
-use flashsale::flow::borrow::{Cover, Shortage};
-use flashsale::flow::drain::DrainOutcome;
+use flashsale::flow::sell::borrow::{Cover, Shortage};
+use flashsale::flow::settle::drain::DrainOutcome;
 use futures_util::future::join_all;
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     // The first of each has a connection to open.
     let mut batches = Vec::new();
     for (sale, orders) in &sales {
-        let drain = Box::pin(flow::drain::drain_batch(&app, sale, 0));
+        let drain = Box::pin(flow::settle::drain::drain_batch(&app, sale, 0));
         let (outcome, sent) = counting.statements(drain).await;
         match outcome.unwrap() {
             DrainOutcome::Drained { drained, .. } => assert_eq!(drained.inserted, orders.len()),
@@ -137,7 +137,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
 
     let pay = |name: &str, order: OrderId| {
         let (app, payment) = (Arc::clone(&app), payment(name, order, 1));
-        Box::pin(async move { flow::pay::pay(&app, &payment).await.unwrap() })
+        Box::pin(async move { flow::settle::pay::pay(&app, &payment).await.unwrap() })
     };
     assert_eq!(pay("first", sales[0].1[0]).await, PaymentOutcome::Applied);
     let (outcome, sent) = counting.statements(pay("one", sales[1].1[0])).await;
@@ -154,7 +154,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
             let payment = payment(&order.to_string(), *order, 1);
             app.ledger.settle_payment(&payment).await.unwrap();
         }
-        let release = Box::pin(flow::release::release_of(&app, sales[at + 1].0.id));
+        let release = Box::pin(flow::settle::release::release_of(&app, sales[at + 1].0.id));
         let (outcome, sent) = counting.statements(release).await;
         outcome.unwrap();
         releases.push(sent);
@@ -192,7 +192,11 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
             came,
         });
         let shortages: Vec<Shortage<'_>> = shortages.collect();
-        let asking = join_all(shortages.iter().map(|shortage| flow::borrow::cover(app, shortage)));
+        let asking = join_all(
+            shortages
+                .iter()
+                .map(|shortage| flow::sell::borrow::cover(app, shortage)),
+        );
         let (answers, used) = counting.commands(Box::pin(asking)).await;
         assert_eq!(answers.len(), usize::from(waiters));
         for answer in answers {
@@ -287,12 +291,15 @@ async fn recent_bans_are_asked_for_once_a_sale_and_cost_the_same_however_many_ol
         .await
         .unwrap();
     let bot = crate::support::crowd::ban("bot");
-    flow::bans::ban(&counting.world.app, &bot).await.unwrap().unwrap();
+    flow::operate::bans::ban(&counting.world.app, &bot)
+        .await
+        .unwrap()
+        .unwrap();
     let elsewhere = "update shards set run_id = 'a-b-c' where sale_id = $1";
     counting.world.execute(elsewhere, sale.id).await.unwrap();
     let app = Arc::clone(&counting.world.app);
     let shards: Vec<u16> = (0..sale.shards).collect();
-    let reconciled = Box::pin(flow::reconcile::reconcile(&app, &sale, &shards));
+    let reconciled = Box::pin(flow::recover::reconcile::reconcile(&app, &sale, &shards));
     counting.statements(reconciled).await.0.unwrap();
     assert_eq!(counting.calls_of(RECENT).await, 1);
     let pages = counting.pages_of(RECENT).await;

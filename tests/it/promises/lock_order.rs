@@ -39,7 +39,7 @@ async fn buying_paying_cancelling_and_restocking_one_item_at_once_never_blocks_i
         tokio::spawn(async move {
             for turn in 0..5 {
                 let key = format!("{units}-{turn}").parse().unwrap();
-                let outcome = flow::restock::restock(&app, sale.id, &key, &sale.items[0].sku, units).await;
+                let outcome = flow::operate::restock::restock(&app, sale.id, &key, &sale.items[0].sku, units).await;
                 assert!(outcome.is_ok(), "{outcome:?}");
             }
         })

@@ -40,9 +40,9 @@ async fn an_index_is_built_while_shoppers_buy_pay_and_cancel_however_many_migrat
             let paid = bought(&world.app, &sale, &user, "pay", 1).await;
             let cancelled = bought(&world.app, &sale, &user, "cancel", 1).await;
             drain_all(&world.app).await.unwrap();
-            let outcome = flow::pay::pay(&world.app, &payment(&user, paid.id, 1)).await;
+            let outcome = flow::settle::pay::pay(&world.app, &payment(&user, paid.id, 1)).await;
             assert!(matches!(outcome, Ok(PaymentOutcome::Applied)), "{outcome:?}");
-            let outcome = flow::cancel::cancel(&world.app, cancelled.id, &user.parse().unwrap()).await;
+            let outcome = flow::settle::cancel::cancel(&world.app, cancelled.id, &user.parse().unwrap()).await;
             assert!(matches!(outcome, Ok(CancelOutcome::Cancelled(_))), "{outcome:?}");
             let waits = "select count(*) from pg_stat_activity where datname = current_database() \
                  and wait_event_type = 'Lock' and query ilike '%create index concurrently payments%' \

@@ -11,7 +11,7 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
-use flashsale::flow::transition::TransitionOutcome;
+use flashsale::flow::operate::transition::TransitionOutcome;
 use flashsale::stock::keys::ShardKey;
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     }
     let replayed = try_buy(&world.app, &sale, "before", "k", 1).await.unwrap();
     assert!(matches!(&replayed, PurchaseOutcome::Replayed(it) if it.id == before.id));
-    let paid = flow::pay::pay(&world.app, &payment("early", before.id, 1)).await;
+    let paid = flow::settle::pay::pay(&world.app, &payment("early", before.id, 1)).await;
     assert!(matches!(paid, Err(Fault::Unavailable(_))), "{paid:?}");
-    let cancelled = flow::cancel::cancel(&world.app, before.id, &"before".parse().unwrap()).await;
+    let cancelled = flow::settle::cancel::cancel(&world.app, before.id, &"before".parse().unwrap()).await;
     assert!(matches!(cancelled, Err(Fault::Unavailable(_))), "{cancelled:?}");
     // Permits are Redis's affair: they are renewed all the same.
-    assert_eq!(flow::permit::renew(&world.app).await.unwrap(), 2);
+    assert_eq!(flow::recover::permit::renew(&world.app).await.unwrap(), 2);
     let shards = [0, 1].map(|shard| ShardKey { sale: sale.id, shard });
     let waiting: i64 = world.app.stock.undrained(&shards).await.unwrap().iter().sum();
     assert_eq!(waiting, 10);
@@ -51,7 +51,7 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
         world.app.stock.undrained(&shards).await.unwrap() == [0, 0]
     })
     .await;
-    let paid = flow::pay::pay(&world.app, &payment("early", before.id, 1))
+    let paid = flow::settle::pay::pay(&world.app, &payment("early", before.id, 1))
         .await
         .unwrap();
     assert_eq!(paid, PaymentOutcome::Applied);
@@ -76,7 +76,7 @@ async fn a_postgres_whose_disk_is_full_is_as_one_that_is_away_and_catches_up() {
     let is_full = |fault: &Fault| fault.is_passing() && fault.to_string().contains("No space left on device");
     assert!(matches!(&drained, Err(fault) if is_full(fault)), "{drained:?}");
     // A payment that still finds room is applied; any other is sent again by the provider.
-    let paid = flow::pay::pay(&world.app, &payment("p", before.id, 1)).await;
+    let paid = flow::settle::pay::pay(&world.app, &payment("p", before.id, 1)).await;
     assert!(
         matches!(&paid, Ok(PaymentOutcome::Applied) | Err(Fault::Unavailable(_))),
         "{paid:?}"
@@ -87,7 +87,9 @@ async fn a_postgres_whose_disk_is_full_is_as_one_that_is_away_and_catches_up() {
         drain_all(&world.app).await.is_ok()
     })
     .await;
-    let again = flow::pay::pay(&world.app, &payment("p", before.id, 1)).await.unwrap();
+    let again = flow::settle::pay::pay(&world.app, &payment("p", before.id, 1))
+        .await
+        .unwrap();
     let expected = paid.map_or(PaymentOutcome::Applied, |_| PaymentOutcome::Duplicate);
     assert_eq!(again, expected);
     let item = world.settled(&sale).await;
@@ -149,7 +151,7 @@ async fn a_purchase_that_was_held_up_too_long_asks_for_nothing_any_more() {
 
 /// Has a worker come, and forgets for how long none had: the database may be older than the test.
 async fn no_outage_so_far(world: &World) {
-    flow::expire::beat(&world.app).await.unwrap();
+    flow::settle::expire::beat(&world.app).await.unwrap();
     sqlx::query("delete from outages").execute(&world.pool).await.unwrap();
 }
 
@@ -182,7 +184,9 @@ async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
     let middle = bought(&world.app, &sale, "middle", "k", 1).await;
     let paid = bought(&world.app, &sale, "paid", "k", 1).await;
     world.settled(&sale).await;
-    flow::pay::pay(&world.app, &payment("p", paid.id, 1)).await.unwrap();
+    flow::settle::pay::pay(&world.app, &payment("p", paid.id, 1))
+        .await
+        .unwrap();
     // One from before the outage, overdue by now but for it; one from its middle.
     for (user, age) in [("old", 150), ("paid", 150), ("middle", 40)] {
         let aged = "update orders set created_at = created_at - make_interval(secs => $1), \
@@ -196,7 +200,7 @@ async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
     }
     silence(&world, 100).await;
     let undrained = bought(&world.app, &sale, "undrained", "k", 1).await;
-    flow::expire::expire_due(&world.app).await.unwrap();
+    flow::settle::expire::expire_due(&world.app).await.unwrap();
     let later = bought(&world.app, &sale, "later", "k", 1).await;
     world.settled(&sale).await;
 
@@ -219,20 +223,20 @@ async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
     );
     // It is counted once, however often one looks.
     for _ in 0..3 {
-        flow::expire::expire_due(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
     }
     assert!((holds_for(&world, old.id).await - old_holds).abs() < 0.001);
-    let state = flow::order::read_order(&world.app, old.id, &"old".parse().unwrap()).await;
+    let state = flow::settle::order::read_order(&world.app, old.id, &"old".parse().unwrap()).await;
     assert_eq!(state.unwrap().unwrap().state, OrderState::Reserved);
     assert_eq!(world.settled(&sale).await.stock.held, 4);
 
     // Another outage adds to the first; a silence of four seconds is none.
     silence(&world, 30).await;
-    flow::expire::expire_due(&world.app).await.unwrap();
+    flow::settle::expire::expire_due(&world.app).await.unwrap();
     let twice = holds_for(&world, old.id).await;
     assert!(about(twice, 190.0), "{twice}");
     silence(&world, 4).await;
-    flow::expire::expire_due(&world.app).await.unwrap();
+    flow::settle::expire::expire_due(&world.app).await.unwrap();
     assert!((holds_for(&world, old.id).await - twice).abs() < 0.001);
     let outages = "select count(*) from outages where $1 is not null";
     assert!(world.number(outages, sale.id).await >= 2);
@@ -266,20 +270,20 @@ async fn a_hold_ends_with_the_outages_since_it_began_and_not_a_moment_before() {
             .unwrap();
     };
     age(160).await;
-    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 0);
+    assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 0);
     for order in [early, late] {
         let holds = holds_for(&world, order).await;
         assert!((holds - 180.0).abs() < 1.0, "{holds}");
     }
-    let lag = flow::expire::lag(&world.app, Some(sale.id), chrono::Utc::now())
+    let lag = flow::settle::expire::lag(&world.app, Some(sale.id), chrono::Utc::now())
         .await
         .unwrap();
     assert!(lag.is_zero(), "{lag:?}");
     age(200).await;
     let beside = payment("beside", early, 1);
-    let paid = flow::pay::pay(&world.app, &beside).await;
+    let paid = flow::settle::pay::pay(&world.app, &beside).await;
     assert!(matches!(paid, Ok(PaymentOutcome::Applied)), "{paid:?}");
-    assert_eq!(flow::expire::expire_due(&world.app).await.unwrap(), 1);
+    assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 1);
     // What is decided is not held any longer, whatever comes.
     let holds = (holds_for(&world, early).await, holds_for(&world, late).await);
     assert!(
@@ -296,20 +300,20 @@ async fn a_hold_ends_with_the_outages_since_it_began_and_not_a_moment_before() {
 async fn much_to_do_is_no_outage() {
     let world = World::new().await;
     let outages = "select count(*) from outages where $1::uuid is not null";
-    flow::expire::beat(&world.app).await.unwrap();
+    flow::settle::expire::beat(&world.app).await.unwrap();
     let sale = world.draft(&Terms::of(1, 1)).await;
     let before = world.number(outages, sale).await;
     silence(&world, 4).await;
-    flow::expire::beat(&world.app).await.unwrap();
+    flow::settle::expire::beat(&world.app).await.unwrap();
     silence(&world, 4).await;
-    flow::expire::expire_due(&world.app).await.unwrap();
+    flow::settle::expire::expire_due(&world.app).await.unwrap();
     assert_eq!(world.number(outages, sale).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_long_at_expiring_holds_is_no_outage() {
     let world = World::new().await;
-    flow::expire::beat(&world.app).await.unwrap();
+    flow::settle::expire::beat(&world.app).await.unwrap();
     let terms = Terms {
         window_seconds: 1,
         ..Terms::of(20, 2)

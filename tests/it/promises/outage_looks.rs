@@ -10,7 +10,7 @@ use flashsale::domain::ids::SaleId;
 use flashsale::domain::sale::{SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow;
-use flashsale::flow::stats::{glance, glances};
+use flashsale::flow::watch::stats::{glance, glances};
 use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ async fn without_postgres_a_shopper_is_not_told_that_orders_are_not_there_that_m
     }
     .buyer(&long.parse().unwrap());
     let _length: i64 = raw.call(redis::cmd("SETRANGE").arg(row).arg(6).arg(&[1_u8][..]));
-    let list = async |user: &str| flow::order::list_orders(&world.app, sale.id, &user.parse().unwrap()).await;
+    let list = async |user: &str| flow::settle::order::list_orders(&world.app, sale.id, &user.parse().unwrap()).await;
     assert_eq!(
         list(long).await.unwrap().unwrap().orders.len(),
         1,
@@ -217,13 +217,13 @@ async fn without_postgres_a_sale_stands_as_its_shards_were_told_last() {
     let sale = world.sale(&Terms::of(20, 2)).await;
     world.end_keeper().await;
     let other = world.another().await;
-    flow::permit::reconcile_all(&other).await.unwrap();
+    flow::recover::permit::reconcile_all(&other).await.unwrap();
     let state = async || {
         let seen = glance(&other, sale.id).await.unwrap().unwrap();
         seen.sale.state_at(seen.now())
     };
     assert_eq!(state().await, SaleState::Open);
-    flow::transition::transition(&world.app, sale.id, Transition::Pause)
+    flow::operate::transition::transition(&world.app, sale.id, Transition::Pause)
         .await
         .unwrap();
     postgres.stop();

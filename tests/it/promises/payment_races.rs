@@ -96,7 +96,7 @@ async fn a_payment_at_the_deadline_is_applied_or_owed_back_and_the_order_paid_or
     the_money_is_all_there(&world, &sale, 120).await;
     let paid = "select count(*) from orders where sale_id = $1 and state = 'paid'";
     assert_eq!(world.number(paid, sale.id).await, applied);
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!((stats.orders.paid, stats.orders.expired), (applied, 120 - applied));
     for instance in &instances {
         assert_eq!(instance.errors(), Vec::<String>::new());
@@ -122,7 +122,7 @@ async fn told(instance: &Client, payment: &Payment) -> (String, bool) {
 async fn pay(app: &App, payment: &Payment) -> PaymentOutcome {
     let patience = Patience::of(PATIENCE);
     loop {
-        match flow::pay::pay(app, payment).await {
+        match flow::settle::pay::pay(app, payment).await {
             Ok(outcome) => return outcome,
             Err(fault) => assert!(fault.is_passing(), "{fault}"),
         }
@@ -160,7 +160,7 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     });
     let (races, expiring) = join(
         join_all(races),
-        join_all(apps.iter().map(|app| flow::expire::expire_due(app))),
+        join_all(apps.iter().map(|app| flow::settle::expire::expire_due(app))),
     )
     .await;
     for run in expiring {
@@ -169,7 +169,7 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     }
     for race in races {
         let (order, user, paid, cancelled) = race.unwrap();
-        let state = flow::order::read_order(&world.app, order, &user.parse().unwrap())
+        let state = flow::settle::order::read_order(&world.app, order, &user.parse().unwrap())
             .await
             .unwrap()
             .unwrap()
@@ -242,6 +242,6 @@ async fn a_payment_for_a_sale_that_is_new_is_never_said_to_be_for_nothing() {
     let payment = payment("p", order.id, 1);
     tokio::select! {
         () = flood => {}
-        outcome = flow::pay::pay(&other, &payment) => assert_eq!(outcome.unwrap(), PaymentOutcome::Applied),
+        outcome = flow::settle::pay::pay(&other, &payment) => assert_eq!(outcome.unwrap(), PaymentOutcome::Applied),
     }
 }

@@ -15,7 +15,7 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, Sale, SaleState, Transition};
 use flashsale::domain::shard::home_shard;
-use flashsale::flow::transition::TransitionOutcome;
+use flashsale::flow::operate::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
 use flashsale::ledger::order::Cancellation;
 use flashsale::ledger::outbox::Delivery;
@@ -51,14 +51,14 @@ async fn of_every_kind(world: &World, sale: &Sale) -> Vec<(&'static str, Order)>
         orders.push((user, bought(&world.app, sale, user, "k", 2).await));
     }
     drain_all(&world.app).await.unwrap();
-    let paid = flow::pay::pay(&world.app, &payment("of-every-kind", orders[1].1.id, 2)).await;
+    let paid = flow::settle::pay::pay(&world.app, &payment("of-every-kind", orders[1].1.id, 2)).await;
     assert_eq!(paid.unwrap(), PaymentOutcome::Applied);
     cancel(&world.app, orders[2].1.id, "cancels").await;
     let due = "update orders set created_at = created_at - interval '1 hour', \
                expires_at = expires_at - interval '1 hour' where sale_id = $1 and user_id = 'expires'";
     assert_eq!(world.execute(due, sale.id).await.unwrap(), 1);
     within(PATIENCE, "an order expires", async || {
-        flow::expire::expire_due(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
         let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
         world.number(expired, sale.id).await == 1
     })
@@ -120,7 +120,7 @@ async fn rebuilds(world: &World, sale: &Sale) -> i64 {
 }
 
 async fn lost_orders(world: &World, sale: &Sale) -> i64 {
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     stats.alerts.lost_orders
 }
 
@@ -129,8 +129,8 @@ async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
     let patience = Patience::of(PATIENCE);
     loop {
         let rebuilt = async {
-            let seen = flow::rebuild::make_ready(app, sale, shards).await?;
-            flow::rebuild::rebuild(app, sale, &seen).await
+            let seen = flow::recover::rebuild::make_ready(app, sale, shards).await?;
+            flow::recover::rebuild::rebuild(app, sale, &seen).await
         };
         match rebuilt.await {
             Ok(_) => break,
@@ -139,7 +139,10 @@ async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
         }
     }
     // It would be noticed in a moment.
-    for kept in [flow::permit::renew(app).await, flow::permit::reconcile_all(app).await] {
+    for kept in [
+        flow::recover::permit::renew(app).await,
+        flow::recover::permit::reconcile_all(app).await,
+    ] {
         if let Err(fault) = kept {
             assert!(fault.is_passing(), "{fault}");
         }
@@ -304,7 +307,7 @@ async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_proces
     redis.kill();
     redis.restart();
     within(PATIENCE, "the sale that was heard of sells again", async || {
-        flow::permit::attend(&other, &heard_of).await.is_ok()
+        flow::recover::permit::attend(&other, &heard_of).await.is_ok()
     })
     .await;
     bought(&other, &heard_of, "ada", "k", 1).await;
@@ -313,7 +316,7 @@ async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_proces
         matches!(&nobody_looked, Err(fault) if fault.is_passing()),
         "{nobody_looked:?}"
     );
-    flow::permit::attend(&other, &new).await.unwrap();
+    flow::recover::permit::attend(&other, &new).await.unwrap();
     bought(&other, &new, "ada", "k", 1).await;
     let orders = "select count(*) from orders where sale_id = $1";
     within(PATIENCE, "both orders are in the ledger, and no other", async || {
@@ -434,7 +437,7 @@ async fn orders_that_redis_forgot_and_the_ledger_knows_come_back_and_are_not_sol
     // Nothing was lost but what the ledger has; the second time, hardly anything was.
     let decided = lab
         .forgets(async |world, sale| {
-            let paid = flow::pay::pay(&world.app, &payment("later", orders[0].1.id, 2))
+            let paid = flow::settle::pay::pay(&world.app, &payment("later", orders[0].1.id, 2))
                 .await
                 .unwrap();
             cancel(&world.app, orders[4].1.id, "borrows").await;
@@ -465,16 +468,18 @@ async fn orders_that_nobody_knows_any_more_are_counted_and_their_units_sold_once
                 lost.push((user, bought(&world.app, sale, user, "k", 2).await));
             }
             // This process has heard of them; the ledger has not.
-            flow::permit::renew(&world.app).await.unwrap();
+            flow::recover::permit::renew(&world.app).await.unwrap();
             lost
         })
         .await;
     assert_eq!(lost_orders(&lab.world, &lab.sale).await, 3);
     for (user, order) in &lost {
         let user = user.parse().unwrap();
-        let found = flow::order::read_order(&lab.world.app, order.id, &user).await.unwrap();
+        let found = flow::settle::order::read_order(&lab.world.app, order.id, &user)
+            .await
+            .unwrap();
         assert_eq!(found, None);
-        let paid = flow::pay::pay(&lab.world.app, &payment(user.as_str(), order.id, 2))
+        let paid = flow::settle::pay::pay(&lab.world.app, &payment(user.as_str(), order.id, 2))
             .await
             .unwrap();
         assert_eq!(paid, PaymentOutcome::Unmatched);
@@ -655,14 +660,16 @@ async fn a_sale_that_is_closed_while_it_is_rebuilt_sells_no_more() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
     bought(&world.app, &sale, "ada", "k", 1).await;
-    let seen = flow::rebuild::make_ready(&world.app, &sale, &[0, 1]).await.unwrap();
-    let closed = flow::transition::transition(&world.app, sale.id, Transition::Close)
+    let seen = flow::recover::rebuild::make_ready(&world.app, &sale, &[0, 1])
+        .await
+        .unwrap();
+    let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close)
         .await
         .unwrap();
     assert!(matches!(closed, TransitionOutcome::Done(_)));
     // Whoever rebuilds goes by the sale as it was.
-    flow::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
-    flow::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
+    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
     assert_eq!(
         buy(&world.app, &sale, "bob", "k", 1).await,
         PurchaseOutcome::NotOpen(SaleState::Closed)
@@ -677,14 +684,14 @@ async fn a_shard_that_is_being_written_anew_counts_as_stopped_when_its_sale_is_p
     world.end_keeper().await;
     let loading = world.app.stock.begin_restore(&sale, 1, (1, 2), 1, &[]).await;
     assert!(loading.is_ok(), "{loading:?}");
-    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    let outcome = flow::operate::transition::transition(&world.app, sale.id, Transition::Pause).await;
     assert!(matches!(outcome, Ok(TransitionOutcome::Done(_))), "{outcome:?}");
     for (shard, state) in [(0, Lifecycle::Paused), (1, Lifecycle::Loading), (2, Lifecycle::Paused)] {
         let reading = world.app.stock.read_shard(&sale, shard, 0).await.unwrap();
         assert_eq!(reading.record.lifecycle, state, "shard {shard}");
     }
     // To sell, it must be there.
-    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Resume).await;
+    let outcome = flow::operate::transition::transition(&world.app, sale.id, Transition::Resume).await;
     assert!(matches!(outcome, Err(Fault::Incomplete(_))), "{outcome:?}");
 }
 
@@ -694,7 +701,7 @@ async fn a_sale_is_paused_also_while_its_only_server_is_silent() {
     let world = World::on(redis.server.url()).await;
     let sale = world.sale(&Terms::of(4, 2)).await;
     let frozen = Frozen::one(redis.server.pid());
-    let outcome = flow::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    let outcome = flow::operate::transition::transition(&world.app, sale.id, Transition::Pause).await;
     assert!(matches!(&outcome, Err(fault) if fault.is_passing()), "{outcome:?}");
     let paused = "select count(*) from sales where sale_id = $1 and state = 'paused'";
     assert_eq!(world.number(paused, sale.id).await, 1);
@@ -731,7 +738,10 @@ async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_noth
         tokio::spawn(async move {
             let patience = Patience::of(PATIENCE * 4);
             while !stop.load(Ordering::Relaxed) {
-                for kept in [flow::permit::renew(&app).await, flow::permit::reconcile_all(&app).await] {
+                for kept in [
+                    flow::recover::permit::renew(&app).await,
+                    flow::recover::permit::reconcile_all(&app).await,
+                ] {
                     if let Err(fault) = kept {
                         assert!(fault.is_passing(), "{fault}");
                     }
@@ -753,7 +763,7 @@ async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_noth
         within(
             PATIENCE,
             "the shard is found whole",
-            async || match flow::permit::attend(&world.app, &sale).await {
+            async || match flow::recover::permit::attend(&world.app, &sale).await {
                 Ok(()) => world.app.metrics.reconciled_shards.of(["whole"]).get() > before,
                 Err(fault) => {
                     assert!(fault.is_passing(), "{fault}");
@@ -785,12 +795,16 @@ async fn no_shard_is_claimed_for_a_server_that_takes_no_writes() {
     let mut setting = redis::cmd("CONFIG");
     setting.arg("SET").arg("min-replicas-to-write");
     let _done: String = raw.call(setting.clone().arg(1));
-    let fault = flow::reconcile::reconcile(&world.app, &sale, &[0]).await.unwrap_err();
+    let fault = flow::recover::reconcile::reconcile(&world.app, &sale, &[0])
+        .await
+        .unwrap_err();
     assert!(fault.is_passing(), "{fault}");
     let still = "select count(*) from shards where sale_id = $1 and run_id = 'a-b-c'";
     assert_eq!(world.number(still, sale.id).await, 1);
     let _done: String = raw.call(setting.arg(0));
-    flow::reconcile::reconcile(&world.app, &sale, &[0]).await.unwrap();
+    flow::recover::reconcile::reconcile(&world.app, &sale, &[0])
+        .await
+        .unwrap();
     assert_eq!(world.number(still, sale.id).await, 0);
 }
 
@@ -802,7 +816,7 @@ async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit()
     for (round, (quantity, left)) in [(5, 14), (-6, 8), (9, 17)].into_iter().enumerate() {
         lab.forgets(async |world, sale| {
             let request = format!("r{round}").parse().unwrap();
-            flow::restock::restock(&world.app, sale.id, &request, &sku(), quantity)
+            flow::operate::restock::restock(&world.app, sale.id, &request, &sku(), quantity)
                 .await
                 .unwrap();
             world.settled(sale).await;
@@ -812,7 +826,7 @@ async fn restocks_withdrawals_and_borrowings_that_redis_forgot_keep_every_unit()
     }
     lab.forgets(async |world, sale| {
         for (from, to) in [(0, 1), (1, 2), (3, 2)] {
-            flow::borrow::transfer(&world.app, sale, &sku(), (from, to), 1)
+            flow::sell::borrow::transfer(&world.app, sale, &sku(), (from, to), 1)
                 .await
                 .unwrap();
         }
@@ -835,7 +849,7 @@ async fn a_state_that_redis_forgot_is_told_again_before_the_shards_sell() {
         bought(&lab.world.app, &lab.sale, "before", "k", 1).await;
         lab.world.settled(&lab.sale).await;
         let copy = lab.redis.copy();
-        let changed = flow::transition::transition(&lab.world.app, lab.sale.id, transition).await;
+        let changed = flow::operate::transition::transition(&lab.world.app, lab.sale.id, transition).await;
         assert!(matches!(changed, Ok(TransitionOutcome::Done(_))), "{changed:?}");
         lab.world.settled(&lab.sale).await;
         let apps = [Arc::clone(&lab.world.app), lab.world.another().await];
@@ -891,13 +905,13 @@ async fn a_ledger_of_an_earlier_day_and_a_rebuilding_end_balanced_with_the_order
     }
     world.settled(&sale).await;
     let paid = payment("later", orders[0].1.id, 2);
-    flow::pay::pay(&world.app, &paid).await.unwrap();
+    flow::settle::pay::pay(&world.app, &paid).await.unwrap();
     cancel(&world.app, orders[4].1.id, "borrows").await;
     let request = "later".parse().unwrap();
-    flow::restock::restock(&world.app, sale.id, &request, &sku(), 7)
+    flow::operate::restock::restock(&world.app, sale.id, &request, &sku(), 7)
         .await
         .unwrap();
-    flow::transition::transition(&world.app, sale.id, Transition::Pause)
+    flow::operate::transition::transition(&world.app, sale.id, Transition::Pause)
         .await
         .unwrap();
     world.settled(&sale).await;
@@ -907,9 +921,12 @@ async fn a_ledger_of_an_earlier_day_and_a_rebuilding_end_balanced_with_the_order
     postgres.restart();
 
     let world = World::with(redis.server.url(), postgres.url()).await;
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     // What was decided came back with the rows; the payment comes back when the provider sends it again.
-    let again = flow::pay::pay(&world.app, &paid).await.unwrap();
+    let again = flow::settle::pay::pay(&world.app, &paid).await.unwrap();
     assert_eq!(again, PaymentOutcome::Applied);
     let item = world.settled(&sale).await;
     assert_eq!(
@@ -962,7 +979,7 @@ async fn is_suspected(world: &World, sale: &Arc<Sale>, shard: u16) {
     within(PATIENCE, "a shard that is suspected was looked at", async || {
         world.app.permits.suspect(key(sale, shard));
         // After whoever looks at it now, and may have begun before: it still has the permit of then.
-        flow::permit::attend(&world.app, sale).await.is_ok()
+        flow::recover::permit::attend(&world.app, sale).await.is_ok()
     })
     .await;
     sells_again(&world.app, sale).await;
@@ -981,7 +998,7 @@ async fn a_shard_that_is_suspected_and_one_whose_permit_is_over_do_not_wait_for_
     let before = reconciled();
     // That it is in doubt already makes no difference.
     world.app.permits.suspect(key(&sale, 0));
-    flow::permit::reconcile_all(&world.app).await.unwrap();
+    flow::recover::permit::reconcile_all(&world.app).await.unwrap();
     assert_eq!(reconciled(), before + 1);
     for shard in [0, 1] {
         bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
@@ -1016,7 +1033,7 @@ async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_b
     let bans = "lock table bans in access exclusive mode";
     sqlx::query(bans).execute(&mut *lock).await.unwrap();
     let app = Arc::clone(&world.app);
-    let looking = tokio::spawn(async move { flow::permit::reconcile_all(&app).await });
+    let looking = tokio::spawn(async move { flow::recover::permit::reconcile_all(&app).await });
     let waiting = "select count(*) from pg_stat_activity \
          where datname = current_database() and wait_event_type = 'Lock' and $1 is not null";
     within(PATIENCE, "it is about to sell", async || {
@@ -1033,7 +1050,7 @@ async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_b
     let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
     assert_eq!(reading.record.permit_until, 0);
     assert_eq!(whole(), before);
-    flow::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
     assert_eq!(whole(), before + 1);
     bought(&world.app, &sale, "ada", "k", 1).await;
 }
@@ -1052,7 +1069,7 @@ async fn a_shard_that_is_suspected_before_it_is_judged_sells_once_it_is_found_wh
     cancel(&world.app, order.id, "ada").await;
     world.app.stock.stop(shard).await.unwrap();
     world.app.permits.suspect(shard);
-    flow::permit::reconcile_all(&world.app).await.unwrap();
+    flow::recover::permit::reconcile_all(&world.app).await.unwrap();
     bought(&world.app, &sale, "bob", "k", 1).await;
 }
 
@@ -1061,12 +1078,14 @@ async fn a_shard_that_was_written_anew_is_suspected_in_its_new_life() {
     let mut world = World::new().await;
     let sale = world.sale(&Terms::of(8, 1)).await;
     world.end_keeper().await;
-    let seen = flow::rebuild::make_ready(&world.app, &sale, &[0]).await.unwrap();
-    flow::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
+    let seen = flow::recover::rebuild::make_ready(&world.app, &sale, &[0])
+        .await
+        .unwrap();
+    flow::recover::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
     let whole = || world.app.metrics.reconciled_shards.of(["whole"]).get();
     let before = whole();
     world.app.permits.suspect(key(&sale, 0));
-    flow::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
     assert_eq!(whole(), before + 1);
     bought(&world.app, &sale, "ada", "k", 1).await;
 }
@@ -1079,7 +1098,10 @@ async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_rece
     world.settled(&sale).await;
     world.end_keeper().await;
     let before = dump(&world, key(&sale, 0));
-    flow::bans::ban(&world.app, &ban("bot")).await.unwrap().unwrap();
+    flow::operate::bans::ban(&world.app, &ban("bot"))
+        .await
+        .unwrap()
+        .unwrap();
     world.settled(&sale).await;
     restore(&world, key(&sale, 0), &before);
     world.app.stock.stop(key(&sale, 0)).await.unwrap();
@@ -1087,7 +1109,7 @@ async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_rece
     // Whoever claimed it for the server that took over came no further.
     let claimed = "update shards set run_id = '?' || run_id where sale_id = $1";
     assert_eq!(world.execute(claimed, sale.id).await.unwrap(), 1);
-    flow::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
     let bought = buy(&world.app, &sale, "bot", "k", 1).await;
     assert_eq!(bought, PurchaseOutcome::Banned);
 }
@@ -1104,10 +1126,10 @@ async fn one_shard_that_forgets_while_the_others_do_not_is_made_good_to_the_unit
         match case {
             // It sold; it lent; it borrowed; it was given back; all of it.
             0 => drop(bought(&world.app, &sale, &one, "c0", 2).await),
-            1 => flow::borrow::transfer(&world.app, &sale, &sku(), (1, 2), 2)
+            1 => flow::sell::borrow::transfer(&world.app, &sale, &sku(), (1, 2), 2)
                 .await
                 .unwrap(),
-            2 => flow::borrow::transfer(&world.app, &sale, &sku(), (2, 1), 1)
+            2 => flow::sell::borrow::transfer(&world.app, &sale, &sku(), (2, 1), 1)
                 .await
                 .unwrap(),
             3 => {
@@ -1164,7 +1186,7 @@ async fn vanishes(name: &str, heals: bool, becomes_another: bool) {
     let user = shopper_at(&sale, 2);
     let order = bought(&world.app, &sale, &user, "k", 1).await;
     drain_all(&world.app).await.unwrap();
-    flow::borrow::transfer(&world.app, &sale, &sku(), (0, 2), 1)
+    flow::sell::borrow::transfer(&world.app, &sale, &sku(), (0, 2), 1)
         .await
         .unwrap();
     send(&world, &sale, (2, Destination::Shard(1)), Uuid::now_v7(), 1).await;
@@ -1190,7 +1212,10 @@ async fn vanishes(name: &str, heals: bool, becomes_another: bool) {
         })
         .await;
     } else {
-        let rebuilt = flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+        let rebuilt = flow::recover::permit::rebuild_sale(&world.app, sale.id)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(
             (rebuilt.shards, rebuilt.orders, rebuilt.lost_orders),
             (4, 6, 0),
@@ -1244,9 +1269,12 @@ async fn a_release_that_a_shard_did_not_know_is_settled_by_its_rebuilding() {
     let failed = "update outbox set failure = 'the shard does not know it', attempts = 6 \
                   where sale_id = $1 and message ->> 'kind' = 'resolve'";
     assert_eq!(world.execute(failed, sale.id).await.unwrap(), 1);
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(world.settled(&sale).await.stock.available, 8);
-    let stats = flow::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
+    let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.failed_releases, 0);
     world.sells_out(&sale).await;
 }
@@ -1299,7 +1327,7 @@ async fn a_unit_that_was_lost_is_not_taken_for_one_that_was_just_granted() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(8, 2)).await;
     let before = dump(&world, key(&sale, 0));
-    flow::restock::restock(&world.app, sale.id, &"first".parse().unwrap(), &sku(), 1)
+    flow::operate::restock::restock(&world.app, sale.id, &"first".parse().unwrap(), &sku(), 1)
         .await
         .unwrap();
     world.settled(&sale).await;
@@ -1336,7 +1364,7 @@ async fn units_that_were_lost_are_not_taken_for_those_between_two_others() {
     let sale = world.sale(&Terms::of(12, 3)).await;
     let before = dump(&world, key(&sale, 1));
     let lost = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 2).await;
-    assert!(flow::borrow::finish(&world.app, &sale, 0, &lost).await.unwrap());
+    assert!(flow::sell::borrow::finish(&world.app, &sale, 0, &lost).await.unwrap());
     restore(&world, key(&sale, 1), &before);
     let arrived = send(&world, &sale, (0, Destination::Shard(2)), Uuid::now_v7(), 2).await;
     let stock = &world.app.stock;
@@ -1355,11 +1383,15 @@ async fn units_that_are_there_twice_are_not_taken_for_those_between_two_others()
     let sale = world.sale(&Terms::of(12, 3)).await;
     let before = dump(&world, key(&sale, 1));
     let forgotten = send(&world, &sale, (1, Destination::Shard(0)), Uuid::now_v7(), 2).await;
-    assert!(flow::borrow::finish(&world.app, &sale, 1, &forgotten).await.unwrap());
+    assert!(
+        flow::sell::borrow::finish(&world.app, &sale, 1, &forgotten)
+            .await
+            .unwrap()
+    );
     restore(&world, key(&sale, 1), &before);
     let sent = send(&world, &sale, (0, Destination::Shard(2)), Uuid::now_v7(), 2).await;
     is_looked_at(&world, &sale, 1).await;
-    flow::borrow::finish(&world.app, &sale, 0, &sent).await.unwrap();
+    flow::sell::borrow::finish(&world.app, &sale, 0, &sent).await.unwrap();
     sells_again(&world.app, &sale).await;
     assert_eq!(world.settled(&sale).await.stock.available, 12);
     world.sells_out(&sale).await;
@@ -1394,7 +1426,7 @@ async fn units_that_never_left_by_what_redis_knows_do_not_come_back() {
     world.sells_out(&sale).await;
 }
 
-/// The id of the transfer by which a withdrawal takes units out of a shard, as `flow/restock.rs` makes it.
+/// The id of the transfer by which a withdrawal takes units out of a shard, as `flow/operate/restock.rs` makes it.
 fn withdrawal(restock: Uuid, shard: u16, look: u16) -> Uuid {
     Uuid::from_u128(restock.as_u128() ^ (u128::from(look) << 16 | u128::from(shard)))
 }
@@ -1417,9 +1449,12 @@ async fn a_withdrawal_that_took_too_much_gives_back_the_rest() {
         )
         .await;
     }
-    let outcome = flow::restock::restock(&world.app, sale.id, &withdrawing, &sku(), -10).await;
-    assert!(matches!(outcome.unwrap(), flow::restock::RestockOutcome::Applied(_)));
-    let came_back = flow::restock::give_back_orphans(&world.app, &sale, 0).await;
+    let outcome = flow::operate::restock::restock(&world.app, sale.id, &withdrawing, &sku(), -10).await;
+    assert!(matches!(
+        outcome.unwrap(),
+        flow::operate::restock::RestockOutcome::Applied(_)
+    ));
+    let came_back = flow::operate::restock::give_back_orphans(&world.app, &sale, 0).await;
     assert_eq!(came_back.unwrap(), 1);
     assert_eq!(world.settled(&sale).await.stock.available, 30);
     world.sells_out(&sale).await;
@@ -1433,7 +1468,7 @@ async fn a_shard_does_not_sell_what_another_has_sold_and_forgotten() {
     let sale = world.sale(&Terms::of(8, 2)).await;
     let (lender, borrower) = (dump(&world, key(&sale, 0)), dump(&world, key(&sale, 1)));
     let lent = send(&world, &sale, (0, Destination::Shard(1)), Uuid::now_v7(), 4).await;
-    assert!(flow::borrow::finish(&world.app, &sale, 0, &lent).await.unwrap());
+    assert!(flow::sell::borrow::finish(&world.app, &sale, 0, &lent).await.unwrap());
     for n in 0..8 {
         bought(&world.app, &sale, &shopper_at(&sale, 1), &format!("k{n}"), 1).await;
     }
@@ -1444,7 +1479,7 @@ async fn a_shard_does_not_sell_what_another_has_sold_and_forgotten() {
         world.app.stock.stop(key(&sale, shard)).await.unwrap();
     }
     world.app.permits.suspect(key(&sale, 0));
-    let reconciled = flow::permit::reconcile_all(&world.app).await;
+    let reconciled = flow::recover::permit::reconcile_all(&world.app).await;
     let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
     let available = reading.counters(&sku()).available;
     assert!(
@@ -1478,7 +1513,7 @@ async fn is_looked_at(world: &World, sale: &Sale, shard: u16) {
     world.app.stock.stop(key(sale, shard)).await.unwrap();
     world.app.permits.suspect(key(sale, shard));
     within(PATIENCE, "the shard is looked at", async || {
-        flow::permit::reconcile_all(&world.app).await.is_ok()
+        flow::recover::permit::reconcile_all(&world.app).await.is_ok()
     })
     .await;
 }
@@ -1789,12 +1824,12 @@ async fn is_restocked(told: &[u16], shards: &[u16]) {
 async fn a_shard_that_lent_on_what_it_had_borrowed_can_be_rebuilt() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
-    flow::borrow::transfer(&world.app, &sale, &sku(), (1, 0), 5)
+    flow::sell::borrow::transfer(&world.app, &sale, &sku(), (1, 0), 5)
         .await
         .unwrap();
     // Both what it was granted and what it had borrowed leave the sale.
     let request = "fewer".parse().unwrap();
-    flow::restock::restock(&world.app, sale.id, &request, &sku(), -8)
+    flow::operate::restock::restock(&world.app, sale.id, &request, &sku(), -8)
         .await
         .unwrap();
     world.settled(&sale).await;
@@ -1854,7 +1889,9 @@ async fn a_shard_is_found_whole_without_reading_the_orders() {
     let mut lock = world.pool.begin().await.unwrap();
     let orders = "lock table orders in access exclusive mode";
     sqlx::query(orders).execute(&mut *lock).await.unwrap();
-    flow::reconcile::reconcile(&world.app, &sale, &[0, 1]).await.unwrap();
+    flow::recover::reconcile::reconcile(&world.app, &sale, &[0, 1])
+        .await
+        .unwrap();
     lock.rollback().await.unwrap();
     assert_eq!(rebuilds(&world, &sale).await, 0);
 }
@@ -1873,7 +1910,7 @@ async fn decisions_that_no_shard_was_told_yet_are_no_damage_however_many_they_ar
     world.execute(due, sale.id).await.unwrap();
     let expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
     within(PATIENCE, "every hold expires", async || {
-        flow::expire::expire_due(&world.app).await.unwrap();
+        flow::settle::expire::expire_due(&world.app).await.unwrap();
         world.number(expired, sale.id).await == i64::try_from(HOLDS).unwrap()
     })
     .await;
@@ -1940,7 +1977,10 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
         let (app, stop) = (world.another().await, Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                for kept in [flow::permit::renew(&app).await, flow::permit::reconcile_all(&app).await] {
+                for kept in [
+                    flow::recover::permit::renew(&app).await,
+                    flow::recover::permit::reconcile_all(&app).await,
+                ] {
                     if let Err(fault) = kept {
                         assert!(fault.is_passing(), "{fault}");
                     }
@@ -1965,7 +2005,7 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
     let shoppers: Vec<_> = shoppers.collect();
     let mut rebuilt = 0;
     for _ in 0..24 {
-        match flow::permit::rebuild_sale(&world.app, sale.id).await {
+        match flow::recover::permit::rebuild_sale(&world.app, sale.id).await {
             Ok(_) => rebuilt += 1,
             Err(fault) => assert!(fault.is_passing(), "{fault}"),
         }
@@ -1995,15 +2035,15 @@ async fn a_sale_that_is_about_to_leave_redis_is_not_written_anew() {
     world.execute(ended, sale.id).await.unwrap();
     let app = world.another().await;
     within(PATIENCE, "nobody attends on it any more", async || {
-        flow::permit::reconcile_all(&world.app).await.unwrap();
-        flow::permit::renew(&world.app).await.unwrap() == 0
+        flow::recover::permit::reconcile_all(&world.app).await.unwrap();
+        flow::recover::permit::renew(&world.app).await.unwrap() == 0
     })
     .await;
     let raw = Raw::connect(&world.redis);
     let _gone: i64 = raw.call(redis::cmd("DEL").arg(key(&sale, 0).shard()).arg(key(&sale, 1).shard()));
     for app in [&world.app, &app] {
-        assert_eq!(flow::permit::reconcile_all(app).await.unwrap(), 0);
-        assert_eq!(flow::permit::renew(app).await.unwrap(), 0);
+        assert_eq!(flow::recover::permit::reconcile_all(app).await.unwrap(), 0);
+        assert_eq!(flow::recover::permit::renew(app).await.unwrap(), 0);
     }
     assert_eq!(rebuilds(&world, &sale).await, 0);
     let there: i64 = raw.call(redis::cmd("EXISTS").arg(key(&sale, 0).shard()));
@@ -2038,7 +2078,7 @@ async fn random_history(seed: u64) {
             4 if !orders.is_empty() => {
                 let (_, order) = &orders[random.random_range(0..orders.len())];
                 let payment = payment(&n.to_string(), order.id, order.quantity);
-                flow::pay::pay(&world.app, &payment).await.unwrap();
+                flow::settle::pay::pay(&world.app, &payment).await.unwrap();
             }
             5 if !orders.is_empty() => {
                 let (user, order) = &orders[random.random_range(0..orders.len())];
@@ -2048,7 +2088,8 @@ async fn random_history(seed: u64) {
                 let request = format!("r{n}").parse().unwrap();
                 let quantity = random.random_range(-6..=6);
                 if quantity != 0
-                    && let Err(fault) = flow::restock::restock(&world.app, sale.id, &request, &sku(), quantity).await
+                    && let Err(fault) =
+                        flow::operate::restock::restock(&world.app, sale.id, &request, &sku(), quantity).await
                 {
                     assert!(fault.is_passing(), "{fault}");
                 }
@@ -2110,7 +2151,7 @@ async fn random_history(seed: u64) {
                 is_suspected(&world, &sale, a).await;
             }
             13 => {
-                flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap();
+                flow::recover::permit::rebuild_sale(&world.app, sale.id).await.unwrap();
             }
             _ => {}
         }

@@ -29,12 +29,12 @@ fn workers(apps: &[Arc<App>], sale: &Arc<Sale>, stop: &Arc<AtomicBool>) -> Vec<t
                 let (from, to) = (rand::random_range(0..sale.shards), rand::random_range(0..sale.shards));
                 let done = async {
                     if from != to {
-                        flow::borrow::transfer(&app, &sale, &sku(), (from, to), 1).await?;
+                        flow::sell::borrow::transfer(&app, &sale, &sku(), (from, to), 1).await?;
                     }
-                    flow::rebalance::rebalance(&app, &sale).await?;
-                    flow::borrow::finish_left(&app, &sale, 0).await?;
+                    flow::recover::rebalance::rebalance(&app, &sale).await?;
+                    flow::sell::borrow::finish_left(&app, &sale, 0).await?;
                     drain_all(&app).await?;
-                    flow::release::release_waiting(&app).await
+                    flow::settle::release::release_waiting(&app).await
                 };
                 if let Err(fault) = done.await {
                     assert!(fault.is_passing(), "{fault}");
@@ -255,13 +255,13 @@ async fn workers_that_rebalance_at_the_same_moment_leave_the_shards_settled() {
     let sale = world.sale(&Terms::of(400, 4)).await;
     let apps = [world.another().await, world.another().await, world.another().await];
     let round = async || -> usize {
-        let runs = apps.iter().map(|app| flow::rebalance::rebalance(app, &sale));
+        let runs = apps.iter().map(|app| flow::recover::rebalance::rebalance(app, &sale));
         join_all(runs).await.into_iter().map(Result::unwrap).sum()
     };
     // Their connections are there, so that all of them read before one has moved anything.
     assert_eq!(round().await, 0, "the shards are even");
     for (from, to) in [(0, 2), (1, 3)] {
-        flow::borrow::transfer(&world.app, &sale, &sku(), (from, to), 100)
+        flow::sell::borrow::transfer(&world.app, &sale, &sku(), (from, to), 100)
             .await
             .unwrap();
     }

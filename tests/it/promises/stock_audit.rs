@@ -13,7 +13,7 @@ use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
 
 async fn audit(world: &World, sale: &Sale) -> Audit {
-    flow::audit::audit(&world.app, sale.id).await.unwrap().unwrap()
+    flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,7 +158,7 @@ async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_s
     }
     .item(&SKU.parse().unwrap());
     let check = async || {
-        let found = flow::conservation::check(&world.app, &sale).await.unwrap();
+        let found = flow::watch::conservation::check(&world.app, &sale).await.unwrap();
         (found.difference, found.drift)
     };
     assert_eq!(check().await, (0, 0), "with an event that the ledger lacks");
@@ -275,7 +275,7 @@ async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuil
     .item(&SKU.parse().unwrap());
     let _deleted: i64 = raw.call(redis::cmd("DEL").arg(&item));
     let preview = async || {
-        flow::rebuild::preview::preview(&world.app, sale.id)
+        flow::recover::rebuild::preview::preview(&world.app, sale.id)
             .await
             .unwrap()
             .unwrap()
@@ -284,7 +284,10 @@ async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuil
     assert_eq!(said.shards[0].items[0].before, None);
     let there: i64 = raw.call(redis::cmd("EXISTS").arg(&item));
     assert_eq!(there, 0, "nothing was changed");
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     let written = preview().await;
     for (said, written) in said.shards.iter().zip(&written.shards) {
         let (said, written) = (&said.items[0], &written.items[0]);

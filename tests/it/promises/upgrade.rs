@@ -212,14 +212,14 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
             "the drain is at the newer event",
             async || {
                 matches!(
-                    flow::drain::drain_batch(&world.app, &sale, 0).await,
+                    flow::settle::drain::drain_batch(&world.app, &sale, 0).await,
                     Err(Fault::Newer(_))
                 )
             },
         )
         .await;
         let user = "first".parse().unwrap();
-        let drained = flow::order::read_order(&world.app, first.id, &user)
+        let drained = flow::settle::order::read_order(&world.app, first.id, &user)
             .await
             .unwrap()
             .unwrap();
@@ -230,7 +230,7 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
         assert_eq!(world.app.stock.undrained(&[key]).await.unwrap(), [2]);
         // Nor is the shard written anew over it.
         assert!(matches!(
-            flow::permit::rebuild_sale(&world.app, sale.id).await,
+            flow::recover::permit::rebuild_sale(&world.app, sale.id).await,
             Err(Fault::Newer(_))
         ));
 
@@ -240,7 +240,7 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
         let _gone: i64 = raw.call(redis::cmd("XDEL").arg(key.events()).arg(newer));
         drain_all(&world.app).await.unwrap();
         let user = "after".parse().unwrap();
-        let drained = flow::order::read_order(&world.app, after.id, &user)
+        let drained = flow::settle::order::read_order(&world.app, after.id, &user)
             .await
             .unwrap()
             .unwrap();
@@ -270,7 +270,7 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
         std::time::Duration::from_secs(10),
         "what can be read is delivered",
         async || {
-            flow::release::release_waiting(&world.app).await.unwrap();
+            flow::settle::release::release_waiting(&world.app).await.unwrap();
             world.number(left, sale.id).await == 0
         },
     )
@@ -290,18 +290,21 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     assert_eq!(world.execute(readable, sale.id).await.unwrap(), 1);
     poll::within(std::time::Duration::from_secs(10), "it is delivered", async || {
         world.app.ledger.retry_unreadable().await.unwrap();
-        flow::release::release_waiting(&world.app).await.unwrap();
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
         of_state(refused).await == 1
     })
     .await;
     assert_eq!(of_state(left).await, 0);
 
     // A newer worker finds them there, also after an older one has rebuilt the sale.
-    flow::permit::rebuild_sale(&world.app, sale.id).await.unwrap().unwrap();
+    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        .await
+        .unwrap()
+        .unwrap();
     let newer = "select count(*) from outbox where sale_id = $1 and message ->> 'kind' = 'split' and failure is null";
     assert_eq!(of_state(newer).await, 1);
     let user = "u".parse().unwrap();
-    let order = flow::order::read_order(&world.app, order.id, &user)
+    let order = flow::settle::order::read_order(&world.app, order.id, &user)
         .await
         .unwrap()
         .unwrap();

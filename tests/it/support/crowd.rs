@@ -16,7 +16,7 @@ use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::shard::home_shard;
 use flashsale::domain::shopper_token;
 use flashsale::domain::webhook;
-use flashsale::flow::drain::{Lane, drain_lane};
+use flashsale::flow::settle::drain::{Lane, drain_lane};
 use flashsale::flow::{self, App};
 use flashsale::ledger::Ledger;
 use flashsale::scheduler::Keeper;
@@ -163,7 +163,7 @@ impl World {
     /// A sale that sells.
     pub async fn sale(&self, terms: &Terms) -> Arc<Sale> {
         let id = self.draft(terms).await;
-        flow::preload::preload(&self.app, id).await.unwrap().unwrap().0
+        flow::operate::preload::preload(&self.app, id).await.unwrap().unwrap().0
     }
 
     /// A number from the ledger; `$1` is the sale.
@@ -215,9 +215,9 @@ impl World {
     /// Does everything that jobs do, once, in this process.
     pub async fn jobs(&self, app: &App, sale: &Sale) {
         drain_all(app).await.unwrap();
-        flow::upkeep::settle(app).await.unwrap();
-        flow::borrow::finish_left(app, sale, 0).await.unwrap();
-        flow::release::release_waiting(app).await.unwrap();
+        flow::recover::upkeep::settle(app).await.unwrap();
+        flow::sell::borrow::finish_left(app, sale, 0).await.unwrap();
+        flow::settle::release::release_waiting(app).await.unwrap();
     }
 
     /// Comes to rest by this process's own work, then checks everything.
@@ -241,7 +241,7 @@ impl World {
 
     /// What must hold of a sale at rest, whatever has happened to it.
     pub async fn check(&self, sale: &Sale) -> ItemAudit {
-        let audit = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap();
+        let audit = flow::watch::audit::audit(&self.app, sale.id).await.unwrap().unwrap();
         assert!(audit.balanced, "{:#?}", audit.differences);
         let item = audit.items.into_iter().next().unwrap();
         assert_eq!(item.stock.in_transit, 0, "{item:?}");
@@ -292,7 +292,12 @@ impl World {
 
     /// Sells every free unit to new shoppers, one each, and shows that the next one is told so.
     pub async fn sells_out(&self, sale: &Sale) {
-        let stock = flow::audit::audit(&self.app, sale.id).await.unwrap().unwrap().items[0].stock;
+        let stock = flow::watch::audit::audit(&self.app, sale.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .items[0]
+            .stock;
         // Instances even the shards out meanwhile.
         let free = stock.available + stock.in_transit;
         let round = Uuid::new_v4().simple();
@@ -580,7 +585,7 @@ pub async fn try_buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u3
         sku: SKU.parse().unwrap(),
         quantity,
     };
-    flow::purchase::purchase(app, sale.id, &request, |_| None).await
+    flow::sell::purchase::purchase(app, sale.id, &request, |_| None).await
 }
 
 /// The same; while the answer is 503, the shopper repeats the request.
@@ -599,7 +604,7 @@ pub async fn buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -
 pub async fn cancel(app: &App, order: OrderId, user: &str) -> CancelOutcome {
     let (patience, user) = (Patience::of(PATIENCE), user.parse().unwrap());
     loop {
-        match flow::cancel::cancel(app, order, &user).await {
+        match flow::settle::cancel::cancel(app, order, &user).await {
             Ok(outcome) => return outcome,
             Err(fault) => assert!(fault.is_passing(), "{fault}"),
         }

@@ -89,7 +89,7 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
         end.buyers
             .insert(user.clone(), read_buyer(world, sale, terms, user).await);
     }
-    match flow::audit::audit(&world.app, sale.id).await {
+    match flow::watch::audit::audit(&world.app, sale.id).await {
         Ok(audit) => {
             let audit = audit.unwrap();
             if !audit.balanced {

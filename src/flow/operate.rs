@@ -1,0 +1,9 @@
+//! Operate: what operators do with sales, stock and accounts.
+
+pub mod bans;
+pub mod console;
+pub mod inspect;
+pub mod preload;
+pub mod restock;
+pub mod retire;
+pub mod transition;

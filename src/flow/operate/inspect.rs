@@ -1,0 +1,105 @@
+//! Inspect: what Redis holds of a sale, decoded for people. Reads only.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::order::Order;
+use crate::domain::report::{Counters, ShardStats};
+use crate::domain::shard::home_shard;
+use crate::domain::time;
+use crate::flow::App;
+use crate::flow::settle::order::find_in_stock;
+use crate::flow::watch::stats::shard_stats;
+use crate::stock::keys::ShardKey;
+use crate::stock::read_shard::ShardReading;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A sale as Redis holds it.
+#[derive(Serialize)]
+pub struct Inspection {
+    shards: Vec<Shard>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buyer: Option<Buyer>,
+}
+
+#[derive(Serialize)]
+struct Shard {
+    #[serde(flatten)]
+    stats: ShardStats,
+    state: &'static str,
+    state_version: i64,
+    /// Until when the shard may sell; null without a permit.
+    permitted_until: Option<String>,
+    /// Whether the shard may sell now, by its server's clock.
+    permitted: bool,
+    /// Whether the brake holds: too much waits for the ledger.
+    braked: bool,
+    counters: BTreeMap<String, Counters>,
+    transfers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Buyer {
+    home_shard: u16,
+    window: Vec<String>,
+    orders: Vec<Order>,
+}
+
+/// Decodes a sale's shards and, if one is named, a shopper; `None` when there is no such sale.
+pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Option<Inspection>, Fault> {
+    let Some(sale) = app.ledger.sale(id).await? else {
+        return Ok(None);
+    };
+    let readings = app.stock.read_shards(&sale).await?;
+    let buyer = match user {
+        Some(user) => {
+            let home = home_shard(&sale.secret.0, user, sale.shards);
+            let buyer = app.stock.read_buyer(ShardKey { sale: id, shard: home }, user).await?;
+            Some(Buyer {
+                home_shard: home,
+                window: buyer
+                    .window
+                    .into_iter()
+                    .map(|(at, _)| time::format(&time::from_millis(at)))
+                    .collect(),
+                orders: find_in_stock(app, &sale, user, None).await?,
+            })
+        }
+        None => None,
+    };
+    Ok(Some(Inspection {
+        shards: readings.iter().map(shard).collect(),
+        buyer,
+    }))
+}
+
+fn shard(reading: &ShardReading) -> Shard {
+    Shard {
+        stats: shard_stats(reading),
+        state: reading.record.lifecycle.as_str(),
+        state_version: reading.record.state_version,
+        permitted_until: (reading.record.permit_until > 0)
+            .then(|| time::format(&time::from_millis(reading.record.permit_until))),
+        permitted: reading.record.permit_until > reading.now,
+        braked: reading.record.brake,
+        counters: reading
+            .items
+            .iter()
+            .map(|(sku, counters)| (sku.to_string(), *counters))
+            .collect(),
+        transfers: reading
+            .transfers
+            .iter()
+            .map(|it| {
+                format!(
+                    "{} {} of {} to {:?}, sent {}",
+                    it.id,
+                    it.units,
+                    it.sku,
+                    it.to,
+                    time::format(&time::from_millis(it.sent_at))
+                )
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,136 @@
+//! Retire: remove a sale's keys from Redis a day after it ended or was closed, when nothing of it is open. From then
+//! on only the ledger has the sale. Postgres's clock decides, and Redis's clock must agree that the sale is over.
+//!
+//! The ledger notes, page by page, up to which shopper the keys have been removed. So any worker goes on where the
+//! last one stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::server::has_taken_over;
+use crate::flow::recover::gap;
+use crate::flow::{App, Tally};
+use crate::stock::keys::ShardKey;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Shoppers whose keys are removed in one step.
+const PAGE_MAX: i64 = 1000;
+/// Steps for one sale before the next sale has its turn.
+const PAGES_MAX: usize = 100;
+/// Shards whose shoppers are removed at once.
+const SHARDS_AT_ONCE: usize = 8;
+/// A run starts no new turn after this.
+const RUN_MAX: Duration = Duration::from_secs(45);
+
+enum Retirement {
+    Done,
+    More,
+    /// The sale has to wait, or another worker is removing it.
+    Later,
+}
+
+/// Removes the sales that are due, and forgets old guard warnings, audit log entries, sessions and outages. Returns
+/// the number of sales.
+pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
+    let mut tally = Tally::default();
+    tally.note(app.ledger.forget_alerts().await.map(|()| 0));
+    tally.note(app.ledger.forget_actions().await.map(|()| 0));
+    tally.note(app.ledger.forget_sessions().await.map(|()| 0));
+    tally.note(app.ledger.forget_outages().await.map(|()| 0));
+    tally.note(forget_refused(app).await.map(|()| 0));
+    tally.note(app.ledger.retry_unreadable().await.map(|_| 0));
+    let run = Instant::now();
+    let mut due: VecDeque<SaleId> = app.ledger.retirable().await?.into();
+    while let Some(id) = due.pop_front().filter(|_| run.elapsed() < RUN_MAX) {
+        match retire(app, id).await {
+            Ok(Retirement::Done) => tally.note(Ok(1)),
+            Ok(Retirement::More) => due.push_back(id),
+            Ok(Retirement::Later) => {}
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    tally.finish()
+}
+
+/// Drops messages that the stock has refused and no operator has handled for a day, so that they keep no sale in
+/// Redis.
+async fn forget_refused(app: &App) -> Result<(), Fault> {
+    for (sale, messages) in app.ledger.forget_refused().await? {
+        tracing::error!(%sale, messages, "a sale leaves Redis with decisions that its shards refused");
+    }
+    Ok(())
+}
+
+async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
+    let Some(sale) = app.sales.fresh(id).await? else {
+        return Ok(Retirement::Later);
+    };
+    if sale.lifecycle != Lifecycle::Closed && app.stock.now().await? < sale.ends_at.timestamp_millis() {
+        // Postgres's clock is ahead by more than a day: Redis still sells the sale.
+        return Ok(Retirement::Later);
+    }
+    let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
+    let standings = app.ledger.standings(&[id]).await?;
+    for (key, server) in shards.iter().zip(app.stock.run_ids(&shards).await) {
+        let noted = standings.get(&(id, key.shard)).and_then(|it| it.run_id.clone());
+        if has_taken_over(&noted.unwrap_or_default(), &server?) {
+            // Another server has the keys.
+            return Ok(Retirement::Later);
+        }
+    }
+    for (key, events) in shards.iter().zip(app.stock.undrained(&shards).await?) {
+        let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
+        if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
+            app.permits.need(id);
+            return Ok(Retirement::Later);
+        }
+        if events > 0 {
+            // The drain never takes these events in: their units have gone to others.
+            tracing::error!(sale = %id, shard = key.shard, events, "orders of an old generation are lost with the sale");
+            app.stock.forget_buyers(&[(*key, None)]).await?;
+        }
+    }
+    if gap::is_any(app, &sale).await? {
+        // Only the shoppers' rows have the orders that the ledger has lost.
+        return Ok(Retirement::Later);
+    }
+    for _ in 0..PAGES_MAX {
+        let Some(page) = app.ledger.next_to_retire(id, PAGE_MAX).await? else {
+            return Ok(Retirement::Later);
+        };
+        if page.shoppers.is_empty() {
+            remove_rest(app, &sale).await?;
+            page.retired().await?;
+            tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
+            return Ok(Retirement::Done);
+        }
+        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
+        for (shard, user) in &page.shoppers {
+            by_shard.entry(*shard).or_default().push(user.clone());
+        }
+        futures_util::stream::iter(by_shard)
+            .map(|(shard, users)| async move { app.stock.retire_buyers(ShardKey { sale: id, shard }, &users).await })
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        page.removed().await?;
+    }
+    Ok(Retirement::More)
+}
+
+/// Removes what is left of a sale after its shoppers.
+async fn remove_rest(app: &App, sale: &Sale) -> Result<(), Fault> {
+    // Shoppers whose orders the ledger could not store are not among the sale's shoppers.
+    let spoilt = app.ledger.shards_with_dead_letters(sale.id).await?;
+    let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
+        .into_iter()
+        .map(|shard| (ShardKey { sale: sale.id, shard }, None))
+        .collect();
+    app.stock.forget_buyers(&spoilt).await?;
+    for shard in 0..sale.shards {
+        app.stock.retire_shard(sale, shard).await?;
+    }
+    Ok(())
+}

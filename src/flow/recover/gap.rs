@@ -1,0 +1,412 @@
+//! Gaps: events that a stream had, and the ledger does not have.
+//!
+//! An event is trimmed only after its commit. So a gap before a stream's first event shows that Postgres has lost
+//! commits: an asynchronous standby was promoted, or a backup was restored. The shoppers' rows have the orders and the
+//! decisions about them, and a recovery brings both back into the ledger. A crash leaves the gap, or a shard that is
+//! reconciled.
+
+use crate::bugs;
+use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::fault::Fault;
+use crate::domain::ids::{IdempotencyKey, SaleId};
+use crate::domain::order::OrderState;
+use crate::domain::sale::{Lifecycle, Sale};
+use crate::flow::App;
+use crate::flow::recover::permit::Finding;
+use crate::flow::settle::drain::check_server;
+use crate::ledger::drain::{Claim, RowOrder};
+use crate::ledger::rebuild::{CLAIMED, Standing};
+use crate::stock::keys::ShardKey;
+use crate::stock::restore::{Buyer, Stream};
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Attempts at claiming a shard that another process drains, and the time between them.
+const CLAIMS_MAX: u32 = 50;
+const CLAIM_AGAIN: Duration = Duration::from_millis(20);
+
+/// With this bug the ledger loses events by itself, and no process notices.
+const UNSEEN: &str = "the drain trims before it commits";
+
+/// The last event before a stream's first one. It was trimmed, so the ledger had it. `None` where the stream does not
+/// show it.
+fn trimmed(stream: &Stream, epoch: i64) -> Option<Position> {
+    match &stream.first {
+        Some(first) if first.reserved.is_err() || !first.position.is_of(epoch) => None,
+        Some(Event { position, .. }) => Some(Position {
+            epoch,
+            seq: position.seq - 1,
+        }),
+        None => Some(stream.last).filter(|last| last.is_of(epoch)),
+    }
+}
+
+/// Up to where the ledger has lost events of a shard in this epoch, if it has.
+fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
+    let until = trimmed(stream, epoch)?;
+    let is_ahead = epoch > standing.epoch && until.seq > 0;
+    let is_beyond = epoch == standing.epoch && until.seq > standing.position.drained_of(epoch);
+    (is_ahead || is_beyond).then_some(until)
+}
+
+/// Whether the ledger has lost events of a sale. Then it may lack orders that no stream announces. Their shards are
+/// marked unverified, so that the orders come back even where no shopper buys.
+///
+/// # Errors
+/// `Unavailable` when a shard or the ledger cannot be read.
+pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    let gaps = find(app, sale, &shards).await?;
+    for (shard, (until, _)) in &gaps {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+    }
+    Ok(!gaps.is_empty())
+}
+
+/// The gaps of shards: up to where each reaches, and the ledger's position before it.
+async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (Position, Position)>, Fault> {
+    let mut gaps = BTreeMap::new();
+    if bugs::has(UNSEEN) {
+        return Ok(gaps);
+    }
+    let streams = try_join_all(shards.iter().map(|shard| stream(app, sale, *shard))).await?;
+    // Read after the streams: an event that was trimmed by then is committed by now.
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    for (shard, epoch, stream) in streams.iter().flatten() {
+        if let Some(standing) = standings.get(&(sale.id, *shard))
+            && let Some(until) = gap(stream, *epoch, standing)
+        {
+            gaps.insert(*shard, (until, standing.position));
+        }
+    }
+    Ok(gaps)
+}
+
+/// The orders and decisions in one shard's rows that the ledger lacks.
+struct FromRows {
+    key: ShardKey,
+    server: String,
+    /// The ledger's position when the rows were read.
+    position: Position,
+    /// Up to where the ledger has lost events, if this shard is to be recovered.
+    until: Option<Position>,
+    orders: Vec<RowOrder>,
+}
+
+/// Brings the orders of gaps back into the ledger; returns the shards that had a gap, which are unverified now. Units
+/// that one shard got back may have been sold again on another. So the orders that ended go first, over the whole
+/// sale. Shards that cannot be read are left out of that first step.
+///
+/// # Errors
+/// A fault leaves some of the gaps.
+pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Vec<u16>, Fault> {
+    let gaps = find(app, sale, shards).await?;
+    if gaps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = read_sale(app, sale, &gaps).await?;
+    for it in found.iter().filter(|it| it.orders.iter().any(|order| !order.is_kept())) {
+        let claim = claim(app, it).await?;
+        claim.recover_ended(sale, &it.orders).await?;
+    }
+    for it in &found {
+        let Some(until) = it.until else { continue };
+        let claim = claim(app, it).await?;
+        // The rows were read at this position.
+        if claim.position != it.position {
+            return Err(Fault::Unavailable("somebody else has drained this shard".to_owned()));
+        }
+        let now = chrono::Utc::now().timestamp_millis();
+        let recovered = claim.recover(sale, &it.orders, until, now).await?;
+        tracing::error!(
+            sale = %sale.id, shard = it.key.shard, orders = recovered.orders, decisions = recovered.decisions,
+            lost = recovered.lost, "Postgres had lost commits; orders came back from the shoppers' rows"
+        );
+        app.metrics.recovered_orders.inc_by(recovered.orders as u64);
+    }
+    Ok(gaps.into_keys().collect())
+}
+
+/// Claims a shard that no other process drains, on the server on which its rows were read.
+async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
+    for _ in 0..CLAIMS_MAX {
+        if let Some(claim) = app.ledger.claim_shard(shard.key.sale, shard.key.shard).await? {
+            check_server(app, &claim, &shard.server)?;
+            return Ok(claim);
+        }
+        tokio::time::sleep(CLAIM_AGAIN).await;
+    }
+    Err(Fault::Unavailable("somebody else drains this shard".to_owned()))
+}
+
+/// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot
+/// be read and shards on a server that the ledger does not list.
+async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Position)>) -> Result<Vec<FromRows>, Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let keys: Vec<ShardKey> = (0..sale.shards)
+        .map(|shard| ShardKey { sale: sale.id, shard })
+        .collect();
+    let mut servers: BTreeMap<String, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
+    for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
+        if let Some(reach) = gaps.get(&key.shard) {
+            servers.entry(server?).or_default().insert(key.shard, *reach);
+        } else if let (Ok(server), Some(standing)) = (server, standings.get(&(sale.id, key.shard)))
+            && standing
+                .run_id
+                .as_ref()
+                .is_some_and(|noted| noted.trim_start_matches(CLAIMED) == server)
+        {
+            // At its position and before, the ledger can lack only decisions.
+            let reach = (standing.position, standing.position);
+            servers.entry(server).or_default().insert(key.shard, reach);
+        }
+    }
+    let mut found = Vec::new();
+    for (server, reaches) in servers {
+        let has_gap = reaches.keys().any(|shard| gaps.contains_key(shard));
+        let mut orders = match read_orders(app, sale.id, &reaches).await {
+            Err(fault) if !has_gap => {
+                tracing::warn!(%fault, sale = %sale.id, "a recovery leaves out decisions of this server's shards");
+                continue;
+            }
+            orders => orders?,
+        };
+        found.extend(reaches.into_iter().map(|(shard, (until, position))| FromRows {
+            key: ShardKey { sale: sale.id, shard },
+            server: server.clone(),
+            position,
+            until: gaps.contains_key(&shard).then_some(until),
+            orders: orders.remove(&shard).unwrap_or_default(),
+        }));
+    }
+    Ok(found)
+}
+
+/// A shard's epoch and its stream; `None` for a shard that is incomplete or being rebuilt: a rebuild restores it.
+async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, Stream)>, Fault> {
+    let key = ShardKey { sale: sale.id, shard };
+    let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
+    let seen = match record {
+        Ok(record) if record.lifecycle == Lifecycle::Loading => return Ok(None),
+        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record.epoch, stream)),
+        Err(fault) => Err(fault),
+    };
+    match seen {
+        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(None),
+        seen => seen.map(Some),
+    }
+}
+
+/// The orders and decisions that the rows of one server's shards have and the ledger lacks.
+async fn read_orders(
+    app: &App,
+    sale: SaleId,
+    reaches: &BTreeMap<u16, (Position, Position)>,
+) -> Result<HashMap<u16, Vec<RowOrder>>, Fault> {
+    let shards: Vec<ShardKey> = reaches.keys().map(|shard| ShardKey { sale, shard: *shard }).collect();
+    let mut found: HashMap<u16, Vec<RowOrder>> = HashMap::new();
+    let mut at = 0;
+    loop {
+        let (next, buyers) = app.stock.buyers(&shards, at).await?;
+        let (mut new, mut decided) = (Vec::new(), Vec::new());
+        for buyer in buyers {
+            let Some((until, position)) = reaches.get(&buyer.shard.shard) else {
+                continue;
+            };
+            for order in orders_of(&buyer) {
+                let is_behind = order.event.position <= *position;
+                if !is_behind && order.event.position <= *until {
+                    new.push((buyer.shard.shard, order));
+                } else if is_behind && order.state != OrderState::Reserved {
+                    decided.push((buyer.shard.shard, order));
+                }
+            }
+        }
+        let ids: Vec<_> = decided
+            .iter()
+            .filter_map(|(_, it)| Some(it.event.reserved.as_ref().ok()?.order.0))
+            .collect();
+        let reserved = app.ledger.reserved_among(&ids).await?;
+        let is_reserved = |it: &RowOrder| {
+            it.event
+                .reserved
+                .as_ref()
+                .is_ok_and(|it| reserved.contains(&it.order.0))
+        };
+        decided.retain(|(_, it)| is_reserved(it));
+        for (shard, order) in new.into_iter().chain(decided) {
+            found.entry(shard).or_default().push(order);
+        }
+        at = next;
+        if at == 0 {
+            return Ok(found);
+        }
+    }
+}
+
+/// The orders of a shopper's row, each as its event had announced it. The row does not have the idempotency key. The
+/// order's id, which is derived from the key, finds the order all the same.
+fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
+    buyer.row.orders.iter().filter_map(|(id, record)| {
+        let reserved = Reserved {
+            order: *id,
+            user: buyer.user.clone(),
+            key: IdempotencyKey::forgotten(*id),
+            item: record.item,
+            quantity: record.quantity,
+            created_at: record.created_at,
+        };
+        let event = Event {
+            position: record.event?,
+            raw: Vec::new(),
+            reserved: Ok(reserved),
+            origin: None,
+        };
+        Some(RowOrder {
+            event,
+            state: record.state,
+            resolved_at: record.resolved_at,
+        })
+    })
+}
+
+/// How many of these events, in order, follow a position without a gap. Entries that no script wrote have no number.
+pub(in crate::flow) fn without_gap(before: Position, events: &[Event]) -> usize {
+    let mut last = before;
+    for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
+        let is_next = event.position.seq == last.drained_of(event.position.epoch).saturating_add(1);
+        if event.reserved.is_ok() && !is_next && !bugs::has(UNSEEN) {
+            return at;
+        }
+        last = event.position;
+    }
+    events.len()
+}
+
+/// The first of these events that a newer version of the program has written. An entry out of sequence is a foreign
+/// one, even if it claims a newer version.
+pub(in crate::flow) fn first_newer(before: Position, epoch: i64, events: &[Event]) -> Option<usize> {
+    let mut last = before;
+    for (at, event) in events.iter().enumerate() {
+        let is_next = event.position.seq == last.drained_of(epoch).saturating_add(1);
+        if event.newer().is_some() && event.position.is_of(epoch) && is_next {
+            return Some(at);
+        }
+        last = event.position;
+    }
+    None
+}
+
+/// Marks shards unverified of which the ledger has lost events. `trimmed` is what each shard reported before the
+/// ledger was read.
+pub(in crate::flow) fn notice(
+    app: &App,
+    trimmed: &HashMap<ShardKey, Position>,
+    standings: &BTreeMap<(SaleId, u16), Standing>,
+) {
+    for (shard, until) in trimmed {
+        if let Some(standing) = standings.get(&(shard.sale, shard.shard))
+            && standing.epoch == until.epoch
+            && until.seq > standing.position.drained_of(until.epoch)
+            && !bugs::has(UNSEEN)
+        {
+            mark_unverified(app, *shard, standing.epoch, Finding::LostCommits);
+        }
+    }
+}
+
+/// Marks a shard unverified, and counts and logs the finding if it is new.
+pub(in crate::flow) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
+    if app.permits.mark_unverified(shard, epoch, finding) {
+        app.metrics.unverified_shards.of([finding.as_str()]).inc();
+        tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::event::Unreadable;
+
+    const fn at(epoch: i64, seq: i64) -> Position {
+        Position { epoch, seq }
+    }
+
+    fn event(position: Position, is_ours: bool) -> Event {
+        let reserved = Reserved {
+            order: crate::domain::ids::OrderId(uuid::Uuid::nil()),
+            user: "ada".parse().unwrap(),
+            key: "k".parse().unwrap(),
+            item: 0,
+            quantity: 1,
+            created_at: 1,
+        };
+        Event {
+            position,
+            raw: Vec::new(),
+            reserved: is_ours
+                .then_some(reserved)
+                .ok_or_else(|| Unreadable::Damaged(String::new())),
+            origin: None,
+        }
+    }
+
+    #[test]
+    fn a_gap_is_what_was_trimmed_and_is_not_in_the_ledger() {
+        let standing = |epoch, position| Standing {
+            epoch,
+            run_id: None,
+            position,
+        };
+        let stream = |first: Option<Event>, last| Stream { last, first };
+        let ours = |seq| Some(event(at(2, seq), true));
+        for (stream, epoch, standing, expected) in [
+            (stream(None, at(2, 7)), 2, standing(2, at(2, 7)), None),
+            (stream(None, at(2, 7)), 2, standing(2, at(2, 4)), Some(at(2, 7))),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 5)), None),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 6)), None),
+            (stream(ours(6), at(2, 7)), 2, standing(2, at(2, 4)), Some(at(2, 5))),
+            // A shard that was loaded a moment ago, and one whose last rebuild the ledger has lost.
+            (stream(None, at(1, 0)), 1, standing(1, at(0, 0)), None),
+            (stream(ours(3), at(2, 7)), 2, standing(1, at(1, 9)), Some(at(2, 2))),
+            // An epoch that is over, and entries that no script wrote.
+            (stream(None, at(2, 7)), 2, standing(3, at(3, 0)), None),
+            (stream(None, at(99, 1)), 2, standing(2, at(2, 7)), None),
+            (
+                stream(Some(event(at(2, 900), false)), at(2, 900)),
+                2,
+                standing(2, at(2, 7)),
+                None,
+            ),
+        ] {
+            assert_eq!(
+                gap(&stream, epoch, &standing),
+                expected,
+                "{stream:?}, {epoch}, {standing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn events_are_taken_in_up_to_the_first_that_is_missing() {
+        let events = |them: &[(i64, bool)]| -> Vec<Event> {
+            them.iter().map(|(seq, is_ours)| event(at(2, *seq), *is_ours)).collect()
+        };
+        for (before, them, expected) in [
+            (at(2, 3), &[(4, true), (5, true)][..], 2),
+            (at(2, 4), &[(3, true), (4, true), (5, true)], 3),
+            (at(1, 9), &[(1, true), (2, true)], 2),
+            (at(2, 3), &[(5, true)], 0),
+            (at(2, 3), &[(4, true), (6, true)], 1),
+            (at(2, 3), &[(4, true), (900, false), (901, true)], 3),
+            (at(2, 3), &[(i64::MAX, false)], 1),
+        ] {
+            assert_eq!(without_gap(before, &events(them)), expected, "{before:?} {them:?}");
+        }
+    }
+}

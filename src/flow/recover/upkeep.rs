@@ -1,0 +1,87 @@
+//! Upkeep: go over the sales in Redis, and finish or even out what is there. Each step is another flow's, and so is
+//! what a crash leaves.
+
+use crate::domain::fault::Fault;
+use crate::domain::sale::{Lifecycle, Sale, SaleState};
+use crate::domain::time::Millis;
+use crate::flow::operate::{preload, restock};
+use crate::flow::recover::rebalance as even;
+use crate::flow::sell::borrow;
+use crate::flow::settle::pay;
+use crate::flow::{App, Tally, rotate_start};
+use std::sync::Arc;
+
+/// Transfers younger than this may still be in progress.
+const LEFT_AFTER: Millis = 2_000;
+
+/// Units in transit to the ledger for longer than this are checked: a late call may have sent them.
+const ORPHANED_AFTER: Millis = 30_000;
+
+/// Finishes transfers that were left between two shards, and gives back units that left for nothing. Also wakes sales
+/// whose reconcile was broken off. Returns the number of transfers.
+pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
+    let mut tally = Tally::default();
+    // The process that reconciled these sales may be gone. Their messages wait for the end of the reconcile.
+    for sale in app.ledger.claimed_sales().await? {
+        app.permits.need(sale);
+    }
+    let sales = app.sales.live().await?;
+    let mut sales: Vec<&Arc<Sale>> = sales
+        .iter()
+        .filter(|sale| sale.is_in_stock() && !app.permits.is_resting(sale.id))
+        .collect();
+    rotate_start(&mut sales);
+    for sale in sales {
+        tally.note(borrow::finish_left(app, sale, LEFT_AFTER).await);
+        tally.note(restock::give_back_orphans(app, sale, ORPHANED_AFTER).await);
+    }
+    tally.finish()
+}
+
+/// Evens out the shards of sales that are scheduled or open; returns the number of moves.
+pub async fn rebalance(app: &App) -> Result<usize, Fault> {
+    let sales = app.sales.live().await?;
+    if sales.is_empty() {
+        return Ok(0);
+    }
+    let now = app.stock.now().await?;
+    let mut tally = Tally::default();
+    for sale in sales
+        .iter()
+        .filter(|sale| matches!(sale.state_at(now), SaleState::Scheduled | SaleState::Open))
+    {
+        tally.note(even::rebalance(app, sale).await);
+    }
+    tally.finish()
+}
+
+/// Settles payments and restocks that were left pending; returns how many.
+///
+/// # Errors
+/// The first fault; the other kind is settled all the same.
+pub async fn settle(app: &App) -> Result<usize, Fault> {
+    let mut tally = Tally::default();
+    // Side by side: payments that wait for silent shards take their time.
+    let (payments, restocks) = tokio::join!(
+        Box::pin(pay::settle_pending(app)),
+        Box::pin(restock::settle_pending(app))
+    );
+    tally.note(payments);
+    tally.note(restocks);
+    tally.finish()
+}
+
+/// Finishes the loading of sales whose loading was broken off; returns how many.
+pub async fn finish_loading(app: &App) -> Result<usize, Fault> {
+    let mut tally = Tally::default();
+    for sale in app
+        .sales
+        .live()
+        .await?
+        .iter()
+        .filter(|sale| sale.lifecycle == Lifecycle::Loading)
+    {
+        tally.note(preload::preload(app, sale.id).await.map(|_| 1));
+    }
+    tally.finish()
+}

@@ -1,0 +1,9 @@
+//! Sell: what happens between a shopper's request and its answer.
+
+pub mod await_durability;
+pub mod borrow;
+pub mod browse;
+pub mod purchase;
+pub mod refusal_counts;
+pub mod replay_probe;
+pub mod waiting_room;

@@ -1,0 +1,257 @@
+//! Durability: what an order must have reached before its shopper is answered, by the sale's choice.
+//!
+//! A crash while a shopper waits leaves an order that its key finds again; the answer to that waits in the same way.
+//! This flow decides nothing, so nothing has to be finished.
+
+use crate::bugs;
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::order::{Accepted, Order, OrderState};
+use crate::domain::sale::{Durability, Lifecycle, Sale};
+use crate::flow::App;
+use crate::ledger::news::Told;
+use crate::stock::keys::ShardKey;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+/// How long a purchase waits for its order. The API answers within two seconds, and the script has taken its part.
+const WAIT_MAX: Duration = Duration::from_millis(1500);
+/// Without a notification for this long, awaited orders are read all the same: notifications can be lost.
+const NEWS_MAX: Duration = Duration::from_millis(500);
+/// How long one reading may take.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// Orders whose shoppers wait until the ledger has them, and the notifications of commits.
+pub struct Arrivals {
+    waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>>,
+    /// Wakes the reading: another process may have committed some of them.
+    look: Notify,
+    /// Wakes the notification of other processes: this one has committed.
+    tell: Notify,
+    /// The name of this process in notifications.
+    process: Uuid,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            look: Notify::default(),
+            tell: Notify::default(),
+            process: Uuid::new_v4(),
+        }
+    }
+}
+
+/// An order that the ledger may get. A caller that anticipates it before it is accepted misses no commit.
+pub(in crate::flow) struct Expected {
+    arrivals: Arc<Arrivals>,
+    id: OrderId,
+    arrival: oneshot::Receiver<Accepted>,
+}
+
+impl Expected {
+    /// Waits until the ledger has the order.
+    async fn arrived(mut self) -> Result<Accepted, Fault> {
+        match timeout(WAIT_MAX, &mut self.arrival).await {
+            Ok(Ok(accepted)) => Ok(accepted),
+            _ => Err(Fault::Unavailable(
+                "the order is not in the ledger yet; the same key tells later".to_owned(),
+            )),
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.arrival.close();
+        let mut waiting = self.arrivals.waiting();
+        if let Some(shoppers) = waiting.get_mut(&self.id) {
+            shoppers.retain(|shopper| !shopper.is_closed());
+            if shoppers.is_empty() {
+                waiting.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Arrivals {
+    /// Notes that this process has committed so many events, which brought these orders.
+    pub(in crate::flow) fn committed(&self, events: usize, orders: &[Accepted]) {
+        orders.iter().for_each(|accepted| self.arrived(accepted));
+        if orders.len() < events {
+            // The other orders were there before, or were refused.
+            self.look.notify_one();
+        }
+        self.tell.notify_one();
+    }
+
+    /// Whether a shopper waits for an order.
+    #[must_use]
+    pub fn are_awaited(&self) -> bool {
+        !self.waiting().is_empty()
+    }
+
+    pub(in crate::flow) fn anticipate(self: &Arc<Self>, id: OrderId) -> Expected {
+        let (found, arrival) = oneshot::channel();
+        self.waiting().entry(id).or_default().push(found);
+        Expected {
+            arrivals: Arc::clone(self),
+            id,
+            arrival,
+        }
+    }
+
+    fn wanted(&self) -> Vec<OrderId> {
+        self.waiting().keys().copied().collect()
+    }
+
+    fn arrived(&self, accepted: &Accepted) {
+        for shopper in self.waiting().remove(&accepted.order.id).into_iter().flatten() {
+            // The shopper may have given up.
+            let _gone = shopper.send(accepted.clone());
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>> {
+        // No step under this lock can leave the map half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until an accepted order is as durable as its sale promises. `expected` was made before the order was
+/// accepted, if that was just now.
+///
+/// Returns the order that counts, and whether it is the one of this `event`. The ledger may have the key's order from
+/// an earlier Redis of which this one knows nothing, even of the same millisecond. `None` says that the ledger refused
+/// the order, so its shopper has none.
+///
+/// # Errors
+/// `Unavailable` when that takes too long: the order exists, and its key finds the outcome later.
+pub(in crate::flow) async fn kept(
+    app: &App,
+    sale: &Sale,
+    home: ShardKey,
+    order: Order,
+    event: Option<Position>,
+    expected: Option<Expected>,
+) -> Result<Option<(Order, bool)>, Fault> {
+    match sale.durability {
+        Durability::Redis => Ok(Some((order, true))),
+        Durability::Postgres if bugs::has("nobody waits for the ledger") => Ok(Some((order, true))),
+        Durability::Replica => {
+            let buyer = app.stock.replicated_buyer(home, &order.user).await?;
+            if buyer.orders.iter().any(|(id, _)| *id == order.id) {
+                Ok(Some((order, true)))
+            } else {
+                // Another Redis answers now than the one that accepted the order.
+                Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
+            }
+        }
+        // The ledger could not store the order, and its shard has that decision.
+        Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
+        Durability::Postgres => {
+            let expected = expected.unwrap_or_else(|| {
+                let expected = app.arrivals.anticipate(order.id);
+                // The ledger may have it by now.
+                app.arrivals.look.notify_one();
+                expected
+            });
+            let found = expected.arrived().await?;
+            let is_this = Some(found.event) == event && found.order.created_at == order.created_at;
+            Ok(upheld(sale, found.order).map(|order| (order, is_this)))
+        }
+    }
+}
+
+/// An order of the ledger as an answer to its purchase. Where the answer waits for the ledger, a revoked order was
+/// never acknowledged: its units had been sold before.
+pub(in crate::flow) fn upheld(sale: &Sale, order: Order) -> Option<Order> {
+    let refused = sale.durability == Durability::Postgres && order.state == OrderState::Revoked;
+    (!refused).then_some(order)
+}
+
+/// What these servers lack for a durability, and how an operator can provide it.
+pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>, Fault> {
+    if durability != Durability::Replica || app.stock.replicas().await? > 0 {
+        return Ok(None);
+    }
+    Ok(Some(
+        "durability \"replica\" needs a replica of Redis, on a cluster one of each primary that has slots, and INFO \
+         replication shows none online; connect one with REPLICAOF or CLUSTER REPLICATE, or choose \"redis\" or \
+         \"postgres\""
+            .to_owned(),
+    ))
+}
+
+/// What these servers lack for a sale that is to be loaded.
+///
+/// # Errors
+/// `Unavailable` when a server does not answer.
+pub async fn lacking_for(app: &App, id: SaleId) -> Result<Option<String>, Fault> {
+    match app.ledger.sale(id).await? {
+        Some(sale) if sale.lifecycle == Lifecycle::Draft => lacking(app, sale.durability).await,
+        _ => Ok(None),
+    }
+}
+
+/// Answers shoppers who wait once the ledger has their orders, for as long as the process runs.
+pub async fn watch(app: &App) {
+    tokio::join!(hear(app), look(app));
+}
+
+/// Listens to the notifications of other processes, and wakes the tasks that they concern.
+async fn hear(app: &App) {
+    let wake = |told| {
+        if matches!(told, Told::Committed | Told::Anything) {
+            app.arrivals.look.notify_one();
+        }
+        if matches!(told, Told::Changed | Told::Anything) {
+            app.settings_changed.notify_one();
+        }
+        if matches!(told, Told::Raised | Told::Anything) {
+            app.alert_feed.wanted.notify_one();
+        }
+    };
+    loop {
+        if let Ok(mut news) = app.ledger.news().await {
+            // Notifications from before this connection were missed.
+            wake(Told::Anything);
+            while let Ok(told) = news.next(app.arrivals.process).await {
+                wake(told);
+            }
+        }
+        sleep(NEWS_MAX).await;
+    }
+}
+
+/// Notifies other processes of this one's commits, for as long as it runs. Commits that follow each other closely
+/// share a notification.
+pub async fn tell(app: &App) {
+    loop {
+        app.arrivals.tell.notified().await;
+        // A process that misses it reads after a moment.
+        let _untold = timeout(LOOK_MAX, app.ledger.tell_committed(app.arrivals.process)).await;
+    }
+}
+
+/// Reads all awaited orders in one query, whenever the ledger may have some of them.
+async fn look(app: &App) {
+    loop {
+        // Without a notification, read now and then all the same.
+        let _no_news = timeout(NEWS_MAX, app.arrivals.look.notified()).await;
+        let wanted = app.arrivals.wanted();
+        if wanted.is_empty() {
+            continue;
+        }
+        // Without an answer the shoppers go on waiting, each up to the limit.
+        if let Ok(Ok(orders)) = timeout(LOOK_MAX, app.ledger.accepted(&wanted)).await {
+            orders.iter().for_each(|accepted| app.arrivals.arrived(accepted));
+        }
+    }
+}

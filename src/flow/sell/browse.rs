@@ -1,0 +1,73 @@
+//! Browse: count how often an account views sales, warn the operators of very many views, and ban an account at far
+//! too many.
+//!
+//! A crash before a ban leaves it to the account's next page view. A crash before a warning leaves it to the next
+//! minute with as many views. The same holds while too many accounts wait. Shoppers' actions reach the ledger a few at
+//! a time, because the drain may need the connections. Each warning and each ban waits for the one before.
+
+use crate::domain::alert::AlertKind;
+use crate::domain::ban::{BannedBy, NewBan};
+use crate::domain::fault::Fault;
+use crate::domain::guard::GuardSettings;
+use crate::domain::ids::UserId;
+use crate::flow::App;
+use crate::flow::operate::bans;
+use crate::stock::limit::{Asking, Limit, Verdict};
+use chrono::{TimeDelta, Utc};
+use std::time::Duration;
+
+/// The window in which page views are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+/// A limit that no account reaches.
+const NONE: u32 = 1_000_000_000;
+
+/// Counts a page view.
+///
+/// # Errors
+/// After a fault the view may not be counted; it is no reason to refuse the shopper.
+pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Result<(), Fault> {
+    let (alert_above, ban_above) = (settings.browsing_alert_above, settings.browsing_ban_above);
+    if alert_above == 0 && ban_above == 0 {
+        return Ok(());
+    }
+    let limit = Limit::FixedWindow {
+        limit: if ban_above == 0 { NONE } else { ban_above.min(NONE) },
+        window: WINDOW,
+    };
+    let asking = Asking {
+        id: &format!("browsing:{}", user.as_str()),
+        request: [0; 16],
+        now: None,
+    };
+    match app.stock.pass(&limit, &asking).await? {
+        Verdict::Passed { count } if alert_above > 0 && count == i64::from(alert_above) + 1 => {
+            let place = app.bans.place()?;
+            let _turn = place.turn().await?;
+            let detail = format!("more than {alert_above} looks within a minute");
+            app.ledger.raise_alert(AlertKind::Browsing, user, &detail).await
+        }
+        Verdict::Passed { .. } => Ok(()),
+        Verdict::Limited { .. } => {
+            let place = app.bans.place()?;
+            // Of many views at once, one is enough. More follow until the tokens have ended.
+            if !app.bans.begins(user).await {
+                return Ok(());
+            }
+            let _turn = place.turn().await?;
+            let reason = format!("more than {ban_above} looks within a minute");
+            let new = NewBan {
+                user: user.clone(),
+                reason: reason.clone(),
+                banned_by: BannedBy::Browsing,
+                until: Some(Utc::now() + TimeDelta::seconds(settings.browsing_ban_seconds.into())),
+                end_sessions: true,
+            };
+            // End the account's tokens here at once; the other instances follow.
+            if bans::ban(app, &new).await?.is_none() {
+                return Ok(());
+            }
+            bans::learn(app).await?;
+            app.ledger.raise_alert(AlertKind::BrowsingBan, user, &reason).await
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Purchase: ask the shopper's home shard, and bring it units from other shards while it is short.
+//!
+//! A crash after the script leaves an order that its key finds again. So does a crash while the answer waits for the
+//! sale's durability ([`crate::flow::durable`]). A crash while units move leaves them in transit, and the scheduler finishes
+//! the transfer.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::order::Order;
+use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
+use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
+use crate::domain::sale_guards::SaleGuards;
+use crate::domain::shard::home_shard;
+use crate::domain::time::Millis;
+use crate::flow::App;
+use crate::flow::sell::await_durability::{kept, upheld};
+use crate::flow::sell::borrow::{Cover, Shortage, cover};
+use crate::flow::sell::waiting_room::leave;
+use crate::stock::keys::ShardKey;
+use crate::stock::purchase::{Asking, ShardAnswer};
+use crate::{bugs, crash, telemetry};
+use std::time::{Duration, Instant};
+
+/// Attempts at the home shard. Other shoppers may take the units that were brought.
+const TRIES_MAX: u32 = 16;
+/// How long a purchase waits for a shard that is being reconciled, which mostly takes a moment.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long after its arrival a purchase may still ask its shard. Soon after, the shopper gets the answer that the
+/// outcome is unknown. From then on the shopper may trust a refusal of another request under the same key.
+const ASKED_MAX: Duration = Duration::from_millis(1500);
+
+/// Decides one request for units. `refused_by` returns a refusal if the request lacks what the sale asks for. Rare
+/// paths are boxed, so that the future of the common case stays small.
+///
+/// # Errors
+/// After a fault the outcome is unknown; the same key finds it.
+pub async fn purchase(
+    app: &App,
+    sale_id: SaleId,
+    request: &PurchaseRequest,
+    refused_by: impl FnOnce(&SaleGuards) -> Option<PurchaseOutcome>,
+) -> Result<PurchaseOutcome, Fault> {
+    let began = Instant::now();
+    let Some(sale) = app.sales.fixed(sale_id).await? else {
+        return Ok(PurchaseOutcome::SaleNotFound);
+    };
+    if let Some(refusal) = refused_by(&sale.guards) {
+        if let Some(wait) = app.replay_probes.take(&request.user) {
+            let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
+            return Ok(PurchaseOutcome::RateLimited { wait_ms }.without_probe());
+        }
+        match Box::pin(is_known(app, &sale, request)).await? {
+            Some(true) => {}
+            Some(false) => return Ok(refusal),
+            None => return Ok(refusal.without_probe()),
+        }
+    }
+    let Some((_, item)) = sale.item(&request.sku) else {
+        return Box::pin(without_item(app, &sale, request)).await;
+    };
+    if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
+        return Ok(PurchaseOutcome::NotOpen(SaleState::Draft));
+    }
+    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    let home = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
+    };
+    let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order));
+    crash::point("purchase.before_script");
+    let mut asking = Asking {
+        holds_max: sale.guards.holds_max,
+        cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
+        origin: telemetry::origin(),
+        ..Asking::default()
+    };
+    // While the sale rested, its Redis may have lost something that no process has noticed.
+    let mut waited = app.permits.is_resting(sale.id);
+    if waited {
+        Box::pin(app.permits.sells_again(home, PATIENCE)).await;
+    }
+    let came = app.shortages.came();
+    for _ in 0..TRIES_MAX {
+        if began.elapsed() >= ASKED_MAX {
+            return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
+        }
+        let answer = match app.stock.purchase(home, order, request, asking).await {
+            // The shard is not missing: its sale ended long ago, and leaves Redis.
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if sale.leaving => {
+                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
+            }
+            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
+                waited = true;
+                // The number is of the old epoch and means nothing in a new one.
+                asking.looked = None;
+                Box::pin(app.permits.sells_again(home, PATIENCE)).await;
+                continue;
+            }
+            Err(Fault::Unavailable(_)) if bugs::has("an unknown outcome is a refusal") => {
+                return Ok(PurchaseOutcome::SoldOut);
+            }
+            answer => answer?,
+        };
+        crash::point("purchase.after_script");
+        return Ok(match answer {
+            ShardAnswer::Reserved(record) => {
+                app.drains.want(sale.durability);
+                if sale.guards.waiting_room {
+                    Box::pin(leave(app, &sale, &request.user)).await;
+                }
+                let event = record.event;
+                let order = record.into_order(order, &sale, request.user.clone(), false)?;
+                match sale.durability {
+                    Durability::Redis => PurchaseOutcome::Reserved(order),
+                    Durability::Replica | Durability::Postgres => {
+                        match Box::pin(kept(app, &sale, home, order, event, expected.take())).await? {
+                            Some((order, true)) => PurchaseOutcome::Reserved(order),
+                            Some((order, false)) => again(&sale, order, request),
+                            None => revoked(),
+                        }
+                    }
+                }
+            }
+            // The first answer may have been that the outcome is unknown. So this one waits as the first did.
+            ShardAnswer::Replayed { record, drained } => {
+                let order = record.into_order(order, &sale, request.user.clone(), drained)?;
+                match sale.durability {
+                    Durability::Redis => PurchaseOutcome::Replayed(order),
+                    // The drain takes an order in only once a replica has its event.
+                    Durability::Replica if drained => PurchaseOutcome::Replayed(order),
+                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None, None))
+                        .await?
+                        .map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)),
+                }
+            }
+            ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
+            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
+                Some(outcome) => outcome,
+                None => {
+                    asking.looked = Some(number);
+                    continue;
+                }
+            },
+            ShardAnswer::Stopped => return Err(Fault::Incomplete("the shard has no permit to sell".to_owned())),
+            ShardAnswer::Overloaded => {
+                return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
+            }
+            ShardAnswer::Banned => PurchaseOutcome::Banned,
+            ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
+            ShardAnswer::NotOpen(state) => {
+                if state == SaleState::Closed {
+                    app.permits.need(sale.id);
+                }
+                PurchaseOutcome::NotOpen(state)
+            }
+            ShardAnswer::CoolingDown { wait_ms } => PurchaseOutcome::CoolingDown { wait_ms },
+            ShardAnswer::TooManyHolds => PurchaseOutcome::TooManyHolds,
+            ShardAnswer::LimitReached => PurchaseOutcome::LimitReached {
+                limit: item.per_user_limit,
+            },
+            ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
+            ShardAnswer::Short { .. } => {
+                let shortage = Shortage {
+                    sale: &sale,
+                    sku: &item.sku,
+                    home: home.shard,
+                    quantity: request.quantity,
+                    came,
+                };
+                match Box::pin(cover(app, &shortage)).await? {
+                    Cover::Brought => continue,
+                    Cover::SoldOut if Box::pin(has_changed(app, home, order, request, asking.looked)).await? => {
+                        continue;
+                    }
+                    Cover::SoldOut => PurchaseOutcome::SoldOut,
+                }
+            }
+        });
+    }
+    Err(Fault::Unavailable(
+        "the last units are changing hands; try again".to_owned(),
+    ))
+}
+
+/// Whether the shopper's row has changed since the script refused a request, so that the script must decide again. A
+/// copy of the request may have got the order, or an operator may have banned the account.
+///
+/// Call this after the proof that nothing is free. It then finds a copy that got an order before the proof. A copy
+/// that gets an order later buys units that came back.
+async fn has_changed(
+    app: &App,
+    home: ShardKey,
+    order: OrderId,
+    request: &PurchaseRequest,
+    looked: Option<i64>,
+) -> Result<bool, Fault> {
+    match app.stock.buyer_standing(home, &request.user, order).await {
+        Ok(standing) => Ok(standing.has_order || standing.is_banned || standing.left != looked),
+        // The next call waits until the shard sells again.
+        Err(Fault::Incomplete(_)) => Ok(true),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Whether a request's key has an order. Then the request needs neither token nor admission, which may have expired
+/// since. `None` when Redis no longer has the sale.
+async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<Option<bool>, Fault> {
+    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    if sale.retired || sale.leaving {
+        return Ok(None);
+    }
+    if !sale.is_in_stock() {
+        return Ok(Some(false));
+    }
+    let home = ShardKey {
+        sale: sale.id,
+        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
+    };
+    let mut standing = app.stock.buyer_standing(home, &request.user, order).await;
+    if matches!(standing, Err(Fault::Incomplete(_))) {
+        // Redis may have forgotten the order; a rebuild brings it back.
+        app.permits.sells_again(home, PATIENCE).await;
+        standing = app.stock.buyer_standing(home, &request.user, order).await;
+    }
+    let standing = standing?;
+    if standing.has_order || standing.left.is_none() {
+        return Ok(Some(standing.has_order));
+    }
+    if !app.sales.may_doubt() {
+        return Err(Fault::Unavailable(
+            "too many orders of long ago are asked for".to_owned(),
+        ));
+    }
+    Ok(Some(app.ledger.order(order).await?.is_some()))
+}
+
+/// The answer to a request for an item that the sale does not have. Its key is checked first here, too. A flood of
+/// such requests is answered without a probe.
+async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
+    if !app.sales.may_doubt() {
+        return Ok(PurchaseOutcome::ItemNotFound.without_probe());
+    }
+    Ok(match is_known(app, sale, request).await? {
+        Some(true) => PurchaseOutcome::KeyReused,
+        Some(false) => PurchaseOutcome::ItemNotFound,
+        None => PurchaseOutcome::ItemNotFound.without_probe(),
+    })
+}
+
+/// The answer to a request whose key may have an order in the ledger; `None` when it has none.
+async fn replay_from_ledger(
+    app: &App,
+    sale: &Sale,
+    id: OrderId,
+    request: &PurchaseRequest,
+) -> Result<Option<PurchaseOutcome>, Fault> {
+    let order = app.ledger.order(id).await?;
+    Ok(order.map(|order| again(sale, order, request)))
+}
+
+/// The answer to a request whose key has a revoked order: it got no unit, and the key stays used.
+fn revoked() -> PurchaseOutcome {
+    PurchaseOutcome::SoldOut.without_probe()
+}
+
+/// The answer to a request whose key has this order in the ledger.
+fn again(sale: &Sale, order: Order, request: &PurchaseRequest) -> PurchaseOutcome {
+    if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
+        upheld(sale, order).map_or_else(revoked, PurchaseOutcome::Replayed)
+    } else {
+        PurchaseOutcome::KeyReused
+    }
+}

@@ -1,0 +1,109 @@
+//! Refusal counts: count what the guards of this process refuse, by sale, and add it up in the ledger.
+//!
+//! A crash loses the counts of the last second.
+
+use crate::domain::fault::Fault;
+use crate::domain::guard::Layer;
+use crate::domain::ids::SaleId;
+use crate::flow::App;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Sales and layers that are counted at once. Only requests for invented sales can reach this; further ones are not
+/// counted.
+const COUNTED_MAX: usize = 10_000;
+
+/// How long a call waits for Postgres. If Postgres commits later, some refusals are counted twice.
+const ADD_MAX: Duration = Duration::from_secs(2);
+
+type Key = (SaleId, Layer);
+
+/// Refusals since they were last added up. Requests that count do not wait for each other, except for the first of
+/// each sale and layer.
+#[derive(Default)]
+pub struct RefusalCounts(RwLock<HashMap<Key, AtomicU64>>);
+
+impl RefusalCounts {
+    /// Counts one refused request for this sale.
+    pub fn count(&self, sale: SaleId, layer: Layer) {
+        let key = (sale, layer);
+        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get(&key) {
+            // The read lock keeps the counts from being taken away meanwhile.
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        drop(counts);
+        add(&mut self.alone(), key, 1);
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, HashMap<Key, AtomicU64>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> HashMap<Key, u32> {
+        let counts = std::mem::take(&mut *self.alone());
+        let whole = |count: AtomicU64| u32::try_from(count.into_inner()).unwrap_or(u32::MAX);
+        counts.into_iter().map(|(key, count)| (key, whole(count))).collect()
+    }
+
+    fn give_back(&self, counts: HashMap<Key, u32>) {
+        let mut now = self.alone();
+        for (key, count) in counts {
+            add(&mut now, key, count);
+        }
+    }
+}
+
+fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
+    if counts.len() < COUNTED_MAX || counts.contains_key(&key) {
+        *counts.entry(key).or_default().get_mut() += u64::from(more);
+    }
+}
+
+/// Adds the refusals of existing sales up in the ledger.
+///
+/// # Errors
+/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
+pub async fn add_up(app: &App) -> Result<usize, Fault> {
+    let counts = app.refusal_counts.take();
+    if counts.is_empty() {
+        return Ok(0);
+    }
+    let added = timeout(ADD_MAX, app.ledger.add_stopped(&counts)).await;
+    let added = added.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+    if added.is_err() {
+        app.refusal_counts.give_back(counts);
+    }
+    added
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn nothing_is_lost_or_counted_twice_while_it_is_taken_and_given_back() {
+        const EACH: u32 = 20_000;
+        let counts = RefusalCounts::default();
+        let sale = SaleId(Uuid::from_u128(1));
+        let key = (sale, Layer::Address);
+        let taken: u32 = std::thread::scope(|scope| {
+            let counting: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..EACH).for_each(|_| counts.count(sale, Layer::Address))))
+                .collect();
+            let mut taken = 0;
+            while !counting.iter().all(|it| it.is_finished()) {
+                counts.give_back(counts.take());
+                taken += counts.take().remove(&key).unwrap_or_default();
+            }
+            taken
+        });
+        assert_eq!(taken + counts.take().remove(&key).unwrap_or_default(), 4 * EACH);
+        assert!(counts.take().is_empty());
+    }
+}

@@ -1,0 +1,10 @@
+//! Settle: take orders into the ledger, decide them, and deliver the decisions to the stock.
+
+pub mod cancel;
+pub mod dead_letters;
+pub mod drain;
+pub mod expire;
+pub mod locked_sales;
+pub mod order;
+pub mod pay;
+pub mod release;

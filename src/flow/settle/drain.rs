@@ -1,0 +1,470 @@
+//! Drain: take a shard's events into the ledger.
+//!
+//! A crash before the commit leaves the events in the stream. A crash after it leaves events that the ledger has; the
+//! next drain only trims them.
+
+use crate::domain::event::{Event, Position};
+use crate::domain::fault::Fault;
+use crate::domain::sale::{Durability, Lifecycle, Sale};
+use crate::domain::server::has_taken_over;
+use crate::flow::recover::gap::{first_newer, mark_unverified, without_gap};
+use crate::flow::recover::permit::{Finding, superseded};
+use crate::flow::{App, Tally, rotate_start};
+use crate::ledger::drain::{Claim, Drained};
+use crate::ledger::rebuild::CLAIMED;
+use crate::stock::keys::ShardKey;
+use crate::telemetry::{self, Batch};
+use crate::{bugs, crash};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use moka::future::Cache;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, Semaphore};
+use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
+
+pub const BATCH_MAX: usize = 1000;
+/// Shards that a process drains at once while it is behind, or while shoppers wait for its commits. Otherwise it
+/// drains one after the other: several transactions at once take the processors from selling, in bursts.
+const SHARDS_AT_ONCE: usize = 4;
+/// How long a shard waits for its turn; then it starts without one. The shard before it may be in trouble.
+const TURN_MAX: Duration = Duration::from_millis(200);
+/// How long a round waits for a silent node of a cluster before it goes on without it.
+const SILENCE_MAX: Duration = Duration::from_millis(300);
+/// How long a batch may take that a caller waits for: as long as a round of the drain.
+const AWAITED_MAX: Duration = Duration::from_secs(25);
+/// Traced purchases of a batch that get a span in their own trace.
+const TRACED_MAX: usize = 32;
+
+/// The outcome of one batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainOutcome {
+    /// Another process or task drains the shard.
+    Busy,
+    Empty,
+    Drained {
+        drained: Drained,
+        /// Whether the stream has more events.
+        more: bool,
+    },
+}
+
+/// Sales that are drained apart from the others. A shopper who waits for the ledger waits neither for the other lane's
+/// backlog nor for a failing shard there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Sales whose shoppers get their answer once the ledger has the order.
+    Synchronous,
+    Asynchronous,
+}
+
+impl Lane {
+    pub const ALL: [Self; 2] = [Self::Synchronous, Self::Asynchronous];
+
+    const fn of(durability: Durability) -> Self {
+        match durability {
+            Durability::Postgres => Self::Synchronous,
+            Durability::Redis | Durability::Replica => Self::Asynchronous,
+        }
+    }
+
+    /// Batches of one shard before the next shard has its turn.
+    const fn batches_max(self) -> usize {
+        match self {
+            Self::Synchronous => 1,
+            Self::Asynchronous => 10,
+        }
+    }
+}
+
+/// The drains of this process.
+pub struct Drains {
+    /// When the last drain began that reached the end of the shard's stream. The lock lets one drain of a shard run at
+    /// a time in this process. A caller that waited for the lock often finds its events taken in.
+    complete: Cache<ShardKey, Arc<Mutex<Option<Instant>>>>,
+    /// Wakes the drain, by lane.
+    wanted: [Notify; Lane::ALL.len()],
+    /// Limits the drains that callers wait for: the rest of the process needs connections to Postgres, too.
+    awaited: Arc<Semaphore>,
+}
+
+impl Default for Drains {
+    fn default() -> Self {
+        Self {
+            complete: Cache::new(100_000),
+            wanted: Default::default(),
+            awaited: Arc::new(Semaphore::new(SHARDS_AT_ONCE)),
+        }
+    }
+}
+
+impl Drains {
+    /// Wakes this process's drain for sales of this durability.
+    pub fn want(&self, durability: Durability) {
+        let [synchronous, asynchronous] = &self.wanted;
+        match Lane::of(durability) {
+            Lane::Synchronous => synchronous.notify_one(),
+            Lane::Asynchronous => asynchronous.notify_one(),
+        }
+    }
+
+    /// Waits until the drain of a lane is woken.
+    pub async fn wanted(&self, lane: Lane) {
+        let [synchronous, asynchronous] = &self.wanted;
+        match lane {
+            Lane::Synchronous => synchronous.notified().await,
+            Lane::Asynchronous => asynchronous.notified().await,
+        }
+    }
+
+    async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
+        self.complete.get_with(shard, async { Arc::default() }).await
+    }
+}
+
+/// Takes in the next batch of one shard.
+///
+/// # Errors
+/// A fault leaves the batch for the next run; no event is taken in twice.
+pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
+    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    let Ok(mut complete) = complete.try_lock() else {
+        return Ok(DrainOutcome::Busy);
+    };
+    drain_claimed(app, sale, shard, &mut complete).await
+}
+
+async fn drain_claimed(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    complete: &mut Option<Instant>,
+) -> Result<DrainOutcome, Fault> {
+    let batch = Batch::of(tracing::debug_span!(
+        parent: telemetry::parent(),
+        "drain",
+        sale = %sale.id,
+        shard,
+        epoch = Empty,
+        first = Empty,
+        last = Empty,
+        events = Empty,
+        orders = Empty,
+        fault = Empty,
+        otel.kind = "consumer",
+        otel.status_code = Empty
+    ));
+    let outcome = drain_within(app, sale, shard, complete, &batch).await;
+    match &outcome {
+        Ok(DrainOutcome::Busy | DrainOutcome::Empty) => batch.forget(),
+        Ok(DrainOutcome::Drained { drained, .. }) => {
+            batch.span().record("orders", drained.inserted);
+        }
+        Err(fault) => batch.fail(fault),
+    }
+    outcome
+}
+
+async fn drain_within(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    complete: &mut Option<Instant>,
+    batch: &Batch,
+) -> Result<DrainOutcome, Fault> {
+    let key = ShardKey { sale: sale.id, shard };
+    let began = Instant::now();
+    let Some(claim) = app.ledger.claim_shard(sale.id, shard).await? else {
+        return Ok(DrainOutcome::Busy);
+    };
+    batch.mark("claimed");
+    // Read from the start of the stream, not from the position: the drain trims only what it has read. The ledger
+    // knows events that a crash left untrimmed by their orders. A Redis that lost its last events may have reused
+    // their numbers for new orders. Those are not in the ledger, and must not vanish.
+    let mut events = match sale.durability {
+        // The ledger must not run ahead of a replica that may be promoted.
+        Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
+        Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
+    };
+    batch.mark("read");
+    // A newer worker has taken these events in, and has not trimmed them yet.
+    events.retain(|event| event.newer().is_none() || event.position > claim.position);
+    // An event of a newer version, and all events after it, wait for a worker of that version.
+    let newer = first_newer(claim.position, claim.epoch, &events);
+    if let Some(first) = newer.and_then(|at| events.drain(at..).next())
+        && events.is_empty()
+    {
+        return Err(Fault::Newer(format!(
+            "event {} of shard {shard} of sale {} waits: {}",
+            first.position.seq,
+            sale.id,
+            first.newer().unwrap_or_default()
+        )));
+    }
+    let Some(last) = events.last().map(|event| event.position) else {
+        *complete = Some(began);
+        return Ok(DrainOutcome::Empty);
+    };
+    if last.epoch < claim.epoch {
+        // A shard gets a new epoch only once the ledger has all events of the old one. So a server that did not know
+        // of the new epoch wrote these: a superseded primary, or one with data of an earlier day. Their units have
+        // gone to others since. The events stay until the shard is rebuilt, and no waiting shopper is confirmed.
+        *complete = Some(began);
+        return Ok(DrainOutcome::Empty);
+    }
+    check_server(app, &claim, &app.stock.run_id(key).await?)?;
+    // Nothing behind a gap is taken in before a recovery has brought the gap's orders back into the ledger.
+    let follow = without_gap(claim.position, &events);
+    let has_gap = follow < events.len();
+    if has_gap {
+        mark_unverified(app, key, claim.epoch, Finding::LostCommits);
+    }
+    let Some(last) = events
+        .get(..follow)
+        .and_then(|them| them.last())
+        .map(|event| event.position)
+    else {
+        return Err(Fault::Unavailable(
+            "the ledger has lost events of this shard".to_owned(),
+        ));
+    };
+    let events = events.get(..follow).unwrap_or_default();
+    if bugs::has("the drain trims before it commits") {
+        app.stock.trim_events(key, last).await?;
+    }
+    let orders = tell_traces(batch, events);
+    crash::point("drain.before_commit");
+    let drained = claim
+        .apply(sale, events, chrono::Utc::now().timestamp_millis())
+        .instrument(batch.span().clone())
+        .await;
+    if drained.is_err() {
+        orders.iter().for_each(telemetry::failed);
+    }
+    drop(orders);
+    let drained = drained?;
+    crash::point("drain.after_commit");
+    let whole = newer.is_none() && !has_gap && drained.events == events.len();
+    let events = events.get(..drained.events).unwrap_or_default();
+    if sale.durability == Durability::Postgres {
+        app.arrivals.committed(events.len(), &drained.orders);
+    }
+    let more = !whole || events.len() == BATCH_MAX;
+    if !more {
+        *complete = Some(began);
+    }
+    if let Some(last) = events.last() {
+        app.stock
+            .trim_events(key, last.position)
+            .instrument(tracing::debug_span!(parent: batch.span(), "trim", otel.kind = "client"))
+            .await?;
+    }
+    count(app, events, &drained, began);
+    Ok(DrainOutcome::Drained { drained, more })
+}
+
+/// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
+/// claim stands.
+pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
+    let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
+        return Ok(());
+    };
+    if has_taken_over(noted, server) {
+        Err(superseded())
+    } else if noted == server {
+        Ok(())
+    } else {
+        // This server may lack events that the ledger has taken in.
+        app.permits.need(claim.sale);
+        Err(Fault::Unavailable(
+            "the shard has not been reconciled on the server that has it now".to_owned(),
+        ))
+    }
+}
+
+/// Links a batch to its traced purchases, up to `TRACED_MAX`, and adds a span to each of their traces. The spans last
+/// as long as the transaction.
+fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
+    batch.span().record("events", events.len());
+    // With these positions, a reader finds every other order as well.
+    if let (Some(first), Some(last)) = (events.first(), events.last()) {
+        let (first, last) = (first.position, last.position);
+        batch.span().record("epoch", last.epoch);
+        batch.span().record("first", first.seq).record("last", last.seq);
+    }
+    let traced = events.iter().filter_map(|event| Some((event, event.origin?)));
+    let traced: Vec<_> = traced.take(TRACED_MAX).collect();
+    // Link all purchases first: the links decide whether the batch is traced, and the first report starts it.
+    for (_, origin) in &traced {
+        batch.link(*origin);
+    }
+    let spans = traced.into_iter().map(|(event, origin)| {
+        let Position { epoch, seq } = event.position;
+        let order = event
+            .reserved
+            .as_ref()
+            .ok()
+            .map(|reserved| reserved.order.0.to_string());
+        let span = tracing::debug_span!(
+            parent: None,
+            "drained",
+            order,
+            epoch,
+            seq,
+            otel.kind = "consumer",
+            otel.status_code = Empty
+        );
+        batch.report(span, origin)
+    });
+    spans.collect()
+}
+
+/// Counts a batch that was taken in, and logs its orders.
+fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
+    let metrics = &app.metrics;
+    metrics.drain_batch_duration.observe(began.elapsed());
+    metrics.events_drained.inc_by(events.len() as u64);
+    metrics.orders_drained.inc_by(drained.inserted as u64);
+    let mut orders = events.iter().filter_map(|event| event.reserved.as_ref().ok());
+    if let Some(oldest) = orders.next() {
+        let waited = chrono::Utc::now().timestamp_millis() - oldest.created_at;
+        // The clocks of two hosts may differ by more than the drain takes.
+        let waited = Duration::from_millis(u64::try_from(waited).unwrap_or_default());
+        metrics.drain_delay.observe(waited);
+    }
+    for event in events {
+        if let Ok(reserved) = &event.reserved {
+            let (epoch, seq) = (event.position.epoch, event.position.seq);
+            tracing::debug!(order = %reserved.order, epoch, seq, "an order is in the ledger");
+        }
+    }
+}
+
+/// Drains every shard of a lane that has events; returns how many orders were new.
+///
+/// # Errors
+/// The first fault; the other shards are drained all the same.
+pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
+    let sales = app.sales.live().await?;
+    let mut shards = Vec::new();
+    let is_drained = |sale: &&Arc<Sale>| {
+        let is_loaded = sale.lifecycle != Lifecycle::Loading;
+        is_loaded && Lane::of(sale.durability) == lane && !app.permits.is_resting(sale.id)
+    };
+    for sale in sales.iter().filter(is_drained) {
+        shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
+    }
+    // Another process drains the shards that a promoted replica has taken over.
+    shards.retain(|(_, key)| !app.permits.has_lost(*key));
+    let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
+    let mut tally = Tally::default();
+    let mut backlog = app.stock.undrained_soon(&keys, SILENCE_MAX).await.into_iter();
+    let mut is_urgent = lane == Lane::Synchronous;
+    shards.retain(|_| match backlog.next() {
+        Some(Ok(events)) => {
+            is_urgent |= usize::try_from(events).is_ok_and(|events| events >= BATCH_MAX);
+            events > 0
+        }
+        Some(Err(fault)) => {
+            tally.note(Err(fault));
+            false
+        }
+        None => false,
+    });
+    let turns = Semaphore::new(if is_urgent { SHARDS_AT_ONCE } else { 1 });
+    rotate_start(&mut shards);
+    let drained: Vec<Result<usize, Fault>> = futures_util::stream::iter(shards)
+        .map(|(sale, key)| {
+            let turns = &turns;
+            async move {
+                let _turn = tokio::time::timeout(TURN_MAX, turns.acquire()).await;
+                drain_shard(app, &sale, key.shard, lane.batches_max()).await
+            }
+        })
+        .buffer_unordered(SHARDS_AT_ONCE)
+        .collect()
+        .await;
+    drained.into_iter().for_each(|outcome| tally.note(outcome));
+    tally.finish()
+}
+
+async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> Result<usize, Fault> {
+    let mut orders = 0;
+    for _ in 0..batches_max {
+        match drain_batch(app, sale, shard).await? {
+            DrainOutcome::Drained { drained, more } => {
+                orders += drained.inserted;
+                if !more {
+                    break;
+                }
+            }
+            DrainOutcome::Busy | DrainOutcome::Empty => break,
+        }
+    }
+    Ok(orders)
+}
+
+/// Waits, until `deadline`, for the ledger to take in what these shards have written by now, and helps to drain them.
+/// Returns `false` when the deadline passes first.
+///
+/// # Errors
+/// After a fault, the events may be in the ledger or not.
+pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
+    let asked = Instant::now();
+    let keys: Vec<ShardKey> = shards
+        .iter()
+        .map(|shard| ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        })
+        .collect();
+    let backlog = app.stock.undrained(&keys).await?;
+    // Only events that are still in a stream can be missing: a trimmed event has been committed.
+    let waiting = keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
+    let drains = futures_util::stream::iter(waiting)
+        .map(|(key, _)| drain_after(app, sale, key.shard, asked))
+        .buffer_unordered(SHARDS_AT_ONCE)
+        .try_collect::<()>();
+    tokio::time::timeout_at(deadline, drains)
+        .await
+        .map_or(Ok(false), |drained| drained.map(|()| true))
+}
+
+/// Returns once the ledger has taken in what the shard had written when `asked`.
+async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Result<(), Fault> {
+    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    loop {
+        let complete = Arc::clone(&complete).lock_owned().await;
+        if complete.is_some_and(|began| began > asked) {
+            return Ok(());
+        }
+        if drain_awaited(app, sale, shard, complete).await? == DrainOutcome::Busy {
+            // Another process drains the shard. It may have committed by the next attempt.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Takes in a batch in a task of its own, which outlives the caller's wait. If the transaction ended with the wait, a
+/// slow batch would be given up by one caller after the other and never come in.
+async fn drain_awaited(
+    app: &App,
+    sale: &Sale,
+    shard: u16,
+    mut complete: OwnedMutexGuard<Option<Instant>>,
+) -> Result<DrainOutcome, Fault> {
+    // The semaphore is never closed.
+    let place = Arc::clone(&app.drains.awaited).acquire_owned().await.ok();
+    let (app, sale) = (app.clone(), sale.clone());
+    let batch = async move {
+        let _place = place;
+        let drain = drain_claimed(&app, &sale, shard, &mut complete);
+        tokio::time::timeout(AWAITED_MAX, drain).await
+    };
+    match tokio::spawn(batch.in_current_span()).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err(Fault::Unavailable("the drain got no answer in time".to_owned())),
+        Err(error) => Err(Fault::Unavailable(format!("a drain ended in the middle: {error}"))),
+    }
+}

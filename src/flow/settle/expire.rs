@@ -1,0 +1,105 @@
+//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`. The relay gives their
+//! units back. Each outage since the order's creation moves the deadline: the shopper could not pay then.
+//!
+//! A crash after the decision leaves its messages in the outbox.
+
+use crate::bugs;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::time::Millis;
+use crate::flow::{App, Tally, rotate_start};
+use crate::ledger::order::DueShard;
+use crate::telemetry;
+use chrono::{DateTime, Utc};
+use std::time::{Duration, Instant};
+use tracing::Instrument as _;
+use tracing::field::Empty;
+
+const BATCH_MAX: i64 = 500;
+/// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
+/// by then.
+const RUN_MAX: Duration = Duration::from_secs(5);
+
+/// Notes that a worker reaches the ledger. A job of its own does this, too: a worker that has much to expire is not
+/// away.
+pub async fn beat(app: &App) -> Result<(), Fault> {
+    if let Some(outage) = app.ledger.beat().await? {
+        tracing::warn!(
+            seconds = outage.num_seconds(),
+            "no worker had reached Postgres for a while; unpaid orders are held that much longer"
+        );
+    }
+    Ok(())
+}
+
+/// Expires what is due; returns how many orders that were.
+pub async fn expire_due(app: &App) -> Result<usize, Fault> {
+    // Read before the heartbeat: an outage that begins after it must not make anything due.
+    let now = app.stock.slowest_clock().await;
+    beat(app).await?;
+    let mut tally = Tally::default();
+    let outages = app.ledger.outages().await?;
+    let mut shards = app.ledger.shards_with_due_orders(now.as_ref().ok().copied()).await?;
+    if shards.is_empty() {
+        return Ok(0);
+    }
+    let now = now?;
+    let early = if bugs::has("orders expire too early") { 700 } else { 0 };
+    let due_of = |shard: &DueShard| outages.due(now + early, shard.window);
+    shards.retain(|shard| shard.first <= due_of(shard));
+    let began = Instant::now();
+    // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
+    // start does the same where a run has no time for all shards.
+    rotate_start(&mut shards);
+    while !shards.is_empty() {
+        let mut unfinished = Vec::new();
+        for shard in shards {
+            if began.elapsed() >= RUN_MAX {
+                return tally.finish();
+            }
+            let begun = Instant::now();
+            let batch = expire_batch(app, &shard, due_of(&shard), now).await;
+            let took = begun.elapsed();
+            let full = batch
+                .as_ref()
+                .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
+            tally.note(batch);
+            if full {
+                unfinished.push(shard);
+                // Rest as long as the batch took: purchases matter more than units that are free a moment later.
+                tokio::time::sleep(took).await;
+            }
+        }
+        shards = unfinished;
+    }
+    tally.finish()
+}
+
+async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {
+    // A batch that finds nothing due has a span, too: only running it shows that.
+    let span = tracing::debug_span!(
+        "expire",
+        sale = %shard.sale,
+        shard = shard.shard,
+        orders = Empty,
+        otel.status_code = Empty
+    );
+    let expire = app.ledger.expire_due(shard, due, now, BATCH_MAX);
+    let batch = expire.instrument(span.clone()).await;
+    match &batch {
+        Ok(orders) => {
+            span.record("orders", orders);
+        }
+        Err(_) => telemetry::failed(&span),
+    }
+    batch
+}
+
+/// How long ago the oldest hold ended that has not expired, of one sale or of all. `now` is Redis's clock, which set
+/// the deadlines; Postgres's may differ.
+pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<Duration, Fault> {
+    let oldest = app.ledger.oldest_hold(sale).await?;
+    // A hold that has not ended yet is not late.
+    let lag = oldest.and_then(|ends_at| (now - ends_at).to_std().ok());
+    Ok(lag.unwrap_or_default())
+}

@@ -1,0 +1,393 @@
+//! Release: deliver the ledger's decisions to the stock.
+//!
+//! Each message was committed with its decision. A crash before the delivery leaves the message. A crash after it has
+//! the message delivered again, which changes nothing.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::order::OrderState;
+use crate::flow::App;
+use crate::flow::sell::borrow::finish;
+use crate::ledger::order::Decided;
+use crate::ledger::outbox::{Delivery, Message, Outgoing};
+use crate::stock::keys::ShardKey;
+use crate::stock::resolve::Resolved;
+use crate::stock::transfer::{Destination, Transfer};
+use crate::telemetry::{self, Batch};
+use crate::{bugs, crash};
+use futures_util::StreamExt;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::Instrument as _;
+use tracing::field::Empty;
+
+const BATCH_MAX: i64 = 500;
+/// A run starts no new batch after this.
+const RUN_MAX: Duration = Duration::from_secs(45);
+/// Attempts to deliver a decision about an order that its shard does not know, before the message counts as refused.
+const UNKNOWN_MAX: i32 = 5;
+const AT_ONCE: usize = 64;
+/// How long a shopper or the payment provider waits for one delivery.
+const NOW_MAX: Duration = Duration::from_millis(800);
+/// How long the deliveries of a batch may take: no other process can have its messages meanwhile.
+const TELL_MAX: Duration = Duration::from_secs(4);
+
+/// Delivers waiting messages; returns how many were tried.
+///
+/// # Errors
+/// A fault leaves its messages to the next run; the other messages have been delivered.
+pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
+    let (mut delivered, mut trouble) = (0, None);
+    // Messages to a silent node must not hold up those to other nodes: the rest of the run leaves its shards out.
+    let mut silent = HashSet::new();
+    let run = Instant::now();
+    while run.elapsed() < RUN_MAX {
+        let began = Instant::now();
+        let batch = release_batch(app, None, &silent).await?;
+        let took = began.elapsed();
+        delivered += batch.messages;
+        trouble = trouble.or(batch.trouble);
+        if batch.messages == 0 || (batch.stuck && batch.silent.is_empty()) {
+            break;
+        }
+        silent.extend(batch.silent);
+        // Purchases come first, so a pause as long as the batch follows a full one, as in `expire`.
+        if i64::try_from(batch.messages) == Ok(BATCH_MAX) {
+            tokio::time::sleep(took).await;
+        }
+    }
+    trouble.map_or(Ok(delivered), Err)
+}
+
+/// Delivers one batch of the messages that wait for one sale.
+///
+/// # Errors
+/// A fault leaves them to the relay.
+pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
+    release_batch(app, Some(sale), &HashSet::new()).await?;
+    Ok(())
+}
+
+/// The outcome of a batch.
+#[derive(Default)]
+struct Released {
+    messages: usize,
+    /// No message could be delivered.
+    stuck: bool,
+    /// The shards whose servers did not answer with their names.
+    silent: Vec<ShardKey>,
+    /// Why one of the messages has to wait.
+    trouble: Option<Fault>,
+}
+
+async fn release_batch(app: &App, sale: Option<SaleId>, silent: &HashSet<ShardKey>) -> Result<Released, Fault> {
+    let traced = Batch::of(tracing::debug_span!(
+        parent: telemetry::parent(),
+        "release",
+        messages = Empty,
+        fault = Empty,
+        otel.status_code = Empty
+    ));
+    let released = release_within(app, sale, silent, &traced).await;
+    match &released {
+        Ok(Released { messages: 0, .. }) => traced.forget(),
+        Ok(Released { messages, .. }) => {
+            traced.span().record("messages", messages);
+        }
+        Err(fault) => traced.fail(fault),
+    }
+    released
+}
+
+async fn release_within(
+    app: &App,
+    sale: Option<SaleId>,
+    silent: &HashSet<ShardKey>,
+    traced: &Batch,
+) -> Result<Released, Fault> {
+    // Read before the due messages: a shard that is rebuilt later has another epoch.
+    let epochs = app.permits.epochs();
+    let epochs = &epochs;
+    // Other processes deliver to the servers that have taken over.
+    let taken_over = app.permits.superseded();
+    let except: Vec<(SaleId, u16)> = taken_over.iter().chain(silent).map(|it| (it.sale, it.shard)).collect();
+    let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &except).await?;
+    traced.mark("taken");
+    let messages = batch.messages.len();
+    app.metrics.releases.of(["postponed"]).inc_by(batch.unreadable);
+    if messages == 0 {
+        return Ok(Released::default());
+    }
+    let shard = |it: &Outgoing| ShardKey {
+        sale: it.sale,
+        shard: it.shard,
+    };
+    let shards: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
+    let shards: Vec<ShardKey> = shards.into_iter().collect();
+    let leaving = &leaving(app, &batch.messages).await;
+    let before = &servers(app, &shards).await;
+    let deadline = Instant::now() + TELL_MAX;
+    // Outside the batch's span: within it, each message's script would be a span.
+    let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
+        .map(|outgoing| async move {
+            let key = shard(&outgoing);
+            let certain = before.contains_key(&key) || bugs::has("a release that failed counts as delivered");
+            if !certain && !leaving.contains(&outgoing.sale) {
+                let silent = Fault::Unavailable("the shard's server says nothing".to_owned());
+                return (outgoing.id, Delivery::Later, Some(silent));
+            }
+            let told = timeout_at(deadline, deliver(app, &outgoing, epochs)).await;
+            let (delivery, trouble) = told.unwrap_or_else(|_| {
+                let late = Fault::Unavailable("the stock could not be told in time".to_owned());
+                (Delivery::Later, Some(late))
+            });
+            (outgoing.id, delivery, trouble)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    traced.mark("told");
+    crash::point("release.before_settle");
+    let (asked, silent): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().partition(|it| before.contains_key(it));
+    let after = servers(app, &asked).await;
+    for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
+        // A sale that is leaving Redis is not reconciled, so its servers need not agree.
+        if leaving.contains(&outgoing.sale) || bugs::has("a release that failed counts as delivered") {
+            continue;
+        }
+        let key = shard(outgoing);
+        let server = after.get(&key).filter(|server| before.get(&key) == Some(server));
+        match (&mut *delivery, server) {
+            (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
+            (_, Some(_)) => {}
+            // The server was just replaced or does not answer, so which server got the message is unknown.
+            (_, None) => *delivery = Delivery::Later,
+        }
+    }
+    let stuck = outcomes
+        .iter()
+        .all(|(_, delivery, _)| matches!(delivery, Delivery::Later));
+    let (mut settled, mut trouble) = (Vec::with_capacity(messages), None);
+    for (id, delivery, fault) in outcomes {
+        app.metrics.releases.of([delivery.result()]).inc();
+        settled.push((id, delivery));
+        trouble = trouble.or(fault);
+    }
+    let untold = batch.settle(settled).instrument(traced.span().clone()).await?;
+    // Their shards must be reconciled before any delivery counts.
+    untold.into_iter().for_each(|sale| app.permits.need(sale));
+    Ok(Released {
+        messages,
+        stuck,
+        silent,
+        trouble,
+    })
+}
+
+/// Those of the messages' sales that are leaving Redis.
+async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
+    let sales: HashSet<SaleId> = messages.iter().map(|message| message.sale).collect();
+    let mut leaving = HashSet::new();
+    for sale in sales {
+        if matches!(app.sales.fixed(sale).await, Ok(Some(sale)) if sale.leaving) {
+            leaving.insert(sale);
+        }
+    }
+    leaving
+}
+
+/// The servers of these shards, as far as they answer.
+async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
+    let servers = app.stock.run_ids(shards).await;
+    let known = shards.iter().zip(servers);
+    known
+        .filter_map(|(shard, server)| Some((*shard, server.ok()?)))
+        .collect()
+}
+
+/// Delivers a decision at once that was just committed. If this fails, the relay delivers it.
+pub async fn release_now(app: &App, decided: &Decided) {
+    if timeout(NOW_MAX, deliver_now(app, decided)).await.is_err() {
+        tracing::debug!(message = decided.message, "the relay delivers this decision");
+    }
+}
+
+async fn deliver_now(app: &App, decided: &Decided) {
+    crash::point("release.before_stock");
+    let order = &decided.order;
+    let outgoing = Outgoing {
+        id: decided.message,
+        sale: order.sale_id,
+        shard: decided.shard,
+        message: Message::Resolve {
+            order: order.id.0,
+            user: order.user.as_str().to_owned(),
+            sku: order.sku.to_string(),
+            quantity: i64::from(order.quantity),
+            state: order.state.as_str().to_owned(),
+            // The ledger's own time, so that both sides show the same.
+            at: decided.at,
+        },
+        attempts: 0,
+    };
+    let shard = ShardKey {
+        sale: outgoing.sale,
+        shard: outgoing.shard,
+    };
+    if app.permits.has_lost(shard) {
+        return;
+    }
+    // Ask for the server on the same connection before and after. Then it is certain which server got the message.
+    let before = app.stock.run_id(shard).await.ok();
+    let (delivery, _) = deliver(app, &outgoing, &HashMap::new()).await;
+    let told = app
+        .stock
+        .run_id(shard)
+        .await
+        .ok()
+        .filter(|_| matches!(delivery, Delivery::Applied { .. }));
+    if let Some(told) = told.filter(|told| before.as_ref() == Some(told)) {
+        crash::point("release.after_stock");
+        app.metrics.releases.of(["applied"]).inc();
+        // If this fails, the relay delivers the message again, and the stock knows it.
+        if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
+            tracing::debug!(%fault, message = decided.message, "the relay delivers this decision");
+        }
+    }
+}
+
+/// Delivers one message; returns why, if it has to wait.
+async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
+    match tell(app, outgoing, epochs).await {
+        // The shard is leaving Redis and need not know.
+        Ok(Delivery::Later | Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
+            if leaving(app, std::slice::from_ref(outgoing))
+                .await
+                .contains(&outgoing.sale) =>
+        {
+            (Delivery::Applied { by: None }, None)
+        }
+        Ok(delivery) => (delivery.reported(outgoing), None),
+        Err(Fault::Bug(reason)) => (Delivery::Failed(reason).reported(outgoing), None),
+        Err(_) if bugs::has("a release that failed counts as delivered") => (Delivery::Applied { by: None }, None),
+        Err(fault) => {
+            // The attempts have taken a quarter of an hour.
+            if outgoing.attempts == 20 {
+                tracing::error!(%fault, message = outgoing.id, "a release cannot be delivered");
+            }
+            (Delivery::Later, Some(fault))
+        }
+    }
+}
+
+impl Delivery {
+    /// The result as the metric counts it.
+    const fn result(&self) -> &'static str {
+        match self {
+            Self::Applied { .. } => "applied",
+            Self::Later => "postponed",
+            Self::Failed(_) => "refused",
+        }
+    }
+
+    /// Logs a refusal, since it needs an operator.
+    fn reported(self, outgoing: &Outgoing) -> Self {
+        if let Self::Failed(reason) = &self {
+            tracing::error!(
+                message = outgoing.id, sale = %outgoing.sale, shard = outgoing.shard, %reason,
+                "the stock refuses a decision of the ledger (its sale's `refused-messages`)"
+            );
+        }
+        self
+    }
+}
+
+async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Result<Delivery, Fault> {
+    let shard = ShardKey {
+        sale: outgoing.sale,
+        shard: outgoing.shard,
+    };
+    match &outgoing.message {
+        Message::State => {
+            let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
+                return Ok(gone(outgoing.sale));
+            };
+            app.stock.set_state(&sale, outgoing.shard).await?;
+        }
+        Message::Resolve {
+            order,
+            user,
+            sku,
+            state,
+            at,
+            quantity: _,
+        } => {
+            let state: OrderState = state.parse().map_err(Fault::Bug)?;
+            let bug = |error: crate::domain::ids::NotAName| Fault::Bug(error.to_string());
+            let (user, sku) = (user.parse().map_err(bug)?, sku.parse().map_err(bug)?);
+            let resolved = app
+                .stock
+                .resolve(shard, &user, OrderId(*order), &sku, state, *at)
+                .await?;
+            return Ok(match resolved {
+                Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
+                // The shard has lost something. After a rebuild it has the order and this decision.
+                Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
+                    app.permits.suspect(shard);
+                    Delivery::Later
+                }
+                Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {order}")),
+                Resolved::Conflict(other) => {
+                    Delivery::Failed(format!("order {order} should become {state}, but is {other:?}"))
+                }
+            });
+        }
+        Message::Ban { user } => {
+            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            if let Some(ban) = app.ledger.ban_of(&user).await? {
+                app.stock.ban(shard, &ban, None).await?;
+            }
+        }
+        Message::Restock { id, sku, units } => {
+            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let Some(epoch) = epochs.get(&shard) else {
+                app.permits.need(shard.sale);
+                return Ok(Delivery::Later);
+            };
+            app.stock.restock(shard, *id, &sku, *units, *epoch).await?;
+        }
+        Message::Withdrawn { transfer } => app.stock.withdraw_done(shard, *transfer).await?,
+        Message::GiveBack {
+            transfer,
+            sku,
+            units,
+            epoch,
+        } => {
+            let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
+                return Ok(gone(outgoing.sale));
+            };
+            if app.stock.epoch(shard).await? > *epoch {
+                // The shard was rebuilt since the units left it, and has them.
+                return Ok(Delivery::Applied { by: None });
+            }
+            let back = Transfer {
+                id: *transfer,
+                to: Destination::Shard(outgoing.shard),
+                units: *units,
+                sent_at: 0,
+                // Its own units: no fence keeps them out.
+                epoch: i64::MAX,
+                to_epoch: *epoch,
+                sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
+                server: None,
+            };
+            finish(app, &sale, outgoing.shard, &back).await?;
+        }
+    }
+    Ok(Delivery::Applied { by: None })
+}
+
+fn gone(sale: SaleId) -> Delivery {
+    Delivery::Failed(format!("there is no sale {sale}"))
+}

@@ -1,0 +1,11 @@
+//! Watch: count, compare and report. These flows change no stock and no order.
+
+pub mod alert_feed;
+pub mod alert_webhook;
+pub mod audit;
+pub mod balance;
+pub mod conservation;
+pub mod gauges;
+pub mod pulse;
+pub mod readiness;
+pub mod stats;

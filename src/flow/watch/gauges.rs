@@ -1,0 +1,117 @@
+//! Gauges: values that are known only by reading them. A task reads them at intervals, so that a scrape of the metrics
+//! waits for no server. A crash leaves nothing.
+
+use crate::domain::fault::Fault;
+use crate::domain::time::from_millis;
+use crate::flow::App;
+use crate::flow::settle::expire;
+use crate::flow::watch::readiness::health;
+use crate::flow::watch::stats;
+
+/// Sales with a series of their own; those with a conservation difference come first.
+const SALES_MAX: i64 = 40;
+
+/// Measures this process's own values: whether its servers answer, its connections, the shards that it lets sell.
+pub async fn measure_process(app: &App) {
+    let metrics = &app.metrics;
+    let health = health(app).await;
+    for (server, health) in [("redis", health.redis), ("postgres", health.postgres)] {
+        metrics.up.of([server]).set(health.milliseconds.is_some().into());
+        if let Some(milliseconds) = health.milliseconds {
+            metrics.ping_duration.of([server]).set(milliseconds / 1000.0);
+        }
+    }
+    for pool in app.ledger.pools() {
+        metrics.connections.of([pool.name, "idle"]).set(whole(pool.idle));
+        metrics.connections.of([pool.name, "busy"]).set(whole(pool.busy));
+        metrics.connections_max.of([pool.name]).set(pool.max.into());
+    }
+    let shards = app.permits.count_shards();
+    metrics.shards.of(["selling"]).set(whole(shards.selling));
+    metrics.shards.of(["braked"]).set(whole(shards.braked));
+    metrics.shards.of(["stopped"]).set(whole(shards.stopped));
+    metrics.shards.of(["superseded"]).set(whole(shards.superseded));
+    metrics.epoch_max.set(shards.epoch_max);
+}
+
+/// Measures values that are the same for all processes, so only processes with jobs report them.
+pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
+    // Side by side: none waits for the server of another.
+    let (alerts, waiting, conservation, memory, backlog, expiry) = tokio::join!(
+        count_alerts(app),
+        measure_ledger(app),
+        measure_conservation(app),
+        Box::pin(measure_stock(app)),
+        Box::pin(measure_backlog(app)),
+        Box::pin(measure_expiry(app))
+    );
+    if let Err(fault) = memory.and(backlog).and(expiry) {
+        tracing::debug!(%fault, "could not measure the stock");
+    }
+    alerts.and(waiting).and(conservation)
+}
+
+async fn measure_stock(app: &App) -> Result<(), Fault> {
+    let servers = stats::stock_memory(app).await?;
+    app.metrics.redis_memory.set(servers.iter().map(|(used, _)| used).sum());
+    app.metrics.redis_servers.set(whole(servers.len()));
+    let shares = servers.iter().filter(|(_, max)| *max > 0);
+    // Bytes of any memory are exact in a double.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let shares = shares.map(|(used, max)| *used as f64 / *max as f64);
+    app.metrics.redis_memory_ratio.set(shares.fold(0.0, f64::max));
+    Ok(())
+}
+
+async fn measure_backlog(app: &App) -> Result<(), Fault> {
+    let backlog = stats::backlog(app).await?;
+    app.metrics.backlog_events.set(backlog.events);
+    app.metrics.backlog_age.set(backlog.oldest.as_secs_f64());
+    Ok(())
+}
+
+async fn measure_ledger(app: &App) -> Result<usize, Fault> {
+    let waiting = app.ledger.waiting().await?;
+    app.metrics.outbox_messages.set(waiting.messages);
+    app.metrics.outbox_age.set(waiting.oldest_seconds);
+    Ok(0)
+}
+
+async fn measure_conservation(app: &App) -> Result<usize, Fault> {
+    let found = app.ledger.conservation(SALES_MAX).await?;
+    let metrics = &app.metrics;
+    let differences = found.iter().map(|it| (it.sale.to_string(), it.difference));
+    metrics.conservation_difference.replace(differences.collect());
+    let drifts = found.iter().map(|it| (it.sale.to_string(), it.drift));
+    metrics.ledger_drift.replace(drifts.collect());
+    Ok(0)
+}
+
+async fn measure_expiry(app: &App) -> Result<(), Fault> {
+    // The clock that the expire job uses.
+    let now = app.stock.slowest_clock().await?;
+    let lag = expire::lag(app, None, from_millis(now)).await?;
+    app.metrics.expiry_lag.set(lag.as_secs_f64());
+    Ok(())
+}
+
+async fn count_alerts(app: &App) -> Result<usize, Fault> {
+    let alerts = stats::alerts(app).await?;
+    let revoked = app.ledger.revoked_orders().await?;
+    let kinds = [
+        ("dead_letters", alerts.dead_letters),
+        ("failed_releases", alerts.failed_releases),
+        ("refunds_due", alerts.refunds_due),
+        ("unmatched_payments", alerts.unmatched_payments),
+        ("lost_orders", alerts.lost_orders),
+        ("revoked_orders", revoked),
+    ];
+    for (kind, count) in kinds {
+        app.metrics.attention.of([kind]).set(count);
+    }
+    Ok(0)
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
