@@ -8,13 +8,14 @@
 mod child;
 mod folder;
 mod home;
+mod identity;
 mod postgres;
 mod program;
 mod redis;
 pub mod secrets;
 
 pub use folder::{lock, open as open_folder};
-pub use home::Identity;
+pub use identity::Identity;
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use program::Program;
 pub use redis::{RedisOptions, RedisServer};

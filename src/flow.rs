@@ -56,11 +56,11 @@ pub struct App {
     /// Shortages that this process is covering.
     pub shortages: Arc<sell::borrow::Shortages>,
     /// Each sale's free units, as of a moment ago.
-    pub glances: Arc<watch::stats::Glances>,
+    pub glances: Arc<sell::glance::Glances>,
     /// Drains of this process, by shard.
     pub drains: Arc<settle::drain::Drains>,
     /// The shards that this process lets sell.
-    pub permits: Arc<recover::permit::Permits>,
+    pub permits: Arc<recover::permits::Permits>,
     /// Orders whose shoppers wait for the ledger.
     pub arrivals: Arc<sell::await_durability::Arrivals>,
     /// Wakes the tasks that follow the operators' settings, the bans and the list of sales.

@@ -328,7 +328,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
 async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
     loop {
-        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::recover::permit::renew(&app)).await;
+        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::recover::renew::renew(&app)).await;
         news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
         tokio::select! {
             () = stop.cancelled() => break,
@@ -356,7 +356,7 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         if rounds.len() < RECONCILE_ROUNDS_MAX {
             let app = Arc::clone(&app);
             rounds.spawn(async move {
-                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::recover::permit::reconcile_all(&app)).await;
+                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::recover::attend::reconcile_all(&app)).await;
                 round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
             });
         }

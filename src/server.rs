@@ -207,7 +207,7 @@ async fn run(
     }
 
     // Wait, so that the first shopper is not turned away. After the limit, shoppers get a 503 and try again.
-    match tokio::time::timeout(RECONCILE_MAX, flow::recover::permit::reconcile_all(&app)).await {
+    match tokio::time::timeout(RECONCILE_MAX, flow::recover::attend::reconcile_all(&app)).await {
         Ok(Ok(_)) => {}
         Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
         Err(_) => tracing::warn!("the stock is still being reconciled; nothing is sold until then"),

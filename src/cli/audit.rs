@@ -2,7 +2,7 @@
 //! what does not agree.
 
 use super::answer::{scalar, sentence};
-use super::client::{Client, Connection};
+use super::client::{Client, Connection, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, sale};
@@ -57,7 +57,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(AUDIT_LIMIT)?;
     let progress = Progress::of("counting every unit");
-    let body = all_differences(&operator, &sale::path(&args.sale_id, "/audit"));
+    let body = all_differences(&operator, &sale_path(&args.sale_id, "/audit"));
     drop(progress);
     let body = body?;
     if args.json {

@@ -521,6 +521,12 @@ fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, byt
     }
 }
 
+/// The path of a sale in the operators' API, followed by `rest`.
+#[must_use]
+pub fn sale_path(id: &uuid::Uuid, rest: &str) -> String {
+    format!("/v1/admin/sales/{id}{rest}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! `flashsale dead-letters`: lists events that the ledger could not store, and settles them.
 
-use super::client::{Client, Connection};
+use super::client::{Client, Connection, sale_path};
 use super::output::Table;
 use super::{Failure, answer, output, pages, sale};
 use crate::domain::dead_letter::{LetterId, Note};
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             note,
         } => {
             let body = json!({"position": position.to_string(), "note": note.as_str()}).to_string();
-            let settled = operator.post(&sale::path(sale_id, "/dead-letters/settle"), &[], &body);
+            let settled = operator.post(&sale_path(sale_id, "/dead-letters/settle"), &[], &body);
             let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
             if args.json {
                 return output::print_json(&settled.body);
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn all_pages(client: &Client, sale: &Uuid, is_settled: bool) -> Result<Vec<Value>, Failure> {
-    let path = sale::path(sale, &format!("/dead-letters?settled={is_settled}"));
+    let path = sale_path(sale, &format!("/dead-letters?settled={is_settled}"));
     pages::all(client, &path, "position")
 }
 

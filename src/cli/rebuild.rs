@@ -1,6 +1,6 @@
 //! `flashsale rebuild`: rebuilds a sale's stock in Redis from Postgres.
 
-use super::client::Connection;
+use super::client::{Connection, sale_path};
 use super::output::{self, Table};
 use super::progress::{Progress, Stage};
 use super::{Failure, answer, sale};
@@ -39,7 +39,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.connection.operator_within(REBUILD_LIMIT)?;
     if args.dry_run {
-        let path = sale::path(&args.sale_id, "/rebuild?dry_run=true");
+        let path = sale_path(&args.sale_id, "/rebuild?dry_run=true");
         let progress = Progress::of("comparing both sides");
         let answer = operator.post(&path, &[], "");
         drop(progress);
@@ -50,13 +50,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
     }
     let looking = args.connection.operator()?;
-    let stats = sale::path(&args.sale_id, "/stats");
+    let stats = sale_path(&args.sale_id, "/stats");
     // A rebuild needs no stats. Without them, the progress line has no counts.
     let before = looking.get(&stats).map(|answer| answer.body).unwrap_or_default();
     let progress = Progress::looking("rebuilding the sale's stock", move || {
         stage(&before, &looking.get(&stats).ok()?.body)
     });
-    let answer = operator.post(&sale::path(&args.sale_id, "/rebuild"), &[], "");
+    let answer = operator.post(&sale_path(&args.sale_id, "/rebuild"), &[], "");
     drop(progress);
     let body = answer?.body;
     if args.json {

@@ -1,7 +1,7 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
 use super::answer::{self, Sale, Shard};
-use super::client::{CallError, Client, Connection};
+use super::client::{CallError, Client, Connection, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
 use super::{Failure, pages, sale_file, watch};
@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Action::Change { id, file, if_version } => change(&operator()?, id, file, if_version.as_deref(), args.json),
         Action::List => list(&operator()?, args.json),
         Action::Show { id } => {
-            let sale = operator()?.get(&path(id, ""))?;
+            let sale = operator()?.get(&sale_path(id, ""))?;
             show(&sale.body, args.json, |it| describe(it, sale.etag.as_deref()))
         }
         Action::Preload { id } => preload(&operator()?, id, args.json),
@@ -201,12 +201,6 @@ pub fn sale_id(text: &str) -> Result<Uuid, String> {
          prints, and `flashsale sale list`"
             .to_owned()
     })
-}
-
-/// The path of a sale in the operators' API, followed by `rest`.
-#[must_use]
-pub fn path(id: &Uuid, rest: &str) -> String {
-    format!("/v1/admin/sales/{id}{rest}")
 }
 
 /// Prints a sale as JSON, or as `text` writes it.
@@ -254,11 +248,11 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: 
     let etag = match version {
         Some(version) => format!("\"{}\"", bare(version)),
         None => {
-            let etag = client.get(&path(id, ""))?.etag;
+            let etag = client.get(&sale_path(id, ""))?.etag;
             etag.context("the server's answer has no version of the draft: is it of the same version?")?
         }
     };
-    let changed = match client.put(&path(id, ""), &etag, &body) {
+    let changed = match client.put(&sale_path(id, ""), &etag, &body) {
         Ok(changed) => changed,
         Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
             return Err(source.refused(&refusal.detail));
@@ -276,14 +270,14 @@ fn bare(etag: &str) -> &str {
 }
 
 fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
-    let sale = client.post(&path(id, &format!("/{verb}")), &[], "")?.body;
+    let sale = client.post(&sale_path(id, &format!("/{verb}")), &[], "")?.body;
     show(&sale, json, |sale| {
         format!("sale {id} is {}\n", output::one_line(&sale.state))
     })
 }
 
 fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let deleted = client.delete(&path(id, ""));
+    let deleted = client.delete(&sale_path(id, ""));
     let advice = "repeat it; \"no such sale\" then says that it is deleted";
     let deleted = deleted.map_err(|error| error.with_advice(advice))?.body;
     if json {
@@ -294,7 +288,7 @@ fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
     let progress = Progress::of("putting the stock into Redis");
-    let answer = client.post(&path(id, "/preload"), &[], "");
+    let answer = client.post(&sale_path(id, "/preload"), &[], "");
     drop(progress);
     let body = answer?.body;
     if json {
@@ -324,7 +318,7 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json
             stderr::line(format_args!("flashsale: no answer yet; {patience}"));
         }
     });
-    let outcome = client.post(&path(id, "/restock"), &[("idempotency-key", key)], &request);
+    let outcome = client.post(&sale_path(id, "/restock"), &[("idempotency-key", key)], &request);
     drop(answered);
     let body = match outcome {
         Ok(answer) => answer.body,

@@ -6,10 +6,10 @@ mod frame;
 mod history;
 
 use super::answer::{self, LiveSale, Point, Sale, Sample};
-use super::client::{CallError, Client, Connection};
+use super::client::{CallError, Client, Connection, sale_path};
 use super::events::{Event, read_event};
 use super::output::Reader;
-use super::{Failure, output, sale};
+use super::{Failure, output};
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -112,12 +112,12 @@ fn connect(
     watched: &mut Watched,
 ) -> Result<Result<Receiver<std::io::Result<Event>>, CallError>, Failure> {
     if watched.sale.is_none() {
-        match client.get(&sale::path(id, "")) {
+        match client.get(&sale_path(id, "")) {
             Ok(answer) => watched.sale = Some(answer::read(&answer.body)?),
             Err(error) => return Ok(Err(error)),
         }
     }
-    Ok(client.stream(&sale::path(id, "/live"), None).map(read_on))
+    Ok(client.stream(&sale_path(id, "/live"), None).map(read_on))
 }
 
 /// Reads a stream on a thread of its own, so that the view can show how long the stream has been silent.

@@ -1,7 +1,7 @@
 //! A server as a child process. Its end is noticed, and it ends with this process, however this process ends.
 
 use super::folder;
-use super::home::Identity;
+use super::identity::Identity;
 use anyhow::{Context as _, anyhow, bail};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;

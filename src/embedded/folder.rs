@@ -1,7 +1,7 @@
 //! The folders of private servers: their locks, their owners, their names and the places of their sockets. A lock
 //! ends with the process that holds it, so a crash leaves no folder in use.
 
-use super::home::Identity;
+use super::identity::Identity;
 use anyhow::{Context as _, bail};
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;

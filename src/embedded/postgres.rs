@@ -3,7 +3,8 @@
 
 use super::child::{self, EndStep, Log, Server};
 use super::folder;
-use super::home::{self, Home, Identity};
+use super::home::{self, Home};
+use super::identity::Identity;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use std::fs::{self, File};

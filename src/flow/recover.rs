@@ -1,8 +1,10 @@
 //! Recover: let only whole shards sell, and make the others whole again.
 
+pub mod attend;
 pub(in crate::flow) mod gap;
-pub mod permit;
+pub mod permits;
 pub mod rebalance;
 pub mod rebuild;
 pub mod reconcile;
+pub mod renew;
 pub mod upkeep;

@@ -3,6 +3,7 @@
 pub mod await_durability;
 pub mod borrow;
 pub mod browse;
+pub mod glance;
 pub mod purchase;
 pub mod refusal_counts;
 pub mod replay_probe;

@@ -378,7 +378,7 @@ pub async fn rebuild(
                 let preview = flow::recover::rebuild::preview::preview(&app, id).await?;
                 preview.map(RebuildAnswer::DryRun)
             } else {
-                let rebuilt = flow::recover::permit::rebuild_sale(&app, id).await?;
+                let rebuilt = flow::recover::attend::rebuild_sale(&app, id).await?;
                 rebuilt.map(RebuildAnswer::Done)
             })
         })

@@ -2,7 +2,7 @@
 
 use super::explain::{parse_json, parse_query};
 use super::problem::{Code, Problem};
-use super::{Api, gateway, operator};
+use super::{Api, gateway};
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
@@ -291,15 +291,6 @@ impl FromRequest for Shopper {
 from_head!(Browser, |request: &HttpRequest| Ok(Browser(
     session(request).map(|session| Shopper(session.user))
 )));
-
-impl FromRequest for Operator {
-    type Error = Problem;
-    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let request = request.clone();
-        Box::pin(async move { operator::identify(&request).await })
-    }
-}
 
 fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let key = single(request.headers(), IDEMPOTENCY_KEY)?.map(str::parse).transpose();

@@ -24,7 +24,8 @@ use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, LOCATION, ORIGIN};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
-use actix_web::{Error, HttpMessage as _, HttpRequest, ResponseError as _};
+use actix_web::{Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _};
+use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -410,6 +411,15 @@ fn code(error: &Error) -> &'static str {
     error
         .as_error::<Problem>()
         .map_or("refused", |problem| problem.code().as_str())
+}
+
+impl FromRequest for Operator {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move { identify(&request).await })
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::extract::{Browser, Query, SalePath, Shopper};
 use super::problem::Problem;
 use super::views::{Page, PageQuery, PublicSale};
 use crate::flow::sell::browse::looked;
-use crate::flow::watch::stats::{glance, glances};
+use crate::flow::sell::glance::{glance, glances};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
 use crate::domain::sale_guards::ChallengeKind;
 use crate::domain::time::{self, Millis, from_millis};
-use crate::flow::watch::stats::Glance;
+use crate::flow::sell::glance::Glance;
 use chrono::{DateTime, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};

@@ -50,6 +50,14 @@ impl ShardReading {
 /// Shoppers that one command reads, so that it takes the server less than a millisecond.
 const BUYERS_AT_ONCE: usize = 500;
 
+/// An item's counters over all shards.
+#[must_use]
+pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
+    readings
+        .iter()
+        .fold(Counters::default(), |sum, reading| sum.plus(&reading.counters(sku)))
+}
+
 impl Stock {
     /// Reads one shard of a sale, with at most `events_max` undrained events, and never more than [`EVENTS_MAX`].
     pub async fn read_shard(&self, sale: &Sale, shard: u16, events_max: usize) -> Result<ShardReading, Fault> {

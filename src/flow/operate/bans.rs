@@ -204,7 +204,7 @@ pub(in crate::flow) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16])
 }
 
 /// Delivers to a shard, in any epoch, those of these decisions that concern it.
-pub(in crate::flow) async fn tell_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
+pub(in crate::flow) async fn deliver_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
     tell_these(app, sale, waiting, |home| (home == shard).then_some(None)).await
 }
 

@@ -10,7 +10,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::flow::App;
 use crate::flow::operate::bans;
-use crate::flow::recover::permit::attend;
+use crate::flow::recover::attend::attend;
 use crate::ledger::sale::Loading;
 use crate::stock::read_shard::ShardReading;
 use futures_util::future::join_all;

@@ -11,7 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
-use crate::flow::recover::permit::attend;
+use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, Tally, sale_book};

@@ -12,8 +12,7 @@ use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::flow::App;
-use crate::flow::recover::permit::Finding;
-use crate::flow::settle::drain::check_server;
+use crate::flow::recover::permits::{Finding, check_server};
 use crate::ledger::drain::{Claim, RowOrder};
 use crate::ledger::rebuild::{CLAIMED, Standing};
 use crate::stock::keys::ShardKey;
@@ -322,7 +321,7 @@ pub(in crate::flow) fn notice(
 
 /// Marks a shard unverified, and counts and logs the finding if it is new.
 pub(in crate::flow) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
-    if app.permits.mark_unverified(shard, epoch, finding) {
+    if app.permits.mark_unverified_in(shard, epoch, finding) {
         app.metrics.unverified_shards.of([finding.as_str()]).inc();
         tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
     }

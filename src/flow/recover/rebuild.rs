@@ -25,7 +25,7 @@ use crate::domain::server::has_taken_over;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
-use crate::flow::recover::permit::superseded;
+use crate::flow::recover::permits::superseded;
 use crate::flow::settle::drain::drain_to_now;
 use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::{RebuildClaim, Standing};
@@ -129,7 +129,7 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
                     sale: sale.id,
                     shard: *shard,
                 };
-                app.permits.begin_life(key, *epoch);
+                app.permits.begin_epoch(key, *epoch);
             }
             tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
             app.metrics

@@ -10,7 +10,7 @@ use crate::domain::shard::home_shard;
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Member, Place, ROOM_MAX, RoomCount, Turn};
 use crate::flow::App;
-use crate::flow::watch::stats::{glance_anew, last_glance};
+use crate::flow::sell::glance::{glance_anew, last_glance};
 use crate::stock::keys::ShardKey;
 use crate::stock::room::{RoomAnswer, Waiting};
 use futures_util::future::try_join_all;

@@ -6,12 +6,10 @@
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
-use crate::domain::server::has_taken_over;
 use crate::flow::recover::gap::{first_newer, mark_unverified, without_gap};
-use crate::flow::recover::permit::{Finding, superseded};
+use crate::flow::recover::permits::{Finding, check_server};
 use crate::flow::{App, Tally, rotate_start};
-use crate::ledger::drain::{Claim, Drained};
-use crate::ledger::rebuild::CLAIMED;
+use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
 use crate::telemetry::{self, Batch};
 use crate::{bugs, crash};
@@ -262,25 +260,6 @@ async fn drain_within(
     }
     count(app, events, &drained, began);
     Ok(DrainOutcome::Drained { drained, more })
-}
-
-/// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
-/// claim stands.
-pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
-    let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
-        return Ok(());
-    };
-    if has_taken_over(noted, server) {
-        Err(superseded())
-    } else if noted == server {
-        Ok(())
-    } else {
-        // This server may lack events that the ledger has taken in.
-        app.permits.need(claim.sale);
-        Err(Fault::Unavailable(
-            "the shard has not been reconciled on the server that has it now".to_owned(),
-        ))
-    }
 }
 
 /// Links a batch to its traced purchases, up to `TRACED_MAX`, and adds a span to each of their traces. The spans last

@@ -334,7 +334,7 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
                 // The shard has lost something. After a rebuild it has the order and this decision.
                 Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
-                    app.permits.suspect(shard);
+                    app.permits.mark_unverified(shard);
                     Delivery::Later
                 }
                 Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {order}")),

@@ -1,94 +1,23 @@
-//! Stats: a sale in numbers, for operators and, coarsely, for shoppers. Reads only.
+//! Stats: a sale in numbers, for operators. Reads only.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
-use crate::flow::sale_book::shared;
 use crate::flow::sell::waiting_room;
 use crate::ledger::audit::Sums;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
+use crate::stock::read_shard::total;
 use futures_util::StreamExt as _;
-use futures_util::future::join_all;
-use moka::future::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
-
-/// How long a glance is served from memory: concurrent page views share one reading.
-const FRESH: Duration = Duration::from_millis(200);
+use std::time::Duration;
 
 /// Shards asked at once for their oldest event.
 const SHARDS_AT_ONCE: usize = 32;
-
-/// The pause between two readings for callers that need one that begins after they ask.
-const PACE: Duration = Duration::from_millis(50);
-
-/// How long the last good glance is remembered.
-const REMEMBERED: Duration = Duration::from_secs(3600);
-
-/// A sale's stock as shoppers may see it.
-#[derive(Debug, Clone)]
-pub struct Glance {
-    /// The sale as the ledger had it a moment ago, or as its shards have it if they are newer.
-    pub sale: Arc<Sale>,
-    /// Units that are free, or in transit between two shards, by SKU; absent before the sale is loaded.
-    pub free: BTreeMap<Sku, i64>,
-    read_at: Millis,
-    read: Instant,
-}
-
-impl Glance {
-    /// Whether no unit of any item is free.
-    #[must_use]
-    pub fn is_sold_out(&self) -> bool {
-        self.free.values().all(|units| *units <= 0)
-    }
-
-    /// Redis's clock at this moment.
-    #[must_use]
-    pub fn now(&self) -> Millis {
-        self.read_at + Millis::try_from(self.read.elapsed().as_millis()).unwrap_or(0)
-    }
-}
-
-/// Three caches by sale:
-/// - glances of a moment ago,
-/// - the last good ones, for callers to whom an old one is better than none,
-/// - readings for callers that need one that begins after they ask.
-pub struct Glances(
-    Cache<SaleId, Option<Arc<Glance>>>,
-    Cache<SaleId, Arc<Glance>>,
-    Cache<SaleId, Arc<Rereadings>>,
-);
-
-impl Default for Glances {
-    fn default() -> Self {
-        let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
-        let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
-        let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
-        Self(fresh.build(), remembered.build(), rereadings.build())
-    }
-}
-
-/// Readings of one sale, one at a time. Each answers all callers that asked before it began.
-#[derive(Default)]
-struct Rereadings {
-    begun: AtomicU64,
-    last: Mutex<Option<Rereading>>,
-}
-
-/// The last reading, by its number.
-struct Rereading {
-    number: u64,
-    ended: Instant,
-    glance: Result<Option<Arc<Glance>>, Fault>,
-}
 
 /// Reads a sale's numbers; `None` when there is no such sale.
 ///
@@ -237,158 +166,6 @@ fn by_ledger(items: &mut [ItemStats], sums: &Sums) {
         }
         item.available = item.total - item.held - item.sold;
     }
-}
-
-/// A sale's free units a moment ago; `None` when there is no such sale. While Postgres does not answer, this works for
-/// sales that this process remembers.
-///
-/// # Errors
-/// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when all of them are
-/// incomplete.
-pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    app.glances
-        .0
-        .try_get_with(id, Box::pin(look(app, id)))
-        .await
-        .map_err(shared)
-}
-
-/// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
-pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
-    let begun = rereadings.begun.load(Ordering::SeqCst);
-    let mut last = rereadings.last.lock().await;
-    if let Some(last) = &*last {
-        if last.number > begun {
-            return last.glance.clone();
-        }
-        tokio::time::sleep(PACE.saturating_sub(last.ended.elapsed())).await;
-    }
-    let number = rereadings.begun.fetch_add(1, Ordering::SeqCst) + 1;
-    let glance = Box::pin(look(app, id)).await;
-    if let Ok(glance) = &glance {
-        app.glances.0.insert(id, glance.clone()).await;
-    }
-    *last = Some(Rereading {
-        number,
-        ended: Instant::now(),
-        glance: glance.clone(),
-    });
-    glance
-}
-
-/// [`glance`] or, if that fails, the last good one. Postgres may be away, or a shard be rebuilt, while the others
-/// sell.
-///
-/// # Errors
-/// As [`glance`], when there was no good one for long.
-pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    match glance(app, id).await {
-        Err(fault) => match app.glances.1.get(&id).await {
-            Some(glance) => Ok(Some(glance)),
-            None => Err(fault),
-        },
-        told => told,
-    }
-}
-
-async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let Some(sale) = app.sales.latest(id).await? else {
-        return Ok(None);
-    };
-    let mut fault = None;
-    let mut readings = Vec::new();
-    if sale.is_in_stock() {
-        for reading in app.stock.read_shards_each(&sale).await {
-            match reading {
-                Ok(reading) => readings.push(reading),
-                Err(why) => fault = Some(why),
-            }
-        }
-    }
-    // One silent shard takes nothing from what the others sell, and its units do not count as gone.
-    let last = match fault {
-        Some(fault) if readings.is_empty() => return Err(fault),
-        Some(fault) => Some(app.glances.1.get(&id).await.ok_or(fault)?),
-        None => None,
-    };
-    let sale = as_told_to_shards(sale, &readings);
-    let read_at = match readings.first() {
-        Some(reading) => reading.now,
-        None => app.stock.now().await?,
-    };
-    let mut free = BTreeMap::new();
-    // A sale that has left Redis, a day after its end, has no free unit. A sale that is not loaded has no entries.
-    if sale.retired || !readings.is_empty() {
-        for item in &sale.items {
-            let counters = total(&item.sku, &readings);
-            let seen = counters.available + counters.in_transit().max(0);
-            let before = last.as_ref().and_then(|last| last.free.get(&item.sku)).copied();
-            free.insert(item.sku.clone(), before.map_or(seen, |before| before.max(seen)));
-        }
-    }
-    let glance = Arc::new(Glance {
-        sale,
-        free,
-        read_at,
-        read: Instant::now(),
-    });
-    if last.is_none() {
-        app.glances.1.insert(id, Arc::clone(&glance)).await;
-    }
-    Ok(Some(glance))
-}
-
-/// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed
-/// the sale since this one read it.
-fn as_told_to_shards(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
-    let records = readings.iter().map(|reading| &reading.record);
-    let told = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
-    match told.max_by_key(|record| record.state_version) {
-        Some(record) => Arc::new(Sale {
-            lifecycle: record.lifecycle,
-            state_version: record.state_version,
-            starts_at: from_millis(record.starts_at),
-            ends_at: from_millis(record.ends_at),
-            ..Sale::clone(&sale)
-        }),
-        None => sale,
-    }
-}
-
-/// Up to `max` sales that shoppers may see, newest first, after the one given, and whether more follow. A sale that
-/// cannot be read keeps no other out. It appears as it was last, or is left out.
-///
-/// # Errors
-/// As [`glance`], when all of them would be left out.
-pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Vec<Arc<Glance>>, bool), Fault> {
-    let mut sales = app.sales.newest(max + 1, after).await?;
-    let has_more = sales.len() > max;
-    sales.truncate(max);
-    let looks = join_all(sales.iter().map(|sale| glance(app, sale.id))).await;
-    let mut found = Vec::with_capacity(looks.len());
-    let mut fault = None;
-    for (sale, look) in sales.iter().zip(looks) {
-        match look {
-            Ok(glance) => found.extend(glance),
-            Err(why) => {
-                found.extend(app.glances.1.get(&sale.id).await);
-                fault = Some(why);
-            }
-        }
-    }
-    if let (true, Some(fault)) = (found.is_empty(), fault) {
-        return Err(fault);
-    }
-    Ok((found, has_more))
-}
-
-/// An item's counters over all shards.
-#[must_use]
-pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
-    readings
-        .iter()
-        .fold(Counters::default(), |sum, reading| sum.plus(&reading.counters(sku)))
 }
 
 fn item_stats(sku: &Sku, owned: i64, counters: &Counters) -> ItemStats {

@@ -568,7 +568,7 @@ async fn a_message_that_nobody_can_read_keeps_no_other_from_its_shard() {
             .unwrap()
             .balanced
     );
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
@@ -629,8 +629,8 @@ async fn what_was_decided_of_a_sale_that_is_leaving_does_not_keep_it_in_redis() 
                  ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
     within(PATIENCE, "nobody attends on it any more", async || {
-        flow::recover::permit::reconcile_all(&world.app).await.unwrap();
-        flow::recover::permit::renew(&world.app).await.unwrap() == 0
+        flow::recover::attend::reconcile_all(&world.app).await.unwrap();
+        flow::recover::renew::renew(&world.app).await.unwrap() == 0
     })
     .await;
     // As it was decided, and asked for, a moment before it began to leave.

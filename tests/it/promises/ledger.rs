@@ -143,7 +143,7 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(kept, sent);
     assert_eq!(drain_batch(&world.app, &sale, 0).await.unwrap(), DrainOutcome::Empty);
     // The shard never had these orders. Once it is written anew, only what says no order is left to be named.
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
@@ -228,7 +228,7 @@ async fn an_order_that_cannot_be_stored_is_revoked_and_its_units_are_sold_once()
         ["mug, shard 0: 3 units are withheld for revoked orders"]
     );
 
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
@@ -249,7 +249,7 @@ async fn a_rebuilding_ahead_of_the_news_that_an_order_is_revoked_leaves_nobody_w
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = unstorable(&world, &sale, "a").await;
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();

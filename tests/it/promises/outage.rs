@@ -35,7 +35,7 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     let cancelled = flow::settle::cancel::cancel(&world.app, before.id, &"before".parse().unwrap()).await;
     assert!(matches!(cancelled, Err(Fault::Unavailable(_))), "{cancelled:?}");
     // Permits are Redis's affair: they are renewed all the same.
-    assert_eq!(flow::recover::permit::renew(&world.app).await.unwrap(), 2);
+    assert_eq!(flow::recover::renew::renew(&world.app).await.unwrap(), 2);
     let shards = [0, 1].map(|shard| ShardKey { sale: sale.id, shard });
     let waiting: i64 = world.app.stock.undrained(&shards).await.unwrap().iter().sum();
     assert_eq!(waiting, 10);

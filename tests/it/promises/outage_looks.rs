@@ -10,7 +10,7 @@ use flashsale::domain::ids::SaleId;
 use flashsale::domain::sale::{SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow;
-use flashsale::flow::watch::stats::{glance, glances};
+use flashsale::flow::sell::glance::{glance, glances};
 use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
 
@@ -217,7 +217,7 @@ async fn without_postgres_a_sale_stands_as_its_shards_were_told_last() {
     let sale = world.sale(&Terms::of(20, 2)).await;
     world.end_keeper().await;
     let other = world.another().await;
-    flow::recover::permit::reconcile_all(&other).await.unwrap();
+    flow::recover::attend::reconcile_all(&other).await.unwrap();
     let state = async || {
         let seen = glance(&other, sale.id).await.unwrap().unwrap();
         seen.sale.state_at(seen.now())

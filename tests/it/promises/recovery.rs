@@ -140,8 +140,8 @@ async fn rebuild(app: &App, sale: &Sale, shards: &[u16]) {
     }
     // It would be noticed in a moment.
     for kept in [
-        flow::recover::permit::renew(app).await,
-        flow::recover::permit::reconcile_all(app).await,
+        flow::recover::renew::renew(app).await,
+        flow::recover::attend::reconcile_all(app).await,
     ] {
         if let Err(fault) = kept {
             assert!(fault.is_passing(), "{fault}");
@@ -307,7 +307,7 @@ async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_proces
     redis.kill();
     redis.restart();
     within(PATIENCE, "the sale that was heard of sells again", async || {
-        flow::recover::permit::attend(&other, &heard_of).await.is_ok()
+        flow::recover::attend::attend(&other, &heard_of).await.is_ok()
     })
     .await;
     bought(&other, &heard_of, "ada", "k", 1).await;
@@ -316,7 +316,7 @@ async fn a_server_is_admitted_once_also_those_shards_are_stopped_that_the_proces
         matches!(&nobody_looked, Err(fault) if fault.is_passing()),
         "{nobody_looked:?}"
     );
-    flow::recover::permit::attend(&other, &new).await.unwrap();
+    flow::recover::attend::attend(&other, &new).await.unwrap();
     bought(&other, &new, "ada", "k", 1).await;
     let orders = "select count(*) from orders where sale_id = $1";
     within(PATIENCE, "both orders are in the ledger, and no other", async || {
@@ -468,7 +468,7 @@ async fn orders_that_nobody_knows_any_more_are_counted_and_their_units_sold_once
                 lost.push((user, bought(&world.app, sale, user, "k", 2).await));
             }
             // This process has heard of them; the ledger has not.
-            flow::recover::permit::renew(&world.app).await.unwrap();
+            flow::recover::renew::renew(&world.app).await.unwrap();
             lost
         })
         .await;
@@ -669,7 +669,7 @@ async fn a_sale_that_is_closed_while_it_is_rebuilt_sells_no_more() {
     assert!(matches!(closed, TransitionOutcome::Done(_)));
     // Whoever rebuilds goes by the sale as it was.
     flow::recover::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
-    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     assert_eq!(
         buy(&world.app, &sale, "bob", "k", 1).await,
         PurchaseOutcome::NotOpen(SaleState::Closed)
@@ -739,8 +739,8 @@ async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_noth
             let patience = Patience::of(PATIENCE * 4);
             while !stop.load(Ordering::Relaxed) {
                 for kept in [
-                    flow::recover::permit::renew(&app).await,
-                    flow::recover::permit::reconcile_all(&app).await,
+                    flow::recover::renew::renew(&app).await,
+                    flow::recover::attend::reconcile_all(&app).await,
                 ] {
                     if let Err(fault) = kept {
                         assert!(fault.is_passing(), "{fault}");
@@ -758,12 +758,12 @@ async fn a_shard_that_is_looked_at_while_the_others_sell_is_not_rebuilt_for_noth
     let began = rebuilds(&world, &sale).await;
     for _ in 0..5 {
         let before = world.app.metrics.reconciled_shards.of(["whole"]).get();
-        world.app.permits.suspect(key(&sale, 0));
+        world.app.permits.mark_unverified(key(&sale, 0));
         // After whoever looks at it now, and may have begun before.
         within(
             PATIENCE,
             "the shard is found whole",
-            async || match flow::recover::permit::attend(&world.app, &sale).await {
+            async || match flow::recover::attend::attend(&world.app, &sale).await {
                 Ok(()) => world.app.metrics.reconciled_shards.of(["whole"]).get() > before,
                 Err(fault) => {
                     assert!(fault.is_passing(), "{fault}");
@@ -921,7 +921,7 @@ async fn a_ledger_of_an_earlier_day_and_a_rebuilding_end_balanced_with_the_order
     postgres.restart();
 
     let world = World::with(redis.server.url(), postgres.url()).await;
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
@@ -977,9 +977,9 @@ async fn is_suspected(world: &World, sale: &Arc<Sale>, shard: u16) {
     world.app.stock.stop(key(sale, shard)).await.unwrap();
     sells_again(&world.app, sale).await;
     within(PATIENCE, "a shard that is suspected was looked at", async || {
-        world.app.permits.suspect(key(sale, shard));
+        world.app.permits.mark_unverified(key(sale, shard));
         // After whoever looks at it now, and may have begun before: it still has the permit of then.
-        flow::recover::permit::attend(&world.app, sale).await.is_ok()
+        flow::recover::attend::attend(&world.app, sale).await.is_ok()
     })
     .await;
     sells_again(&world.app, sale).await;
@@ -992,13 +992,13 @@ async fn a_shard_that_is_suspected_and_one_whose_permit_is_over_do_not_wait_for_
     world.end_keeper().await;
     for shard in [0, 1] {
         world.app.stock.stop(key(&sale, shard)).await.unwrap();
-        world.app.permits.doubt(key(&sale, shard));
+        world.app.permits.recheck(key(&sale, shard));
     }
     let reconciled = || world.app.metrics.reconciled_shards.of(["whole"]).get();
     let before = reconciled();
     // That it is in doubt already makes no difference.
-    world.app.permits.suspect(key(&sale, 0));
-    flow::recover::permit::reconcile_all(&world.app).await.unwrap();
+    world.app.permits.mark_unverified(key(&sale, 0));
+    flow::recover::attend::reconcile_all(&world.app).await.unwrap();
     assert_eq!(reconciled(), before + 1);
     for shard in [0, 1] {
         bought(&world.app, &sale, &shopper_at(&sale, shard), "k", 1).await;
@@ -1025,7 +1025,7 @@ async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_b
     let (raw, shard) = (Raw::connect(&world.redis), key(&sale, 0));
     world.end_keeper().await;
     world.app.stock.stop(shard).await.unwrap();
-    world.app.permits.doubt(shard);
+    world.app.permits.recheck(shard);
     let whole = || world.app.metrics.reconciled_shards.of(["whole"]).get();
     let before = whole();
     // Whoever lets a shard sell that was found to be known wants to know who is banned, and stands still there.
@@ -1033,14 +1033,14 @@ async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_b
     let bans = "lock table bans in access exclusive mode";
     sqlx::query(bans).execute(&mut *lock).await.unwrap();
     let app = Arc::clone(&world.app);
-    let looking = tokio::spawn(async move { flow::recover::permit::reconcile_all(&app).await });
+    let looking = tokio::spawn(async move { flow::recover::attend::reconcile_all(&app).await });
     let waiting = "select count(*) from pg_stat_activity \
          where datname = current_database() and wait_event_type = 'Lock' and $1 is not null";
     within(PATIENCE, "it is about to sell", async || {
         world.number(waiting, sale.id).await > 0
     })
     .await;
-    world.app.permits.suspect(shard);
+    world.app.permits.mark_unverified(shard);
     let ran = scripts_run(&raw);
     lock.rollback().await.unwrap();
     let looked = looking.await.unwrap();
@@ -1050,7 +1050,7 @@ async fn a_shard_that_is_suspected_when_it_is_about_to_sell_is_given_no_permit_b
     let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
     assert_eq!(reading.record.permit_until, 0);
     assert_eq!(whole(), before);
-    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     assert_eq!(whole(), before + 1);
     bought(&world.app, &sale, "ada", "k", 1).await;
 }
@@ -1068,8 +1068,8 @@ async fn a_shard_that_is_suspected_before_it_is_judged_sells_once_it_is_found_wh
     let _gone: i64 = raw.call(redis::cmd("DEL").arg(shard.buyer(&"ada".parse().unwrap())));
     cancel(&world.app, order.id, "ada").await;
     world.app.stock.stop(shard).await.unwrap();
-    world.app.permits.suspect(shard);
-    flow::recover::permit::reconcile_all(&world.app).await.unwrap();
+    world.app.permits.mark_unverified(shard);
+    flow::recover::attend::reconcile_all(&world.app).await.unwrap();
     bought(&world.app, &sale, "bob", "k", 1).await;
 }
 
@@ -1084,8 +1084,8 @@ async fn a_shard_that_was_written_anew_is_suspected_in_its_new_life() {
     flow::recover::rebuild::rebuild(&world.app, &sale, &seen).await.unwrap();
     let whole = || world.app.metrics.reconciled_shards.of(["whole"]).get();
     let before = whole();
-    world.app.permits.suspect(key(&sale, 0));
-    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
+    world.app.permits.mark_unverified(key(&sale, 0));
+    flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     assert_eq!(whole(), before + 1);
     bought(&world.app, &sale, "ada", "k", 1).await;
 }
@@ -1105,11 +1105,11 @@ async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_rece
     world.settled(&sale).await;
     restore(&world, key(&sale, 0), &before);
     world.app.stock.stop(key(&sale, 0)).await.unwrap();
-    world.app.permits.doubt(key(&sale, 0));
+    world.app.permits.recheck(key(&sale, 0));
     // Whoever claimed it for the server that took over came no further.
     let claimed = "update shards set run_id = '?' || run_id where sale_id = $1";
     assert_eq!(world.execute(claimed, sale.id).await.unwrap(), 1);
-    flow::recover::permit::attend(&world.app, &sale).await.unwrap();
+    flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     let bought = buy(&world.app, &sale, "bot", "k", 1).await;
     assert_eq!(bought, PurchaseOutcome::Banned);
 }
@@ -1212,7 +1212,7 @@ async fn vanishes(name: &str, heals: bool, becomes_another: bool) {
         })
         .await;
     } else {
-        let rebuilt = flow::recover::permit::rebuild_sale(&world.app, sale.id)
+        let rebuilt = flow::recover::attend::rebuild_sale(&world.app, sale.id)
             .await
             .unwrap()
             .unwrap();
@@ -1269,7 +1269,7 @@ async fn a_release_that_a_shard_did_not_know_is_settled_by_its_rebuilding() {
     let failed = "update outbox set failure = 'the shard does not know it', attempts = 6 \
                   where sale_id = $1 and message ->> 'kind' = 'resolve'";
     assert_eq!(world.execute(failed, sale.id).await.unwrap(), 1);
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
@@ -1478,8 +1478,8 @@ async fn a_shard_does_not_sell_what_another_has_sold_and_forgotten() {
     for shard in 0..2 {
         world.app.stock.stop(key(&sale, shard)).await.unwrap();
     }
-    world.app.permits.suspect(key(&sale, 0));
-    let reconciled = flow::recover::permit::reconcile_all(&world.app).await;
+    world.app.permits.mark_unverified(key(&sale, 0));
+    let reconciled = flow::recover::attend::reconcile_all(&world.app).await;
     let reading = world.app.stock.read_shard(&sale, 0, 0).await.unwrap();
     let available = reading.counters(&sku()).available;
     assert!(
@@ -1511,9 +1511,9 @@ async fn strikes_once_judged(world: &World, sale: &Sale, shard: u16, mut relay: 
 /// A shard has no permit any more, and is looked at before it gets another.
 async fn is_looked_at(world: &World, sale: &Sale, shard: u16) {
     world.app.stock.stop(key(sale, shard)).await.unwrap();
-    world.app.permits.suspect(key(sale, shard));
+    world.app.permits.mark_unverified(key(sale, shard));
     within(PATIENCE, "the shard is looked at", async || {
-        flow::recover::permit::reconcile_all(&world.app).await.is_ok()
+        flow::recover::attend::reconcile_all(&world.app).await.is_ok()
     })
     .await;
 }
@@ -1978,8 +1978,8 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 for kept in [
-                    flow::recover::permit::renew(&app).await,
-                    flow::recover::permit::reconcile_all(&app).await,
+                    flow::recover::renew::renew(&app).await,
+                    flow::recover::attend::reconcile_all(&app).await,
                 ] {
                     if let Err(fault) = kept {
                         assert!(fault.is_passing(), "{fault}");
@@ -2005,7 +2005,7 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
     let shoppers: Vec<_> = shoppers.collect();
     let mut rebuilt = 0;
     for _ in 0..24 {
-        match flow::recover::permit::rebuild_sale(&world.app, sale.id).await {
+        match flow::recover::attend::rebuild_sale(&world.app, sale.id).await {
             Ok(_) => rebuilt += 1,
             Err(fault) => assert!(fault.is_passing(), "{fault}"),
         }
@@ -2035,15 +2035,15 @@ async fn a_sale_that_is_about_to_leave_redis_is_not_written_anew() {
     world.execute(ended, sale.id).await.unwrap();
     let app = world.another().await;
     within(PATIENCE, "nobody attends on it any more", async || {
-        flow::recover::permit::reconcile_all(&world.app).await.unwrap();
-        flow::recover::permit::renew(&world.app).await.unwrap() == 0
+        flow::recover::attend::reconcile_all(&world.app).await.unwrap();
+        flow::recover::renew::renew(&world.app).await.unwrap() == 0
     })
     .await;
     let raw = Raw::connect(&world.redis);
     let _gone: i64 = raw.call(redis::cmd("DEL").arg(key(&sale, 0).shard()).arg(key(&sale, 1).shard()));
     for app in [&world.app, &app] {
-        assert_eq!(flow::recover::permit::reconcile_all(app).await.unwrap(), 0);
-        assert_eq!(flow::recover::permit::renew(app).await.unwrap(), 0);
+        assert_eq!(flow::recover::attend::reconcile_all(app).await.unwrap(), 0);
+        assert_eq!(flow::recover::renew::renew(app).await.unwrap(), 0);
     }
     assert_eq!(rebuilds(&world, &sale).await, 0);
     let there: i64 = raw.call(redis::cmd("EXISTS").arg(key(&sale, 0).shard()));
@@ -2151,7 +2151,7 @@ async fn random_history(seed: u64) {
                 is_suspected(&world, &sale, a).await;
             }
             13 => {
-                flow::recover::permit::rebuild_sale(&world.app, sale.id).await.unwrap();
+                flow::recover::attend::rebuild_sale(&world.app, sale.id).await.unwrap();
             }
             _ => {}
         }

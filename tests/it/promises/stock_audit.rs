@@ -284,7 +284,7 @@ async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuil
     assert_eq!(said.shards[0].items[0].before, None);
     let there: i64 = raw.call(redis::cmd("EXISTS").arg(&item));
     assert_eq!(there, 0, "nothing was changed");
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();

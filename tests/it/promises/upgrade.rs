@@ -230,7 +230,7 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
         assert_eq!(world.app.stock.undrained(&[key]).await.unwrap(), [2]);
         // Nor is the shard written anew over it.
         assert!(matches!(
-            flow::recover::permit::rebuild_sale(&world.app, sale.id).await,
+            flow::recover::attend::rebuild_sale(&world.app, sale.id).await,
             Err(Fault::Newer(_))
         ));
 
@@ -297,7 +297,7 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     assert_eq!(of_state(left).await, 0);
 
     // A newer worker finds them there, also after an older one has rebuilt the sale.
-    flow::recover::permit::rebuild_sale(&world.app, sale.id)
+    flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();

@@ -1,0 +1,460 @@
+//! Attend: check the shards that do not sell, reconcile those that need it, and give them permits. A shard sells only on
+//! the Redis server on which it was last reconciled with the ledger.
+//!
+//! After a restart, a failover or a flush no process renews. A new server does not even have the script that sells.
+//! Its shards are reconciled first ([`crate::flow::recover::reconcile`]). A crash anywhere leaves shards without permits.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::report::Rebuilt;
+use crate::domain::sale::{Sale, SaleState};
+use crate::domain::server::{has_taken_over, process_of};
+use crate::flow::operate::bans;
+use crate::flow::recover::gap;
+use crate::flow::recover::permits::{Finding, Held, MARKED, superseded};
+use crate::flow::recover::rebuild::make_ready_and_rebuild;
+use crate::flow::recover::reconcile::{reconcile, resume};
+use crate::flow::recover::renew::permit;
+use crate::flow::settle::release::release_of;
+use crate::flow::{App, Tally};
+use crate::ledger::rebuild::{CLAIMED, Standings};
+use crate::stock::keys::ShardKey;
+use crate::stock::permit::Permitted;
+use crate::stock::read_shard::ShardReading;
+use crate::stock::record::ShardRecord;
+use chrono::Utc;
+use futures_util::StreamExt;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+
+/// Attempts at a rebuild that an operator asked for, and the time between them. Workers may hold the same shards.
+const REBUILD_TRIES_MAX: u32 = 20;
+const REBUILD_AGAIN: Duration = Duration::from_millis(100);
+/// Redis servers that this process remembers as admitted.
+const ADMITTED_MAX: usize = 1000;
+const SALES_AT_ONCE: usize = 4;
+/// Attempts at a sale while another process reconciles it, and the time between them.
+const ATTEND_TRIES_MAX: u32 = 20;
+const ATTEND_AGAIN: Duration = Duration::from_millis(50);
+/// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
+const AT_ONCE: usize = 512;
+
+/// Checks every shard that this process does not let sell, reconciles it if need be, and gives it a permit. Returns
+/// how many sell again.
+pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
+    let sales = app.sales.live().await?;
+    // The keys of a sale that is leaving Redis are being removed.
+    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !sale.leaving;
+    let mut due: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
+    due.retain(|sale| !app.permits.is_resting(sale.id));
+    let now = Utc::now().timestamp_millis();
+    due.sort_by_key(|sale| urgency(sale.state_at(now)));
+    let mut tally = Tally::default();
+    let mut attended = futures_util::stream::iter(due)
+        .map(|sale| async move { attend_on(app, &sale).await })
+        .buffer_unordered(SALES_AT_ONCE);
+    while let Some(outcome) = attended.next().await {
+        tally.note(outcome);
+    }
+    drop(attended);
+    // A rebuild may have taken long. Sales that were loaded since may hold permits by now.
+    let sales = app.sales.live().await?;
+    let sales: Vec<&Arc<Sale>> = sales.iter().filter(sells).collect();
+    tally.note(rest_when_quiet(app, &sales).await.map(|()| 0));
+    let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
+    let mut resting = app.permits.resting.write().unwrap_or_else(PoisonError::into_inner);
+    resting.retain(|sale| live.contains(sale));
+    let awake = sales.iter().filter(|sale| !resting.contains(&sale.id));
+    let awake: HashMap<SaleId, u16> = awake.map(|sale| (sale.id, sale.shards)).collect();
+    drop(resting);
+    let mut state = app.permits.state();
+    state.live = awake.values().map(|shards| usize::from(*shards)).sum();
+    // Another round may have reconciled shards of a sale that rests by now.
+    state.held.retain(|shard, _| awake.contains_key(&shard.sale));
+    state.braked.retain(|shard| awake.contains_key(&shard.sale));
+    state.marks.retain(|shard, _| live.contains(&shard.sale));
+    state.seen.retain(|shard, _| live.contains(&shard.sale));
+    state.findings.retain(|shard, _| live.contains(&shard.sale));
+    state.trimmed.retain(|shard, _| live.contains(&shard.sale));
+    state.set_aside.retain(|shard, _| live.contains(&shard.sale));
+    state.superseded.retain(|shard| live.contains(&shard.sale));
+    state.needed.retain(|sale, _| live.contains(sale));
+    drop(state);
+    tally.finish()
+}
+
+/// The order in which sales are attended to, lowest first.
+const fn urgency(state: SaleState) -> u8 {
+    match state {
+        SaleState::Open => 0,
+        SaleState::Scheduled | SaleState::Paused => 1,
+        SaleState::Draft | SaleState::Closed => 2,
+    }
+}
+
+/// Lets sales rest that are over and quiet, once none of their shards:
+/// - can write another event,
+/// - has an event that the ledger lacks,
+/// - has a transfer to finish.
+async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
+    let now = Utc::now().timestamp_millis();
+    let is_over = |sale: &Sale| sale.state_at(now) == SaleState::Closed && !app.permits.is_resting(sale.id);
+    for sale in sales.iter().filter(|sale| is_over(sale) && app.permits.is_quiet(sale)) {
+        // Each shard's own clock decides whether the sale is over there.
+        let readings = app.stock.read_shards(sale).await?;
+        let is_done = |it: &ShardReading| {
+            let ShardRecord {
+                lifecycle,
+                starts_at,
+                ends_at,
+                ..
+            } = it.record;
+            let is_over = lifecycle.seen_at(it.now, starts_at, ends_at) == SaleState::Closed;
+            is_over && it.undrained == 0 && it.transfers.is_empty()
+        };
+        if readings.iter().all(is_done) {
+            app.permits.rest(sale);
+        }
+    }
+    Ok(())
+}
+
+/// Lets a sale sell at once after it was loaded or has rested.
+///
+/// # Errors
+/// A fault leaves the sale to the next reconcile round.
+pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
+    if !sale.is_in_stock() {
+        return Ok(());
+    }
+    app.permits.need(sale.id);
+    let mut tries = 1..=ATTEND_TRIES_MAX;
+    let attending = app.permits.attending.of(sale.id).await;
+    let _alone = attending.lock().await;
+    loop {
+        match attend_alone(app, sale).await {
+            // Another process is reconciling the sale. The next attempt takes over its result.
+            Err(Fault::Unavailable(_)) if tries.next().is_some() => tokio::time::sleep(ATTEND_AGAIN).await,
+            outcome => return outcome.map(|_| ()),
+        }
+    }
+}
+
+/// Rebuilds all shards of a sale for an operator, whether they have lost anything or not; the sale may be open. `None`
+/// when there is no such sale, or Redis does not hold it.
+///
+/// # Errors
+/// A fault leaves shards that do not sell until a reconcile round has rebuilt them.
+pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
+    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !sale.leaving;
+    let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
+        return Ok(None);
+    };
+    let shards: Vec<u16> = (0..sale.shards).collect();
+    let mut tries = 1..=REBUILD_TRIES_MAX;
+    let outcome = loop {
+        match make_ready_and_rebuild(app, &sale, &shards).await {
+            // A worker holds one of the shards at this moment.
+            Err(Fault::Unavailable(reason)) if tries.next().is_some() => {
+                tracing::debug!(%reason, "a rebuild has to try again");
+                tokio::time::sleep(REBUILD_AGAIN).await;
+            }
+            outcome => break outcome,
+        }
+    };
+    resume(app, id, &shards).await;
+    let rebuilt = outcome?;
+    for shard in &shards {
+        app.permits.recheck(ShardKey {
+            sale: id,
+            shard: *shard,
+        });
+    }
+    match attend(app, &sale).await {
+        // The shards are rebuilt. The next reconcile round lets them sell.
+        Err(fault) if fault.is_passing() => tracing::warn!(sale = %id, %fault, "a rebuilt sale does not sell yet"),
+        outcome => outcome?,
+    }
+    Ok(Some(rebuilt))
+}
+
+/// Loads the scripts that sell onto the server of this shard. Before that, it takes away the permits of all shards
+/// there that were not reconciled on that server.
+async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
+    if !app.permits.state().admitted.contains(run_id) {
+        // The caller's list does not suffice. A sale that was loaded since may have a permit there from before the
+        // server's start.
+        let standings = app.ledger.standings_in_stock().await?;
+        let unknown = standings.iter().filter(|(_, it)| it.run_id.as_deref() != Some(run_id));
+        let unknown: Vec<ShardKey> = unknown
+            .map(|((sale, shard), _)| ShardKey {
+                sale: *sale,
+                shard: *shard,
+            })
+            .collect();
+        let here = &OnceCell::new();
+        let mut stopped = futures_util::stream::iter(unknown)
+            .map(|shard| async move {
+                match app.stock.run_id(shard).await {
+                    Ok(of) if of == run_id => app.stock.stop(shard).await,
+                    Ok(_) => Ok(()),
+                    // The shard may be on this server, which was slow to answer.
+                    Err(fault) => {
+                        let here = here.get_or_try_init(|| app.stock.beside(via)).await?;
+                        if here.has(shard) { Err(fault) } else { Ok(()) }
+                    }
+                }
+            })
+            .buffer_unordered(AT_ONCE);
+        while let Some(outcome) = stopped.next().await {
+            outcome?;
+        }
+        let mut state = app.permits.state();
+        if state.admitted.len() >= ADMITTED_MAX {
+            state.admitted.clear();
+        }
+        // All sales that are attended to at the same time get here; it is logged once.
+        if state.admitted.insert(run_id.to_owned()) {
+            tracing::info!(%run_id, "admitted a Redis server; reconciling its shards one by one");
+        }
+    }
+    // Also after a `SCRIPT FLUSH`, which removes nothing else.
+    app.stock.admit(via).await?;
+    if app.stock.run_id(via).await? == run_id {
+        return Ok(());
+    }
+    // Another server has taken over in between, and its shards are unverified.
+    app.stock.dismiss(via).await?;
+    Err(Fault::Unavailable(
+        "Redis has become another process once more".to_owned(),
+    ))
+}
+
+/// Attends to a sale, unless another task of this process does.
+async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
+    let attending = app.permits.attending.of(sale.id).await;
+    let Ok(_alone) = attending.try_lock() else {
+        return Ok(0);
+    };
+    attend_alone(app, sale).await
+}
+
+async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
+    let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
+    let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
+    if missing.is_empty() {
+        return Ok(0);
+    }
+    let mut tally = Tally::default();
+    let mut servers: BTreeMap<String, Vec<ShardKey>> = BTreeMap::new();
+    for (key, run_id) in missing.iter().zip(app.stock.run_ids(&missing).await) {
+        match run_id {
+            Ok(run_id) => servers.entry(run_id).or_default().push(*key),
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    // Let the known shards sell first. The reconcile of the others needs them to sell, and a rebuild may take long.
+    let mut left = Vec::new();
+    for (run_id, shards) in servers {
+        let checked = Instant::now();
+        match check_on_server(app, sale, &run_id, &shards).await {
+            Ok((known, unknown, standings)) => {
+                tally.note(let_sell(app, sale, &run_id, &known, &standings, checked).await);
+                left.push((run_id, unknown));
+            }
+            Err(fault) => tally.note(Err(fault)),
+        }
+    }
+    let mut is_fresh = true;
+    for (run_id, mut unknown) in left.into_iter().filter(|(_, unknown)| !unknown.is_empty()) {
+        // The reconcile on the server before may have taken long. Another process may have made some of these shards
+        // sell since; those must not be halted.
+        if !std::mem::take(&mut is_fresh) {
+            let checked = Instant::now();
+            match check_on_server(app, sale, &run_id, &unknown).await {
+                Ok((known, still_unknown, standings)) => {
+                    tally.note(let_sell(app, sale, &run_id, &known, &standings, checked).await);
+                    unknown = still_unknown;
+                }
+                Err(fault) => {
+                    tally.note(Err(fault));
+                    continue;
+                }
+            }
+        }
+        tally.note(Box::pin(reconcile_on_server(app, sale, &run_id, &unknown)).await);
+    }
+    tally.finish()
+}
+
+/// Splits a server's shards into those that the ledger lists as reconciled there and the others. On success the server
+/// has the scripts that sell.
+async fn check_on_server(
+    app: &App,
+    sale: &Arc<Sale>,
+    run_id: &str,
+    shards: &[ShardKey],
+) -> Result<(Vec<ShardKey>, Vec<ShardKey>, Standings), Fault> {
+    let Some(via) = shards.first() else {
+        return Ok((Vec::new(), Vec::new(), Standings::new()));
+    };
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
+    // A server's name shows only for a while from which server it took over. The ledger keeps them all.
+    let was_superseded = app.ledger.superseded_servers().await?.contains(process_of(run_id));
+    let is_taken = |noted: &str| {
+        let noted = noted.trim_start_matches(CLAIMED);
+        has_taken_over(noted, run_id) || (was_superseded && noted != run_id && !has_taken_over(run_id, noted))
+    };
+    let taken: Vec<&ShardKey> = shards.iter().filter(|key| noted(key).is_some_and(is_taken)).collect();
+    if !taken.is_empty() {
+        taken.into_iter().for_each(|key| app.permits.supersede(*key));
+        return Err(superseded());
+    }
+    admit(app, *via, run_id).await?;
+    let marks = app.permits.state().marks.clone();
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let is_known = |key: &ShardKey| {
+        // Another process, or this one earlier, has reconciled the shard on this very server.
+        let standing = standings.get(&(key.sale, key.shard));
+        standing.is_some_and(|it| {
+            it.run_id.as_deref() == Some(run_id) && marks.get(key).is_none_or(|doubted| it.epoch > doubted.epoch)
+        })
+    };
+    let (known, unknown) = shards.iter().copied().partition(is_known);
+    Ok((known, unknown, standings))
+}
+
+async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown: &[ShardKey]) -> Result<usize, Fault> {
+    if unknown.is_empty() {
+        return Ok(0);
+    }
+    let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
+    let reconciled = reconcile(app, sale, &numbers).await;
+    if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
+        // Shards that this check did not read have lost something as well.
+        let standings = app.ledger.standings(&[sale.id]).await?;
+        for (key, standing) in &standings {
+            let (sale, shard) = *key;
+            app.permits.mark(ShardKey { sale, shard }, standing.epoch);
+        }
+    }
+    let checked = reconciled?;
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    let sells = let_sell(app, sale, run_id, unknown, &standings, checked).await;
+    // The relay has skipped these shards meanwhile. It delivers what fails here.
+    if let Err(fault) = release_of(app, sale.id).await {
+        tracing::debug!(%fault, sale = %sale.id, "the relay delivers the rest");
+    }
+    sells
+}
+
+/// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.
+/// Their other messages become due at once. The check that found them intact began at `checked`. Returns how many they
+/// were.
+///
+/// # Errors
+/// A fault leaves some of them without a permit.
+async fn let_sell(
+    app: &App,
+    sale: &Arc<Sale>,
+    run_id: &str,
+    shards: &[ShardKey],
+    standings: &Standings,
+    checked: Instant,
+) -> Result<usize, Fault> {
+    if shards.is_empty() {
+        return Ok(0);
+    }
+    let (now, mut again, mut failed) = (app.ledger.sale(sale.id).await?, None, None);
+    let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
+    let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
+    // The shards may have been silent for long, and must know these bans before they sell.
+    let waiting = app.ledger.waiting_bans(sale.id, &numbers).await?;
+    for key in shards {
+        let standing = standings.get(&(key.sale, key.shard));
+        // The shard is on another server by now. The next attempt finds it there.
+        let Some((standing, of)) = standing.and_then(|it| Some((it, it.run_id.clone().filter(|of| of == run_id)?)))
+        else {
+            again = Some("a shard is on another server by now");
+            continue;
+        };
+        let held = Held {
+            sale: Arc::clone(sale),
+            epoch: standing.epoch,
+            run_id: of,
+            permitted: Instant::now(),
+        };
+        // The process that rebuilt the shard may have known the sale as it was before an operator changed it.
+        let mut told = Box::pin(bans::deliver_waiting(app, &now, key.shard, &waiting)).await;
+        if told.is_ok() {
+            told = app.stock.set_state(&now, key.shard).await;
+        }
+        if app.permits.is_marked_since(checked, *key, held.epoch) {
+            again = Some(MARKED);
+            continue;
+        }
+        let permitted = match told {
+            Ok(()) => permit(&app.stock, *key, &held, false).await,
+            Err(fault) => Err(fault),
+        };
+        match permitted {
+            Ok(Permitted::Yes { last, .. }) if !last.is_of(held.epoch) => {
+                gap::mark_unverified(app, *key, held.epoch, Finding::ForeignEntry);
+                again = Some("a shard's stream has a foreign entry");
+            }
+            Ok(Permitted::Yes { last, .. }) => {
+                if !app.permits.grant(*key, held, last, checked) {
+                    // The shard was marked unverified during the permit call.
+                    again = Some(MARKED);
+                    if let Err(fault) = app.stock.stop(*key).await {
+                        failed = Some(fault);
+                        break;
+                    }
+                }
+            }
+            Ok(Permitted::Halted) => again = Some("others look at these shards, or rebuild them"),
+            not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
+                app.permits.mark(*key, standing.epoch);
+                app.permits.wanted.notify_one();
+                again = Some("a shard was not what the ledger says it is");
+                if let Err(fault) = not {
+                    tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
+                }
+            }
+            Err(fault) => {
+                failed = Some(fault);
+                break;
+            }
+        }
+    }
+    // The relay has postponed all other messages to these shards, each time for longer.
+    if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
+        shards.iter().for_each(|key| app.permits.recheck(*key));
+        return Err(fault);
+    }
+    if let Some(fault) = failed {
+        return Err(fault);
+    }
+    again.map_or(Ok(shards.len()), |why| Err(Fault::Unavailable(why.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::urgency;
+    use crate::domain::sale::SaleState;
+
+    #[test]
+    fn a_sale_that_sells_is_reconciled_before_those_that_will_and_those_that_did() {
+        let mut states = [
+            SaleState::Closed,
+            SaleState::Paused,
+            SaleState::Scheduled,
+            SaleState::Open,
+        ];
+        states.sort_by_key(|state| urgency(*state));
+        assert_eq!((states[0], states[3]), (SaleState::Open, SaleState::Closed));
+    }
+}

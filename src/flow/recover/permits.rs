@@ -1,0 +1,599 @@
+//! What this process knows of the shards that sell: which it has reconciled, which hold permits, and which are
+//! unverified. A crash loses nothing: another process learns it from the ledger and the stock.
+
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::Sale;
+use crate::domain::server::has_taken_over;
+use crate::flow::App;
+use crate::ledger::drain::Claim;
+use crate::ledger::rebuild::CLAIMED;
+use crate::stock::keys::ShardKey;
+use moka::future::Cache;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+/// How long a permit holds: longer than a few failed renewals, shorter than any failover.
+pub(super) const HOLDS: Duration = Duration::from_secs(3);
+/// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process that renews
+/// reads the ledger once a round.
+const SET_ASIDE: Duration = Duration::from_millis(4_500);
+/// How long a sale that is over must go unneeded before it rests.
+const QUIET: Duration = Duration::from_secs(10);
+/// Sales rebuilt at once. Each rebuild keeps a connection to the ledger; the drains that it waits for and the jobs
+/// need some, too.
+const REBUILDINGS_MAX: usize = 4;
+
+/// What this process knows of the shards that sell.
+#[derive(Default)]
+pub struct Permits {
+    state: Mutex<State>,
+    /// Sales that are over and unneeded for a while. This process neither renews, reconciles nor drains their shards
+    /// until the sale is needed again.
+    pub(super) resting: RwLock<HashSet<SaleId>>,
+    /// Wakes the reconciling of this process: a shard does not sell.
+    pub wanted: Notify,
+    /// Wakes the purchases that wait for a shard to sell again.
+    granted: Notify,
+    /// One task at a time reconciles a sale in this process.
+    pub(super) attending: Attending,
+    /// Limits the rebuilds of this process.
+    rebuilding: Rebuilding,
+}
+
+struct Rebuilding(Semaphore);
+
+impl Default for Rebuilding {
+    fn default() -> Self {
+        Self(Semaphore::new(REBUILDINGS_MAX))
+    }
+}
+
+pub(super) struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
+
+impl Default for Attending {
+    fn default() -> Self {
+        Self(Cache::new(10_000))
+    }
+}
+
+impl Attending {
+    pub(super) async fn of(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
+        self.0.get_with(sale, async { Arc::default() }).await
+    }
+}
+
+/// Why a shard is unverified although it was reconciled on this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// The ledger has lost events of the shard that it had committed.
+    LostCommits,
+    /// The shard's stream has an entry that no script wrote.
+    ForeignEntry,
+}
+
+impl Finding {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LostCommits => "lost_commits",
+            Self::ForeignEntry => "foreign_entry",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LostCommits => "Postgres has lost commits (docs/alerts.md#flashsalelostcommits)",
+            Self::ForeignEntry => "its stream has a foreign entry (docs/alerts.md#flashsaleforeignentry)",
+        })
+    }
+}
+
+/// Why a checked shard does not sell yet.
+pub(super) const MARKED: &str = "a shard was marked unverified while it was checked";
+
+/// A mark: the shard is unverified.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// The epoch that is marked. If the ledger has a newer one, another process has rebuilt the shard.
+    pub(super) epoch: i64,
+    /// A check that began before this does not clear the mark.
+    since: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Servers that this process has admitted, by run id.
+    pub(super) admitted: HashSet<String>,
+    /// The shards that were reconciled, with the contents of their permits.
+    pub(super) held: HashMap<ShardKey, Held>,
+    /// Shards that are marked unverified.
+    pub(super) marks: HashMap<ShardKey, Mark>,
+    /// Why shards are unverified, until they sell again.
+    pub(super) findings: HashMap<ShardKey, Finding>,
+    /// Up to where the drain had trimmed each shard's stream, at its last renewal.
+    pub(super) trimmed: HashMap<ShardKey, Position>,
+    /// When this process first saw each silent shard as unverified in the ledger.
+    pub(super) set_aside: HashMap<ShardKey, Instant>,
+    /// Whether the ledger failed to answer in the last renewal round.
+    pub(super) is_ledger_silent: bool,
+    /// The last event that this process saw each shard write.
+    pub(super) seen: HashMap<ShardKey, Position>,
+    /// Shards whose brake holds.
+    pub(super) braked: HashSet<ShardKey>,
+    /// Shards that a promoted replica has taken over from the server that this process asks.
+    pub(super) superseded: HashSet<ShardKey>,
+    /// When each sale that is over, and does not rest, was last needed.
+    pub(super) needed: HashMap<SaleId, Instant>,
+    /// The number of shards of all sales that do not rest.
+    pub(super) live: usize,
+}
+
+impl State {
+    pub(super) fn mark(&mut self, shard: ShardKey, epoch: i64) {
+        self.held.remove(&shard);
+        let before = self.marks.get(&shard).map_or(epoch, |it| it.epoch);
+        let mark = Mark {
+            epoch: epoch.max(before),
+            since: Instant::now(),
+        };
+        self.marks.insert(shard, mark);
+    }
+
+    pub(super) fn is_quiet(&mut self, sale: &Sale) -> bool {
+        let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
+        let mut shards = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
+        needed.elapsed() >= QUIET && shards.all(|key| self.held.contains_key(&key))
+    }
+
+    pub(super) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
+        let is_newer = |it: &Mark| it.since >= checked && it.epoch >= epoch;
+        self.marks.get(&shard).is_some_and(is_newer)
+    }
+}
+
+/// The number of shards of each kind, as one process knows them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardCounts {
+    /// Reconciled, with a permit that holds.
+    pub selling: usize,
+    /// With a permit, but the brake holds.
+    pub braked: usize,
+    /// Not reconciled, or not renewed before the permit ran out.
+    pub stopped: usize,
+    /// Taken over by a promoted replica.
+    pub superseded: usize,
+    /// The highest epoch of the shards that this process knows as reconciled.
+    pub epoch_max: i64,
+}
+
+/// A shard that was reconciled.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) sale: Arc<Sale>,
+    pub(super) epoch: i64,
+    /// The server on which it was reconciled, by run id.
+    pub(super) run_id: String,
+    /// When this process asked for the shard's current permit.
+    pub(super) permitted: Instant,
+}
+
+impl Held {
+    fn has_permit(&self) -> bool {
+        self.permitted.elapsed() < HOLDS
+    }
+}
+
+impl Permits {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // The state is consistent at every moment, also after a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a sale rests. Its shards are as the sale left them, unless their server has changed.
+    pub(in crate::flow) fn is_resting(&self, sale: SaleId) -> bool {
+        let resting = self.resting.read().unwrap_or_else(PoisonError::into_inner);
+        resting.contains(&sale)
+    }
+
+    /// Notes that a sale is needed. A resting sale is reconciled if its server has changed, and gets permits again.
+    pub(in crate::flow) fn need(&self, sale: SaleId) {
+        let rested = self.is_resting(sale) && {
+            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            resting.remove(&sale)
+        };
+        if let Some(needed) = self.state().needed.get_mut(&sale) {
+            *needed = Instant::now();
+        }
+        if rested {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Whether a sale that is over is unneeded for a while, and this process knows all of its shards as reconciled.
+    pub(super) fn is_quiet(&self, sale: &Sale) -> bool {
+        self.state().is_quiet(sale)
+    }
+
+    /// Lets a sale rest until it is needed, if it is still quiet.
+    pub(super) fn rest(&self, sale: &Sale) {
+        let mut state = self.state();
+        if state.is_quiet(sale) {
+            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            resting.insert(sale.id);
+            state.needed.remove(&sale.id);
+        }
+    }
+
+    /// Stops renewing a shard, and has it checked before it gets another permit. The check trusts the ledger: a shard
+    /// that the ledger lists as reconciled on its server sells again at once.
+    pub fn recheck(&self, shard: ShardKey) {
+        self.need(shard.sale);
+        self.state().held.remove(&shard);
+        self.wanted.notify_one();
+    }
+
+    /// Marks a shard unverified: it lacks something that it should have. It is reconciled even if the ledger lists it
+    /// as reconciled on its server.
+    pub fn mark_unverified(&self, shard: ShardKey) {
+        self.need(shard.sale);
+        let mut state = self.state();
+        // The shard may have lost its permit already. Its epoch may be newer than the one we reconciled. Take the last
+        // epoch we saw, or any epoch if we never saw one.
+        let held = state.held.get(&shard).map(|held| held.epoch);
+        let seen = state.seen.get(&shard).map(|last| last.epoch);
+        let epoch = held.max(seen).unwrap_or(i64::MAX);
+        state.mark(shard, epoch);
+        drop(state);
+        self.wanted.notify_one();
+    }
+
+    /// Marks a shard in this epoch unverified because of a finding. Returns `false` if the shard has a finding
+    /// already.
+    pub(in crate::flow) fn mark_unverified_in(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
+        self.need(shard.sale);
+        let mut state = self.state();
+        state.mark(shard, epoch);
+        let is_new = state.findings.insert(shard, finding).is_none();
+        drop(state);
+        self.wanted.notify_one();
+        is_new
+    }
+
+    /// The shards that are unverified because of a finding, in words.
+    #[must_use]
+    pub fn unverified(&self) -> Vec<String> {
+        let state = self.state();
+        let named = state.findings.iter();
+        named
+            .map(|(shard, finding)| format!("shard {} of sale {} is unverified: {finding}", shard.shard, shard.sale))
+            .collect()
+    }
+
+    /// Whether every permit for these shards has run out: the ledger has listed them as unverified for `SET_ASIDE`.
+    /// The `fresh` ones have been listed just now.
+    pub(in crate::flow) fn are_set_aside(&self, sale: SaleId, shards: &[u16], fresh: &[u16]) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let since = shards.iter().map(|shard| {
+            let key = ShardKey { sale, shard: *shard };
+            if fresh.contains(shard) {
+                state.set_aside.remove(&key);
+            }
+            *state.set_aside.entry(key).or_insert(now)
+        });
+        since.max().is_none_or(|since| now.duration_since(since) >= SET_ASIDE)
+    }
+
+    /// Marks a shard in this epoch unverified.
+    pub(super) fn mark(&self, shard: ShardKey, epoch: i64) {
+        self.state().mark(shard, epoch);
+    }
+
+    /// Whether a shard in this epoch was marked unverified after a check that began at `checked`.
+    pub(super) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
+        self.state().is_marked_since(checked, shard, epoch)
+    }
+
+    /// Notes that a rebuild gave a shard this epoch. Later findings concern the new generation.
+    pub(in crate::flow) fn begin_epoch(&self, shard: ShardKey, epoch: i64) {
+        self.state().seen.insert(shard, Position { epoch, seq: 0 });
+    }
+
+    #[must_use]
+    pub fn count_shards(&self) -> ShardCounts {
+        let state = self.state();
+        let permitted = || state.held.iter().filter(|(_, held)| held.has_permit());
+        let braked = permitted().filter(|(shard, _)| state.braked.contains(shard)).count();
+        let (permitted, known) = (permitted().count(), state.held.len() + state.superseded.len());
+        ShardCounts {
+            selling: permitted - braked,
+            braked,
+            // A sale that was loaded a moment ago is not in `live` yet.
+            stopped: state.live.saturating_sub(known) + (state.held.len() - permitted),
+            superseded: state.superseded.len(),
+            epoch_max: state.held.values().map(|held| held.epoch).max().unwrap_or_default(),
+        }
+    }
+
+    /// Notes that a shard sells, by a check that began at `checked`. Returns `false` if the shard was marked unverified
+    /// since.
+    pub(super) fn grant(&self, shard: ShardKey, held: Held, last: Position, checked: Instant) -> bool {
+        let mut state = self.state();
+        if state.is_marked_since(checked, shard, held.epoch) {
+            return false;
+        }
+        state.held.insert(shard, held);
+        state.seen.insert(shard, last);
+        state.marks.remove(&shard);
+        state.findings.remove(&shard);
+        state.trimmed.remove(&shard);
+        state.set_aside.remove(&shard);
+        state.superseded.remove(&shard);
+        drop(state);
+        self.granted.notify_waiters();
+        true
+    }
+
+    /// Waits for a place among the rebuilds of this process.
+    ///
+    /// # Errors
+    /// Never: the semaphore is never closed.
+    pub(in crate::flow) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = self.rebuilding.0.acquire().await;
+        turn.map_err(|closed| Fault::Bug(closed.to_string()))
+    }
+
+    /// Has a halted shard checked, and waits until this process lets it sell again. Returns `false` if that takes
+    /// longer than `patience`.
+    pub async fn sells_again(&self, shard: ShardKey, patience: Duration) -> bool {
+        self.recheck(shard);
+        let wait = async {
+            loop {
+                let granted = self.granted.notified();
+                if self.holds(shard) {
+                    return;
+                }
+                granted.await;
+            }
+        };
+        tokio::time::timeout(patience, wait).await.is_ok()
+    }
+
+    /// Notes a shard's backlog. Logs once when its brake begins to hold, and once when the brake lets go.
+    pub(super) fn note(&self, shard: ShardKey, asked: Instant, last: Position, brake: bool, waiting: i64) {
+        let mut state = self.state();
+        // A late reply may be of an earlier epoch.
+        if state.seen.get(&shard).is_none_or(|seen| seen.epoch <= last.epoch) {
+            state.seen.insert(shard, last);
+        }
+        if let Some(held) = state.held.get_mut(&shard) {
+            held.permitted = asked;
+            let seq = last.seq - waiting;
+            state.trimmed.insert(shard, Position { seq, ..last });
+        }
+        let (sale, number) = (shard.sale, shard.shard);
+        if brake && state.braked.insert(shard) {
+            tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
+        } else if !brake && state.braked.remove(&shard) {
+            tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
+        }
+    }
+
+    /// The number of events that this process saw the shard write and that the shard no longer has. `last` is its last
+    /// event now.
+    pub(in crate::flow) fn lost_since(&self, shard: ShardKey, last: Position) -> i64 {
+        let before = self.state().seen.insert(shard, last);
+        before.map_or(0, |before| {
+            let same_epoch = before.epoch == last.epoch;
+            if same_epoch { (before.seq - last.seq).max(0) } else { 0 }
+        })
+    }
+
+    /// The epoch of each shard that this process knows as reconciled.
+    pub(in crate::flow) fn epochs(&self) -> HashMap<ShardKey, i64> {
+        let state = self.state();
+        state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect()
+    }
+
+    /// The last event that this process saw a shard write.
+    pub(in crate::flow) fn last_seen(&self, shard: ShardKey) -> Option<Position> {
+        self.state().seen.get(&shard).copied()
+    }
+
+    /// The shards that another server has taken over from the one that this process asks.
+    pub(in crate::flow) fn superseded(&self) -> Vec<ShardKey> {
+        self.state().superseded.iter().copied().collect()
+    }
+
+    /// Whether another server has taken over a shard of this sale. Then this process may not see all of the sale.
+    pub(in crate::flow) fn is_superseded(&self, sale: SaleId) -> bool {
+        self.state().superseded.iter().any(|shard| shard.sale == sale)
+    }
+
+    /// Notes that a promoted replica has taken a shard over.
+    pub(super) fn supersede(&self, shard: ShardKey) {
+        let mut state = self.state();
+        state.held.remove(&shard);
+        if state.superseded.insert(shard) {
+            let (sale, number) = (shard.sale, shard.shard);
+            tracing::error!(
+                %sale, shard = number,
+                "a promoted replica has taken this shard over; this process still asks the old Redis"
+            );
+        }
+    }
+
+    /// Whether another server has taken this shard over from the one that this process asks.
+    pub(in crate::flow) fn has_lost(&self, shard: ShardKey) -> bool {
+        self.state().superseded.contains(&shard)
+    }
+
+    /// Whether this process has let a shard sell so lately that the permit still holds.
+    pub(in crate::flow) fn lets_sell(&self, shard: ShardKey) -> bool {
+        self.state().held.get(&shard).is_some_and(Held::has_permit)
+    }
+
+    /// Whether this process knows a shard as reconciled, and renews its permit.
+    pub(in crate::flow) fn holds(&self, shard: ShardKey) -> bool {
+        self.state().held.contains_key(&shard)
+    }
+}
+
+/// The fault of a process whose Redis server has been superseded.
+pub(in crate::flow) fn superseded() -> Fault {
+    Fault::Unavailable(
+        "a promoted replica has taken over from this Redis; connect to that one, or if it is gone restart this one"
+            .to_owned(),
+    )
+}
+
+/// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
+/// claim stands.
+pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
+    let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
+        return Ok(());
+    };
+    if has_taken_over(noted, server) {
+        Err(superseded())
+    } else if noted == server {
+        Ok(())
+    } else {
+        // This server may lack events that the ledger has taken in.
+        app.permits.need(claim.sale);
+        Err(Fault::Unavailable(
+            "the shard has not been reconciled on the server that has it now".to_owned(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::sale::{Durability, Lifecycle, PurchaseRate, SaleSecret};
+    use crate::domain::sale_guards::SaleGuards;
+    use chrono::Utc;
+    use uuid::Uuid;
+
+    fn sale() -> Sale {
+        let now = Utc::now();
+        Sale {
+            id: SaleId(Uuid::from_u128(1)),
+            number: 1,
+            name: "A sale".to_owned(),
+            lifecycle: Lifecycle::Active,
+            state_version: 1,
+            starts_at: now,
+            ends_at: now,
+            shards: 4,
+            payment_window_seconds: 900,
+            purchase_rate: PurchaseRate { limit: 1, window_ms: 1 },
+            durability: Durability::Redis,
+            guards: SaleGuards::default(),
+            items: Vec::new(),
+            secret: SaleSecret([7; 32]),
+            created_at: now,
+            retired: false,
+            leaving: false,
+        }
+    }
+
+    #[test]
+    fn a_shard_whose_server_lets_nobody_renew_is_stopped_when_its_permit_is_over() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let held = |since: Duration| Held {
+            sale: Arc::clone(&sale),
+            epoch: 3,
+            run_id: "a".to_owned(),
+            permitted: Instant::now().checked_sub(since).unwrap(),
+        };
+        let shard = |shard| ShardKey { sale: sale.id, shard };
+        let (checked, first) = (Instant::now(), Position { epoch: 1, seq: 0 });
+        permits.grant(shard(0), held(Duration::ZERO), first, checked);
+        permits.grant(shard(1), held(HOLDS + Duration::from_millis(1)), first, checked);
+        permits.grant(shard(2), held(HOLDS * 20), first, checked);
+        let last = Position { epoch: 3, seq: 1 };
+        permits.state().live = 4;
+        let count = |selling, braked, stopped| ShardCounts {
+            selling,
+            braked,
+            stopped,
+            superseded: 0,
+            epoch_max: 3,
+        };
+        assert_eq!(permits.count_shards(), count(1, 0, 3));
+        permits.note(shard(2), Instant::now(), last, true, 7);
+        assert_eq!(
+            permits.count_shards(),
+            count(1, 1, 2),
+            "it answers again, and is braked"
+        );
+        permits.note(shard(2), Instant::now(), last, false, 0);
+        assert_eq!(permits.count_shards(), count(2, 0, 2));
+    }
+
+    #[test]
+    fn a_check_that_began_before_the_mark_does_not_let_the_shard_sell() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let held = |epoch| Held {
+            sale: Arc::clone(&sale),
+            epoch,
+            run_id: "a".to_owned(),
+            permitted: Instant::now(),
+        };
+        let (shard, last) = (
+            ShardKey {
+                sale: sale.id,
+                shard: 0,
+            },
+            Position { epoch: 3, seq: 0 },
+        );
+        assert!(permits.grant(shard, held(3), last, Instant::now()));
+        let checked = Instant::now();
+        permits.mark_unverified(shard);
+        assert!(!permits.grant(shard, held(3), last, checked));
+        assert!(!permits.holds(shard), "it is checked at once more");
+        // The mark concerns an older epoch, so the rebuilt shard may sell.
+        assert!(permits.grant(shard, held(4), last, checked));
+        permits.mark_unverified(shard);
+        assert!(permits.grant(shard, held(4), last, Instant::now()));
+        assert!(permits.holds(shard));
+        // A mark after the rebuild concerns the new epoch, even while this process still holds the older one.
+        let checked = Instant::now();
+        permits.begin_epoch(shard, 5);
+        permits.mark_unverified(shard);
+        assert!(!permits.grant(shard, held(5), last, checked));
+        assert!(permits.grant(shard, held(5), last, Instant::now()));
+    }
+
+    #[test]
+    fn a_mark_of_a_shard_that_was_never_seen_holds_in_every_epoch() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let shard = ShardKey {
+            sale: sale.id,
+            shard: 0,
+        };
+        let held = || Held {
+            sale: Arc::clone(&sale),
+            epoch: 7,
+            run_id: "a".to_owned(),
+            permitted: Instant::now(),
+        };
+        let (checked, last) = (Instant::now(), Position { epoch: 7, seq: 0 });
+        permits.mark_unverified(shard);
+        assert!(!permits.grant(shard, held(), last, checked));
+        // A second mark in an earlier epoch takes nothing away from the first.
+        permits.mark(shard, 6);
+        assert!(!permits.grant(shard, held(), last, checked));
+        assert!(permits.grant(shard, held(), last, Instant::now()));
+    }
+}
