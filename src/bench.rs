@@ -8,6 +8,7 @@ pub mod ceiling;
 pub mod compare;
 pub mod load;
 pub mod machine;
+pub mod numbers;
 pub mod operator;
 pub mod page;
 pub mod plot;

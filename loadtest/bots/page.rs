@@ -1,7 +1,8 @@
 //! The report: one file of HTML with a picture, which loads nothing.
 
 use crate::measure::{Measured, Report};
-use flashsale::bench::page::{STYLE, escape};
+use flashsale::bench::page::STYLE;
+use flashsale::bench::plot::escape;
 use serde_json::Value;
 
 /// The two parties, beside the colours that all reports have.

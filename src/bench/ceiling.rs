@@ -1,8 +1,9 @@
 //! `bench ceiling`: what the parts could do at most, and what share of it the whole reaches.
 
 use super::load::{self, Tally, Window, real};
+use super::numbers::{NOT_MEASURED, cell, grouped, median, ratio};
 use super::plot::{Plot, Series};
-use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
+use super::report::{Goal, Report, Side, Table};
 use super::resp::{self, Commands, Ran, Reply};
 use super::shoppers::{Question, Shoppers, script_calls, sku};
 use super::world::{Micros, OwnRedis, Plan, Terms, Used, World, backlog, fill, in_words, middle};

@@ -2,8 +2,9 @@
 //! a scarce sale in whose middle the application and Redis are killed, to see what is left of the stock.
 
 use super::load::{self, Percentiles, Window, real};
+use super::numbers::{NOT_MEASURED, cell, median, ratio};
 use super::plot::{Plot, Series};
-use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, median, ratio};
+use super::report::{Goal, Report, Side, Table};
 use super::rivals::{self, Way};
 use super::rush::{Crowd, Rush, SOLD_OUT, Told, rush};
 use super::shoppers::{Purchase, Question, Shoppers, sku};

@@ -157,7 +157,7 @@ pub fn sync_micros(folder: &Path) -> Option<f64> {
         micros.push(began.elapsed().as_secs_f64() * 1e6);
     }
     fs::remove_file(&path).ok()?;
-    super::report::median(&micros)
+    super::numbers::median(&micros)
 }
 
 #[cfg(test)]

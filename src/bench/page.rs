@@ -1,7 +1,10 @@
 //! A report as one file of HTML, which loads nothing; and what such pages share.
 
-use super::plot;
+use super::plot::{self, escape};
 use super::report::{Report, Table};
+use anyhow::Context as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// How reports look, on light and on dark screens.
 pub const STYLE: &str = "
@@ -18,15 +21,6 @@ svg .soft { fill: var(--soft); } .soft { color: var(--soft); }
   border-bottom: 1px solid var(--line); white-space: nowrap; } td:first-child, th:first-child { text-align: left; }
 .reached { color: var(--good); } .missed { color: var(--bad); } .unknown { color: var(--soft); }
 ";
-
-/// A text as it stands in HTML, also within an attribute.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
 
 /// A report as a page.
 #[must_use]
@@ -86,4 +80,22 @@ fn table(table: &Table) -> String {
         html.push_str(&cells("td", row));
     }
     html + "</table></div>\n"
+}
+
+impl Report {
+    /// Writes `bench-COMMAND.json` and `.html` into a folder; where the page is.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let place = |extension: &str| folder.join(format!("bench-{}.{extension}", self.command));
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text)
+                .with_context(|| format!("cannot write {}; choose another folder with --out", path.display()))
+        };
+        write(&place("json"), &(serde_json::to_string_pretty(&self.json())? + "\n"))?;
+        write(&place("html"), &page(self))?;
+        Ok(place("html"))
+    }
 }

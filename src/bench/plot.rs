@@ -1,6 +1,5 @@
 //! Plots as inline SVG.
 
-use super::page::escape;
 use serde::Serialize;
 
 /// A line of a plot.
@@ -140,10 +139,19 @@ fn lowest(values: impl Iterator<Item = f64>) -> f64 {
 
 fn short(number: f64) -> String {
     if number >= 10.0 || number == 0.0 {
-        super::report::grouped(number)
+        super::numbers::grouped(number)
     } else {
         format!("{number:.2}")
     }
+}
+
+/// A text as it stands in HTML, also within an attribute.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! written as such, never as zero.
 
 use super::machine::{Machine, build, load_average};
-use super::page::page;
+use super::numbers::{NOT_MEASURED, cell, median, plain, range};
 use super::plot::Plot;
 use anyhow::Context as _;
 use chrono::{SecondsFormat, Utc};
@@ -12,9 +12,6 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-
-/// What is written where there is no figure.
-pub const NOT_MEASURED: &str = "not measured";
 
 /// On which side of its bound a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -158,64 +155,6 @@ fn join(text: &str, remark: &str) -> String {
     } else {
         format!("{text}; {remark}")
     }
-}
-
-/// A number as short as it can be said.
-fn plain(number: f64) -> String {
-    if number.abs() >= 100.0 {
-        grouped(number)
-    } else if number.fract() == 0.0 {
-        format!("{number:.0}")
-    } else if number.abs() >= 10.0 {
-        format!("{number:.1}")
-    } else {
-        format!("{number:.3}").trim_end_matches('0').to_owned()
-    }
-}
-
-/// A whole number with a comma between thousands.
-#[must_use]
-pub fn grouped(number: f64) -> String {
-    let digits = format!("{:.0}", number.abs());
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if number < -0.5 { format!("-{text}") } else { text }
-}
-
-/// A figure with so many digits behind the point, or that there is none.
-#[must_use]
-pub fn cell(figure: Option<f64>, digits: usize) -> String {
-    match figure.filter(|it| it.is_finite()) {
-        None => NOT_MEASURED.to_owned(),
-        Some(number) if digits == 0 => grouped(number),
-        Some(number) => format!("{number:.digits$}"),
-    }
-}
-
-/// The middle of some figures.
-#[must_use]
-pub fn median(figures: &[f64]) -> Option<f64> {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (below, above) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
-    Some(f64::midpoint(*sorted.get(below)?, *sorted.get(above)?))
-}
-
-/// The lowest and the highest.
-fn range(figures: &[f64]) -> Option<(f64, f64)> {
-    let low = figures.iter().copied().min_by(f64::total_cmp)?;
-    Some((low, figures.iter().copied().max_by(f64::total_cmp)?))
-}
-
-/// One divided by another, where both are there and the other is not zero.
-#[must_use]
-pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
-    Some(figure? / by.filter(|by| *by > 0.0)?)
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -365,22 +304,6 @@ impl Report {
         text
     }
 
-    /// Writes `bench-COMMAND.json` and `.html` into a folder; where the page is.
-    ///
-    /// # Errors
-    /// When they cannot be written.
-    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let place = |extension: &str| folder.join(format!("bench-{}.{extension}", self.command));
-        let write = |path: &Path, text: &str| {
-            fs::write(path, text)
-                .with_context(|| format!("cannot write {}; choose another folder with --out", path.display()))
-        };
-        write(&place("json"), &(serde_json::to_string_pretty(&self.json())? + "\n"))?;
-        write(&place("html"), &page(self))?;
-        Ok(place("html"))
-    }
-
     /// The same for programs: with what came of each goal.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -474,6 +397,8 @@ fn markdown(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::numbers::{grouped, ratio};
+    use crate::bench::page::page;
 
     #[test]
     fn a_goal_is_reached_missed_by_so_much_or_not_measured() {

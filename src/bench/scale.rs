@@ -6,8 +6,9 @@ mod model;
 
 use super::ceiling::drain;
 use super::load::{self, Percentiles, Tally, Window, real};
+use super::numbers::{NOT_MEASURED, cell, grouped, median, ratio};
 use super::plot::{Plot, Series};
-use super::report::{Goal, NOT_MEASURED, Report, Side, Table, cell, grouped, median, ratio};
+use super::report::{Goal, Report, Side, Table};
 use super::shoppers::{Purchase, Question, Shoppers};
 use super::sql;
 use super::world::{Micros, Plan, Secrets, Terms, World, backlog, in_words, middle};
@@ -735,7 +736,7 @@ fn tell(
             "reads",
         ],
     );
-    let one = model::typical(costs);
+    let one = typical(costs);
     for (name, cost) in [
         ("one Redis", Some(&one)),
         ("three primaries", on_cluster.map(|it| &it.cost)),
@@ -824,6 +825,16 @@ fn others(many: &Many, expired: &[Expiry]) -> Table {
         2,
     );
     table
+}
+
+/// The middle of what purchases cost.
+fn typical(costs: &[Cost]) -> Cost {
+    let rates: Vec<f64> = costs.iter().filter_map(|it| it.a_second).collect();
+    Cost {
+        a_second: median(&rates),
+        micros: middle(&costs.iter().map(|it| it.micros).collect::<Vec<_>>()),
+        reads: median(&costs.iter().filter_map(|it| it.reads).collect::<Vec<_>>()),
+    }
 }
 
 #[cfg(test)]

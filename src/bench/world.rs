@@ -2,8 +2,9 @@
 
 use super::Bench;
 use super::machine::{family_seconds, processor_seconds, processor_seconds_of, sync_micros};
+use super::numbers::{median, ratio};
 use super::operator::Operator;
-use super::report::{Report, median, ratio};
+use super::report::Report;
 use super::resp::Resp;
 use super::shoppers::{script_calls, sku};
 use super::{resp, sql};

@@ -1,10 +1,9 @@
 //! A cluster of three primaries on this machine: does a purchase cost there what it costs on one Redis?
 
-use super::model::typical;
-use super::{Cost, Stage};
+use super::{Cost, Stage, typical};
 use crate::bench::load;
 use crate::bench::machine::processor_seconds_of;
-use crate::bench::report::{median, ratio};
+use crate::bench::numbers::{median, ratio};
 use crate::bench::resp::Resp;
 use crate::bench::shoppers::Question;
 use crate::bench::world::{OwnRedis, Plan, Terms, free_port};

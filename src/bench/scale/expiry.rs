@@ -3,7 +3,7 @@
 use super::{FILLERS, Stage};
 use crate::bench::Options;
 use crate::bench::load::{self, Percentiles, Tally, Window, real};
-use crate::bench::report::{NOT_MEASURED, cell, median, ratio};
+use crate::bench::numbers::{NOT_MEASURED, cell, median, ratio};
 use crate::bench::shoppers::{Purchase, Question};
 use crate::bench::sql;
 use crate::bench::world::{Micros, Terms, in_words, middle};

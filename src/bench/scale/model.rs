@@ -3,8 +3,9 @@
 use super::cluster::OnCluster;
 use super::{Cost, Many};
 use crate::bench::load::real;
-use crate::bench::report::{Table, cell, grouped, median, ratio};
-use crate::bench::world::{Micros, Used, middle};
+use crate::bench::numbers::{cell, grouped, ratio};
+use crate::bench::report::Table;
+use crate::bench::world::{Micros, Used};
 
 /// Purchases a second that the sums are made for.
 const WANTED: f64 = 1_000_000.0;
@@ -18,16 +19,6 @@ const SHARDS_A_NODE: f64 = 4.0;
 /// How much more a purchase may take of any of them on more nodes where that is called the same.
 const DEARER_MAX: f64 = 1.1;
 const INSTANCE_CORES: f64 = 2.0;
-
-/// The middle of what purchases cost.
-pub(super) fn typical(costs: &[Cost]) -> Cost {
-    let rates: Vec<f64> = costs.iter().filter_map(|it| it.a_second).collect();
-    Cost {
-        a_second: median(&rates),
-        micros: middle(&costs.iter().map(|it| it.micros).collect::<Vec<_>>()),
-        reads: median(&costs.iter().filter_map(|it| it.reads).collect::<Vec<_>>()),
-    }
-}
 
 /// The table, and what it assumes. `upkeep` is what one instance has a shard cost in a second, whoever buys.
 pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>, upkeep: &Micros) -> (Table, Vec<String>) {
@@ -183,6 +174,7 @@ fn checked(one: &Cost, it: &OnCluster) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::scale::typical;
 
     #[test]
     fn the_sums_follow_from_what_one_costs() {

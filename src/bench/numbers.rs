@@ -1,0 +1,62 @@
+//! Figures as they are written, and the middle of them.
+
+/// What is written where there is no figure.
+pub const NOT_MEASURED: &str = "not measured";
+
+/// A number as short as it can be said.
+pub fn plain(number: f64) -> String {
+    if number.abs() >= 100.0 {
+        grouped(number)
+    } else if number.fract() == 0.0 {
+        format!("{number:.0}")
+    } else if number.abs() >= 10.0 {
+        format!("{number:.1}")
+    } else {
+        format!("{number:.3}").trim_end_matches('0').to_owned()
+    }
+}
+
+/// A whole number with a comma between thousands.
+#[must_use]
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < -0.5 { format!("-{text}") } else { text }
+}
+
+/// A figure with so many digits behind the point, or that there is none.
+#[must_use]
+pub fn cell(figure: Option<f64>, digits: usize) -> String {
+    match figure.filter(|it| it.is_finite()) {
+        None => NOT_MEASURED.to_owned(),
+        Some(number) if digits == 0 => grouped(number),
+        Some(number) => format!("{number:.digits$}"),
+    }
+}
+
+/// The middle of some figures.
+#[must_use]
+pub fn median(figures: &[f64]) -> Option<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (below, above) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some(f64::midpoint(*sorted.get(below)?, *sorted.get(above)?))
+}
+
+/// The lowest and the highest.
+pub fn range(figures: &[f64]) -> Option<(f64, f64)> {
+    let low = figures.iter().copied().min_by(f64::total_cmp)?;
+    Some((low, figures.iter().copied().max_by(f64::total_cmp)?))
+}
+
+/// One divided by another, where both are there and the other is not zero.
+#[must_use]
+pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
+    Some(figure? / by.filter(|by| *by > 0.0)?)
+}
