@@ -2,6 +2,7 @@
 
 pub mod bans;
 pub mod console;
+pub mod guards;
 pub mod inspect;
 pub mod preload;
 pub mod restock;

@@ -10,7 +10,6 @@ use crate::domain::sale::Sale;
 use crate::domain::sale_guards::ChallengeKind;
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::stock::Stock;
 use crate::stock::limit::{Asking, Limit, Verdict};
 use chrono::Utc;
 use governor::Quota;
@@ -206,7 +205,7 @@ pub async fn pose(
 /// Whether a shopper has solved the sale's challenge for this request. `given` is the challenge's id and the answer. A
 /// fault leaves that unknown; the same answer may be sent again.
 pub async fn solve(
-    stock: &Stock,
+    app: &App,
     sale: &Sale,
     user: &UserId,
     request: &IdempotencyKey,
@@ -232,7 +231,7 @@ pub async fn solve(
     if read.is_empty() {
         read = challenge_image::read_answer(kind, answer);
     }
-    stock.solve_challenge(&challenge, &read, request).await
+    app.stock.solve_challenge(&challenge, &read, request).await
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
 use crate::domain::guard::GuardSettings;
 use crate::flow::App;
-use crate::flow::operate::bans;
+use crate::flow::operate::{bans, guards};
 use crate::flow::sell::refusal_counts;
 use crate::metrics::Metrics;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
         let _as_before = timeout(LOOK_MAX, app.sales.learn()).await;
         let _as_before = timeout(LOOK_MAX, bans::learn(app)).await;
         // While Postgres is away, the last settings stay in force.
-        if let Ok(Ok(changes)) = timeout(LOOK_MAX, app.ledger.guard_changes()).await {
+        if let Ok(Ok(changes)) = timeout(LOOK_MAX, guards::changes(app)).await {
             let settings = configured.with(&changes);
             if settings != gate.settings() {
                 tracing::info!(?settings, "the guards have changed");

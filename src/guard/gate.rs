@@ -6,7 +6,7 @@ use super::address::{Client, NETWORK_CLIENTS, Network};
 use super::shared::SharedBucket;
 use crate::domain::guard::{GuardSettings, Layer};
 use crate::domain::ids::UserId;
-use crate::stock::Stock;
+use crate::flow::App;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::hash::Hash;
@@ -126,7 +126,7 @@ impl Gate {
     }
 
     /// Whether a request may enter; else the layer that refused it, and the wait.
-    pub async fn admit(&self, stock: &Stock, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
+    pub async fn admit(&self, app: &App, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
         let refused = |layer| move |wait| Refusal { layer, wait };
         let rate = self.address_rate.load(Ordering::Relaxed);
         if rate > 0
@@ -143,7 +143,10 @@ impl Gate {
         }
         let rate = self.shared_rate.load(Ordering::Relaxed);
         if rate > 0 {
-            self.shared.take(stock, rate).await.map_err(refused(Layer::Shared))?;
+            self.shared
+                .take(&app.stock, rate)
+                .await
+                .map_err(refused(Layer::Shared))?;
         }
         Ok(())
     }

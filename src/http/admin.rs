@@ -477,7 +477,7 @@ impl Guards {
 /// `GET /v1/admin/guards`
 pub async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
     let changed = api
-        .for_others(|app| async move { app.ledger.guard_changes().await })
+        .for_others(|app| async move { flow::operate::guards::changes(&app).await })
         .await?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
@@ -501,7 +501,7 @@ pub async fn change_guards(
         Ok(changes)
     };
     let changed = api
-        .for_others(move |app| async move { app.ledger.change_guards(changes, is_right).await })
+        .for_others(move |app| async move { flow::operate::guards::change(&app, changes, is_right).await })
         .await?;
     let changed = changed.map_err(|wrong: String| Problem::invalid(wrong))?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
@@ -528,10 +528,7 @@ pub async fn list_alerts(
     let limit = query.limit.get();
     let before = query.starting_after;
     let alerts = api
-        .for_others(move |app| async move {
-            let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-            app.ledger.guard_alerts(before, max).await
-        })
+        .for_others(move |app| async move { flow::operate::guards::warnings(&app, before, limit + 1).await })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
 }
@@ -644,15 +641,7 @@ pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuer
     let only = query.user.as_deref().map(user).transpose()?;
     let bans = api
         .for_others(move |app| async move {
-            let max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-            if let Some(only) = only {
-                let ban = app.ledger.ban_of(&only).await?;
-                Ok(ban.filter(|ban| ban.holds(Utc::now())).into_iter().collect())
-            } else if newest_first {
-                app.ledger.banned_newest_first(after.as_ref(), max).await
-            } else {
-                app.ledger.banned(after.as_ref(), max).await
-            }
+            flow::operate::bans::list(&app, only.as_ref(), newest_first, after.as_ref(), limit + 1).await
         })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))

@@ -27,11 +27,7 @@ pub async fn gateway<B: MessageBody + 'static>(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    if let Err(refusal) = api
-        .gate
-        .admit(&api.app.stock, || client_of(&api, request.request()))
-        .await
-    {
+    if let Err(refusal) = api.gate.admit(&api.app, || client_of(&api, request.request())).await {
         count(&api, sale_of(request.match_info().as_str()), refusal.layer);
         if refusal.layer == Layer::Address {
             mention_proxy(&api, request.request());

@@ -270,7 +270,7 @@ pub async fn hand_out_token(
             let given = answer
                 .as_ref()
                 .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
-            let solving = challenge::solve(&app.stock, &sale, &asker, &request, given).await?;
+            let solving = challenge::solve(&app, &sale, &asker, &request, given).await?;
             Ok(Some(solving))
         })
         .await?;

@@ -277,6 +277,112 @@ fn migrations_build_indexes_outside_of_transactions() {
     assert_none(&wrong);
 }
 
+/// The parts of a path through the crate, one for each name in braces.
+fn paths(tree: &str) -> Vec<Vec<String>> {
+    let (head, rest) = tree.split_at(
+        tree.find(|it: char| !it.is_alphanumeric() && !"_:".contains(it))
+            .unwrap_or(tree.len()),
+    );
+    let parts: Vec<String> = head
+        .split("::")
+        .filter(|it| !it.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let Some(group) = rest.strip_prefix('{') else {
+        return vec![parts];
+    };
+    let (mut depth, mut begin, mut found) = (0, 0, Vec::new());
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                found.extend(paths(group[begin..at].trim()));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.extend(paths(group[begin..at].trim()));
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.iter().map(|end| [parts.as_slice(), end].concat()).collect()
+}
+
+fn module_of(source: &Source) -> Vec<String> {
+    let inside = source.path.strip_prefix(root().join("src")).unwrap().with_extension("");
+    inside.iter().map(|part| part.to_string_lossy().into_owned()).collect()
+}
+
+/// The modules of the files that a file imports, without those that declare it.
+fn imports(source: &Source, modules: &BTreeSet<Vec<String>>) -> BTreeSet<Vec<String>> {
+    let own = module_of(source);
+    let lines: Vec<&str> = source.lines.iter().map(|(_, line)| line.trim()).collect();
+    let text = lines.join(" ");
+    let mut found = BTreeSet::new();
+    for start in ["crate::", "super::"] {
+        for tree in after(&text, start) {
+            for mut path in paths(tree) {
+                if start == "super::" {
+                    let more = path.iter().take_while(|part| *part == "super").count();
+                    let above = own.len().saturating_sub(1 + more);
+                    path = [&own[..above], &path[more..]].concat();
+                }
+                let named = (1..=path.len()).rev().map(|length| path[..length].to_vec());
+                found.extend(named.into_iter().find(|it| modules.contains(it)));
+            }
+        }
+    }
+    found.retain(|it| !own.starts_with(it));
+    found
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let sources = sources();
+    let modules: BTreeSet<Vec<String>> = sources.iter().map(module_of).collect();
+    let mut left: BTreeMap<_, _> = sources
+        .iter()
+        .map(|it| (module_of(it), imports(it, &modules)))
+        .collect();
+    let found: usize = left.values().map(BTreeSet::len).sum();
+    assert!(found > 1000, "{found} imports");
+    // A file whose imports are in no circle is in none.
+    while let Some(free) = left.iter().find_map(|(it, named)| named.is_empty().then(|| it.clone())) {
+        left.remove(&free);
+        left.values_mut().for_each(|named| _ = named.remove(&free));
+    }
+    let shown = |it: &Vec<String>| it.join("::");
+    let wrong: Vec<String> = left
+        .iter()
+        .map(|(it, named)| {
+            format!(
+                "{} -> {}",
+                shown(it),
+                named.iter().map(shown).collect::<Vec<_>>().join(", ")
+            )
+        })
+        .collect();
+    assert_none(&wrong);
+}
+
+/// What a request may do, and what a crash of it leaves, is written in the flows alone.
+#[test]
+fn http_reaches_redis_and_postgres_by_flows_alone() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.module == "http") {
+        for (number, line) in &source.lines {
+            for word in ["app.stock", "app.ledger"] {
+                if line.contains(word) {
+                    wrong.push(format!("{}:{number}: {word}", short(&source.path)));
+                }
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
 /// Which sales are over is for Postgres and Redis to say: a host's clock may be wrong by days.
 #[test]
 fn keys_are_removed_by_no_hosts_clock() {

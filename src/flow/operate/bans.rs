@@ -146,6 +146,27 @@ pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
     Ok(ban)
 }
 
+/// Up to `max` bans in force after the account given, by account or the newest first. Only the ban of `only` if it is
+/// given.
+pub async fn list(
+    app: &App,
+    only: Option<&UserId>,
+    newest_first: bool,
+    after: Option<&UserId>,
+    max: usize,
+) -> Result<Vec<Ban>, Fault> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    if let Some(only) = only {
+        let ban = app.ledger.ban_of(only).await?;
+        return Ok(ban.filter(|ban| ban.holds(Utc::now())).into_iter().collect());
+    }
+    if newest_first {
+        app.ledger.banned_newest_first(after, max).await
+    } else {
+        app.ledger.banned(after, max).await
+    }
+}
+
 /// Lifts a ban; `None` when the account is not banned.
 pub async fn lift(app: &App, user: &UserId) -> Result<Option<Ban>, Fault> {
     let lifted = app.ledger.lift_ban(user).await?;
