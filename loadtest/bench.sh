@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures lua/purchase.lua on a private Redis without an append-only file: its throughput as a share of that of
+# Measures lua/sell/purchase.lua on a private Redis without an append-only file: its throughput as a share of that of
 # pipelined SET in the same run, and the memory that a purchase leaves after the drain. Prints one line a round.
 #
 # usage: loadtest/bench.sh [ROUNDS]     BENCH_CALLS: purchases a round, 300000
@@ -28,17 +28,17 @@ while [ "$round" -lt "$rounds" ]; do
     redis FLUSHALL >/dev/null
     set_rate=$(rate -n "$((calls * 3))" SET key:__rand_int__ value)
     redis FLUSHALL >/dev/null
-    redis EVAL "$(cat "$lua/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
+    redis EVAL "$(cat "$lua/operate/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
-    redis EVAL "$(cat "$lua/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
+    redis EVAL "$(cat "$lua/operate/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
     # As src/stock/permit.rs names a server.
     server=$(field server run_id)-$(field replication master_replid)-$(field replication master_replid2)
-    redis EVAL "$(cat "$lua/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000 60000 "$server" |
+    redis EVAL "$(cat "$lua/permit/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000 60000 "$server" |
         grep -q PERMITTED || {
         echo 'the shard got no permit to sell' >&2
         exit 1
     }
-    script=$(redis SCRIPT LOAD "$(cat "$lua/purchase.lua")")
+    script=$(redis SCRIPT LOAD "$(cat "$lua/sell/purchase.lua")")
     before=$(memory)
     # An order's id has 16 bytes: 4 and a random number of 12 digits. Key and user are as long as UUIDs.
     purchase_rate=$(rate -n "$calls" EVALSHA "$script" 4 "$sale:shard" "$sale:item:SKU-1" \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the limiters (lua/fixed_window.lua, sliding_window.lua, token_bucket.lua) on a private Redis
+# Measures the limiters (lua/limit/fixed_window.lua, lua/limit/sliding_window.lua, lua/limit/token_bucket.lua) on a private Redis
 # without an append-only file: requests a second as a share of pipelined SET in the same run, and the memory of a key whose
 # limit has been used up. Prints one line a limiter and round.
 #
@@ -29,7 +29,7 @@ limiter() {
     shift 2
     redis FLUSHALL >/dev/null
     before=$(memory)
-    script=$(redis SCRIPT LOAD "$(cat "$lua/$name.lua")")
+    script=$(redis SCRIPT LOAD "$(cat "$lua/limit/$name.lua")")
     its_rate=$(rate EVALSHA "$script" 1 "{limit:7d3c9f52-9b1e-4c57-a4c1-__rand_int__}:$key" "$@")
     keys=$(redis DBSIZE)
     awk -v name="$name" -v set="$set_rate" -v rate="$its_rate" -v keys="$keys" -v bytes="$(($(memory) - before))" \

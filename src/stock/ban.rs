@@ -1,4 +1,4 @@
-//! Calls `lua/ban.lua`.
+//! Calls `lua/operate/ban.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

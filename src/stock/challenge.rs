@@ -1,4 +1,4 @@
-//! Calls `lua/solve_challenge.lua`, and stores the right answers.
+//! Calls `lua/door/solve_challenge.lua`, and stores the right answers.
 
 use super::Stock;
 use super::script::{SOLVE_CHALLENGE, outcome, unknown};

@@ -1,5 +1,5 @@
-//! Limiters: they decide by Redis's clock how many requests may pass. This file calls `lua/fixed_window.lua`,
-//! `lua/sliding_window.lua` and `lua/token_bucket.lua`, which know nothing of sales. A limiter whose key Redis has lost
+//! Limiters: they decide by Redis's clock how many requests may pass. This file calls `lua/limit/fixed_window.lua`,
+//! `lua/limit/sliding_window.lua` and `lua/limit/token_bucket.lua`, which know nothing of sales. A limiter whose key Redis has lost
 //! counts from zero.
 
 use super::Stock;

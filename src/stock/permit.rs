@@ -1,4 +1,4 @@
-//! Calls `lua/permit.lua`, `lua/stop.lua` and `lua/barrier.lua`, and reads which server has a shard. A permit and a
+//! Calls `lua/permit/permit.lua`, `lua/permit/stop.lua` and `lua/permit/barrier.lua`, and reads which server has a shard. A permit and a
 //! halt expire by themselves, so a crash leaves neither behind for long.
 
 use super::Stock;

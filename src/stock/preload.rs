@@ -1,4 +1,4 @@
-//! Calls `lua/preload.lua`.
+//! Calls `lua/operate/preload.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

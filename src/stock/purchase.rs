@@ -1,4 +1,4 @@
-//! Calls `lua/purchase.lua`.
+//! Calls `lua/sell/purchase.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

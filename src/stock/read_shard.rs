@@ -1,4 +1,4 @@
-//! Calls `lua/read_shard.lua`, and reads shoppers' rows.
+//! Calls `lua/operate/read_shard.lua`, and reads shoppers' rows.
 
 use super::Stock;
 use super::events::decode_entries;

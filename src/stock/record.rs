@@ -73,7 +73,7 @@ use uuid::Uuid;
 const ORDER_HEAD: usize = 19;
 /// The bytes of a shard's record before the event prefix.
 const SHARD_HEAD: usize = 42;
-/// A row with more bytes than this leaves decided orders to the ledger, as in `lua/resolve.lua`.
+/// A row with more bytes than this leaves decided orders to the ledger, as in `lua/settle/resolve.lua`.
 const ROW_MAX: usize = 4096;
 /// The bytes of an item's record.
 const ITEM: usize = 60;
@@ -151,7 +151,7 @@ impl ShardRecord {
         Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
     }
 
-    /// The value of `shard`, with the sale's limits, as `lua/preload.lua` writes it.
+    /// The value of `shard`, with the sale's limits, as `lua/operate/preload.lua` writes it.
     #[must_use]
     pub fn encode(&self, rate: &PurchaseRate) -> Vec<u8> {
         let mut bytes = Pack(vec![self.lifecycle.code(), u8::from(self.brake)]);
@@ -197,7 +197,7 @@ pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
     read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
 }
 
-/// The value of `item:<sku>`, as `lua/preload.lua` writes it.
+/// The value of `item:<sku>`, as `lua/operate/preload.lua` writes it.
 #[must_use]
 pub fn encode_item(counters: &Counters, per_user_limit: u32, position: u16) -> Vec<u8> {
     let mut bytes = Pack(Vec::with_capacity(ITEM));

@@ -1,7 +1,7 @@
 //! Waits with `WAIT` until a replica has what a caller has read, for many callers at once.
 //!
 //! `WAIT` covers the writes of its own connection and blocks that connection, so it has one to itself. A barrier
-//! (`lua/barrier.lua`) is written on it before each `WAIT`. Replicas get every earlier write of this node, from any
+//! (`lua/permit/barrier.lua`) is written on it before each `WAIT`. Replicas get every earlier write of this node, from any
 //! client, before the barrier. A caller's reading goes ahead of the barrier, and is answered once a replica has
 //! everything that the reading saw. The reading must use the same connection: after a failover, a `WAIT` on the new
 //! primary says nothing about what the old one accepted.

@@ -1,4 +1,4 @@
-//! Calls `lua/resolve.lua`.
+//! Calls `lua/settle/resolve.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

@@ -1,4 +1,4 @@
-//! Calls `lua/restock.lua`.
+//! Calls `lua/operate/restock.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

@@ -1,4 +1,4 @@
-//! Calls `lua/begin_restore.lua`, `forget_buyers.lua`, `restore_buyers.lua`, `end_restore.lua` and `fence.lua`:
+//! Calls `lua/rebuild/begin_restore.lua`, `forget_buyers.lua`, `restore_buyers.lua`, `end_restore.lua` and `fence.lua`:
 //! together they rebuild a shard from the ledger. A process claims a shard in the ledger before it rebuilds the shard.
 //! The claim ends with its connection, and the process may not notice. So each step that writes a shard checks that the
 //! shard still has the epoch that is being rebuilt. A crash leaves a shard that is loading and has no permit; it is

@@ -1,4 +1,4 @@
-//! The waiting room of a shard: calls `lua/waiting_room.lua` and `lua/leave_room.lua`.
+//! The waiting room of a shard: calls `lua/door/waiting_room.lua` and `lua/door/leave_room.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

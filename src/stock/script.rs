@@ -27,12 +27,12 @@ impl Deref for Named {
 }
 
 macro_rules! scripts {
-    ($($name:ident $file:literal)*) => {$(
-        #[doc = concat!("`lua/", $file, ".lua`")]
+    ($($name:ident $folder:literal $file:literal)*) => {$(
+        #[doc = concat!("`lua/", $folder, "/", $file, ".lua`")]
         pub static $name: Named = Named {
             name: $file,
             script: LazyLock::new(|| {
-                Script::new(&bugs::script($file, include_str!(concat!("../../lua/", $file, ".lua"))))
+                Script::new(&bugs::script($file, include_str!(concat!("../../lua/", $folder, "/", $file, ".lua"))))
             }),
         };
     )*
@@ -42,37 +42,37 @@ macro_rules! scripts {
 }
 
 scripts! {
-    BAN "ban"
-    BARRIER "barrier"
-    BEGIN_RESTORE "begin_restore"
-    END_RESTORE "end_restore"
-    FENCE "fence"
-    FIXED_WINDOW "fixed_window"
-    FORGET_BUYERS "forget_buyers"
-    LEAVE_ROOM "leave_room"
-    PERMIT "permit"
-    PRELOAD "preload"
-    PURCHASE "purchase"
-    READ_SHARD "read_shard"
-    RESOLVE "resolve"
-    RESTOCK "restock"
-    RESTORE_BUYERS "restore_buyers"
-    SET_STATE "set_state"
-    SLIDING_WINDOW "sliding_window"
-    SOLVE_CHALLENGE "solve_challenge"
-    STOP "stop"
-    TOKEN_BUCKET "token_bucket"
-    TRANSFER_DONE "transfer_done"
-    TRANSFER_IN "transfer_in"
-    TRANSFER_OUT "transfer_out"
-    WAITING_ROOM "waiting_room"
-    WITHDRAW_DONE "withdraw_done"
+    BAN "operate" "ban"
+    BARRIER "permit" "barrier"
+    BEGIN_RESTORE "rebuild" "begin_restore"
+    END_RESTORE "rebuild" "end_restore"
+    FENCE "rebuild" "fence"
+    FIXED_WINDOW "limit" "fixed_window"
+    FORGET_BUYERS "rebuild" "forget_buyers"
+    LEAVE_ROOM "door" "leave_room"
+    PERMIT "permit" "permit"
+    PRELOAD "operate" "preload"
+    PURCHASE "sell" "purchase"
+    READ_SHARD "operate" "read_shard"
+    RESOLVE "settle" "resolve"
+    RESTOCK "operate" "restock"
+    RESTORE_BUYERS "rebuild" "restore_buyers"
+    SET_STATE "operate" "set_state"
+    SLIDING_WINDOW "limit" "sliding_window"
+    SOLVE_CHALLENGE "door" "solve_challenge"
+    STOP "permit" "stop"
+    TOKEN_BUCKET "limit" "token_bucket"
+    TRANSFER_DONE "move" "transfer_done"
+    TRANSFER_IN "move" "transfer_in"
+    TRANSFER_OUT "move" "transfer_out"
+    WAITING_ROOM "door" "waiting_room"
+    WITHDRAW_DONE "operate" "withdraw_done"
 }
 
 /// The scripts that only [`Stock::admit`] loads.
 const GUARDED: [(&str, &str); 2] = [
-    ("purchase", include_str!("../../lua/purchase.lua")),
-    ("transfer_out", include_str!("../../lua/transfer_out.lua")),
+    ("purchase", include_str!("../../lua/sell/purchase.lua")),
+    ("transfer_out", include_str!("../../lua/move/transfer_out.lua")),
 ];
 
 impl Stock {

@@ -1,4 +1,4 @@
-//! Calls `lua/set_state.lua`.
+//! Calls `lua/operate/set_state.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;

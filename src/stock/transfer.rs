@@ -1,4 +1,4 @@
-//! Calls `lua/transfer_out.lua`, `transfer_in.lua`, `transfer_done.lua` and `withdraw_done.lua`. Units move between two
+//! Calls `lua/move/transfer_out.lua`, `transfer_in.lua`, `transfer_done.lua` and `withdraw_done.lua`. Units move between two
 //! shards, or leave the sale, in steps that may each be repeated. Between the first step and the last, the lender has a
 //! record of the transfer. So after a crash any process can finish it.
 

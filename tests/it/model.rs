@@ -5,7 +5,7 @@ mod reference;
 mod steps;
 mod subject;
 
-use crate::support::servers;
+use crate::support::{lua, servers};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -164,12 +164,7 @@ fn the_random_steps_come_to_every_answer() {
 #[test]
 fn every_script_is_modelled_here_or_by_a_test_that_is_named() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = fs::read_dir(root.join("lua"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let files: BTreeSet<String> = files
-        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
+    let files: BTreeSet<String> = lua::files("lua").into_keys().collect();
     let modelled = Scripts::real().0.into_keys();
     let elsewhere = MODELLED_ELSEWHERE.iter().map(|(name, ..)| *name);
     let listed: Vec<String> = modelled.chain(elsewhere).map(str::to_owned).collect();

@@ -2,6 +2,7 @@
 
 use super::reference::{Asked, EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_LIMITS, WINDOW_MS};
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
+use crate::support::lua;
 use crate::support::raw::{Raw, arg};
 use flashsale::domain::event::Position;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
@@ -21,7 +22,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs;
-use std::path::Path;
 use uuid::Uuid;
 
 const START: Millis = 1_900_000_000_000;
@@ -55,8 +55,8 @@ impl Scripts {
             "transfer_out",
             "withdraw_done",
         ];
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let text = |name| fs::read_to_string(folder.join(name).with_extension("lua")).unwrap();
+        let files = lua::files(folder);
+        let text = |name: &str| fs::read_to_string(&files[name]).unwrap();
         let mut texts = BTreeMap::from(NAMES.map(|name| (name, text(name))));
         let resolve = texts.get_mut("resolve").unwrap();
         let (usual, short) = ("local ROW_MAX = 4096\n", format!("local ROW_MAX = {ROW_MAX}\n"));

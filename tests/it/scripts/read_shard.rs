@@ -64,7 +64,7 @@ async fn arguments_out_of_bounds_are_refused() {
     for allowed in ["0", "1000"] {
         let answer = shop.raw.call::<redis::Value>(
             redis::cmd("EVAL")
-                .arg(include_str!("../../../lua/read_shard.lua"))
+                .arg(include_str!("../../../lua/operate/read_shard.lua"))
                 .arg(4)
                 .arg(&keys)
                 .arg(allowed),

@@ -5,7 +5,7 @@ use super::raw::Raw;
 use flashsale::domain::sale::Sale;
 use flashsale::stock::keys::ShardKey;
 
-/// Moves units of the sale's first item from free to held and writes an event for each, as `lua/purchase.lua` does. A second
+/// Moves units of the sale's first item from free to held and writes an event for each, as `lua/sell/purchase.lua` does. A second
 /// run goes on behind the first.
 const RESERVE: &str = "
 local item, events, buyers = KEYS[1], KEYS[2], tonumber(ARGV[1])

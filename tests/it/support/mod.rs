@@ -7,6 +7,7 @@ pub mod collector;
 pub mod crowd;
 pub mod document;
 pub mod load;
+pub mod lua;
 pub mod poll;
 pub mod raw;
 pub mod servers;

@@ -8,6 +8,7 @@ use super::nemesis::{Fault, Strike};
 use super::proxy::Mode;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
+use crate::support::lua;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -345,8 +346,7 @@ impl Job<'_> {
 fn every_seeded_bug_is_seen_by_its_rule_and_without_it_nothing_is() {
     for bug in BUGS {
         if let Some([script, from, _]) = bug.script {
-            let path = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
-            let text = std::fs::read_to_string(path).unwrap();
+            let text = std::fs::read_to_string(&lua::files("lua")[script]).unwrap();
             assert_eq!(text.matches(from).count(), 1, "{}: {from}", bug.name);
         }
     }

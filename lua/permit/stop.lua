@@ -4,7 +4,7 @@
 -- allow-oom: a shard that is about to be rebuilt must be halted also when memory is short.
 --
 -- KEYS[1] {sale:shard}:shard  string  the shard; never expires
--- KEYS[2] {sale:shard}:halt   string  while it exists, lua/permit.lua gives no permit; expires by itself
+-- KEYS[2] {sale:shard}:halt   string  while it exists, lua/permit/permit.lua gives no permit; expires by itself
 -- ARGV[1] halt_ms  0..60000 milliseconds; 0: the next permit may come at once
 -- Returns {'STOPPED'}  the shard has no permit
 -- Retry:  the second run does the same; the halt counts from then on.
