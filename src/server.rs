@@ -425,12 +425,13 @@ async fn serve_http(
             let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
             HttpApp::new()
                 .app_data(Data::from(Arc::clone(&app)))
-                // Runs on the worker's own runtime: its purchases never wake another thread.
+                // Runs on the worker's own runtime: its purchases never wake another thread. Redis may be away for a
+                // moment: it has answered this process before.
                 .data_factory(move || {
                     let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
                     async move {
                         let (url, certificates) = &redis;
-                        let stock = Stock::connect_with(url.expose(), certificates.expose()).await?;
+                        let stock = Stock::open(url.expose(), certificates.expose())?;
                         Ok::<_, Fault>(Api::new(app.over(stock), shared))
                     }
                 })

@@ -34,7 +34,7 @@ pub mod transfer;
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::metrics::StockMetrics;
-use link::Link;
+use link::{Link, Way};
 use replicate::Replicas;
 use std::time::Duration;
 
@@ -68,12 +68,23 @@ impl Stock {
     /// # Errors
     /// As `connect`, and when one side rejects the other's certificate.
     pub async fn connect_with(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
-        let (link, way) = Link::connect(url, certificates).await?;
-        Ok(Self {
+        Ok(Self::over(Link::connect(url, certificates).await?))
+    }
+
+    /// Connects in the background: calls wait for the connection.
+    ///
+    /// # Errors
+    /// `Unavailable` when the URL is invalid.
+    pub fn open(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
+        Ok(Self::over(Link::open(url, certificates)?))
+    }
+
+    fn over((link, way): (Link, Way)) -> Self {
+        Self {
             link,
             replicas: Replicas::by(way),
             metrics: StockMetrics::default(),
-        })
+        }
     }
 
     /// The same handle, which counts its calls in `metrics`.

@@ -223,16 +223,16 @@ fn slot_of(command: &Cmd) -> Option<Slot> {
 }
 
 impl Cluster {
-    /// Connects to the cluster that one of these nodes belongs to.
-    pub(super) async fn connect(named: Vec<ConnectionInfo>) -> RedisResult<Arc<Self>> {
+    /// The cluster that one of these nodes belongs to. Its slots are read in the background.
+    pub(super) fn open(named: Vec<ConnectionInfo>) -> Arc<Self> {
         let cluster = Arc::new(Self {
             named,
             map: RwLock::default(),
             stale: Arc::default(),
         });
-        cluster.read().await?;
+        cluster.stale.notify_one();
         tokio::spawn(Self::keep_reading(Arc::downgrade(&cluster), Arc::clone(&cluster.stale)));
-        Ok(cluster)
+        cluster
     }
 
     /// Reads the slots for as long as somebody uses the cluster.
@@ -250,7 +250,7 @@ impl Cluster {
     }
 
     /// Reads who has which slots: what most of some primaries say, or else most of all nodes that can be asked.
-    async fn read(&self) -> RedisResult<()> {
+    pub(super) async fn read(&self) -> RedisResult<()> {
         let (mut primaries, replicas) = {
             let map = self.map();
             let owners: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();

@@ -39,50 +39,60 @@ pub(super) enum Way {
 }
 
 impl Link {
-    /// Connects; also returns how to open a separate connection.
+    /// Connects, and waits for the first answer. Also returns how to open a separate connection.
     ///
     /// # Errors
     /// `Unavailable` when no server answers, or the URL is invalid.
     pub(super) async fn connect(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
+        let (link, way) = Self::open(url, certificates)?;
+        let answered = match &link {
+            Self::One(server) => server.query::<String>(&redis::cmd("PING")).await.map(drop),
+            Self::Cluster(cluster, _) => cluster.read().await,
+        };
+        let (place, is_tls) = match &way {
+            Way::One(client) => (
+                client.get_connection_info().addr().to_string(),
+                is_tls(client.get_connection_info()),
+            ),
+            Way::Cluster(info) => (hosts(url).to_owned(), is_tls(info)),
+        };
+        answered.map_err(|error| unreachable(&place, is_tls, &error))?;
+        Ok((link, way))
+    }
+
+    /// Connects in the background, on the runtime of the caller. Calls wait for the connection.
+    ///
+    /// # Errors
+    /// `Unavailable` when the URL is invalid.
+    pub(super) fn open(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
         let certificates = tls_certificates(certificates);
         if let Some(nodes) = url.strip_prefix(CLUSTER) {
-            Self::connect_cluster("redis", nodes, certificates).await
+            Self::open_cluster("redis", nodes, &certificates)
         } else if let Some(nodes) = url.strip_prefix(TLS_CLUSTER) {
-            Self::connect_cluster("rediss", nodes, certificates).await
+            Self::open_cluster("rediss", nodes, &certificates)
         } else {
-            Self::connect_one(url, &certificates).await
+            let invalid = |error: RedisError| unreachable("its URL", false, &error);
+            let client = Client::open(connection_info(url, &certificates)?).map_err(invalid)?;
+            let server = Server::new(client.clone()).map_err(invalid)?;
+            Ok((Self::One(server), Way::One(client)))
         }
     }
 
-    async fn connect_one(url: &str, certificates: &TlsCertificates) -> Result<(Self, Way), Fault> {
-        let info = connection_info(url, certificates)?;
-        let (place, is_tls) = (info.addr().to_string(), is_tls(&info));
-        let unreachable = |error| unreachable(&place, is_tls, &error);
-        let client = Client::open(info).map_err(unreachable)?;
-        let server = Server::new(client.clone()).map_err(unreachable)?;
-        let _pong: String = server.query(&redis::cmd("PING")).await.map_err(unreachable)?;
-        Ok((Self::One(server), Way::One(client)))
-    }
-
     /// `nodes` is `[user:password@]host:port,host:port…`: any of these nodes names the others.
-    async fn connect_cluster(scheme: &str, nodes: &str, certificates: TlsCertificates) -> Result<(Self, Way), Fault> {
-        let (login, hosts) = nodes.rsplit_once('@').map_or(("", nodes), |(_, hosts)| {
-            (&nodes[..=nodes.len() - hosts.len() - 1], hosts)
-        });
+    fn open_cluster(scheme: &str, nodes: &str, certificates: &TlsCertificates) -> Result<(Self, Way), Fault> {
+        let hosts = hosts(nodes);
+        let login = &nodes[..nodes.len() - hosts.len()];
         let infos: Vec<ConnectionInfo> = hosts
             .trim_end_matches('/')
             .split(',')
-            .map(|host| connection_info(&format!("{scheme}://{login}{host}"), &certificates))
+            .map(|host| connection_info(&format!("{scheme}://{login}{host}"), certificates))
             .collect::<Result<_, _>>()?;
         let Some(any) = infos.first().cloned() else {
             return Err(Fault::Unavailable(
                 "the URL of the Redis Cluster names no node".to_owned(),
             ));
         };
-        let is_tls = is_tls(&any);
-        let unreachable = |error| unreachable(hosts, is_tls, &error);
-        let cluster = Cluster::connect(infos).await.map_err(unreachable)?;
-        Ok((Self::Cluster(cluster, None), Way::Cluster(any)))
+        Ok((Self::Cluster(Cluster::open(infos), None), Way::Cluster(any)))
     }
 
     pub(super) const fn is_cluster(&self) -> bool {
@@ -159,6 +169,12 @@ impl Link {
 async fn within<T>(max: Duration, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let silent = |_elapsed| Err(Fault::Unavailable("Redis did not answer in time".to_owned()));
     timeout(max, answer).await.unwrap_or_else(silent)
+}
+
+/// What follows the login in a URL.
+fn hosts(url: &str) -> &str {
+    let place = url.split_once("://").map_or(url, |(_, place)| place);
+    place.rsplit_once('@').map_or(place, |(_, hosts)| hosts)
 }
 
 /// Converts the certificates for the Redis client.
