@@ -259,6 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn no_file_of_root_is_removed_by_a_link_that_the_servers_user_made() {
+        let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
+            return;
+        };
+        let (dir, precious) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        identity.own(dir.path()).unwrap();
+        for folder in [&dir, &precious] {
+            fs::write(folder.path().join("redis.sock"), "").unwrap();
+        }
+        let link = dir.path().join("redis");
+        symlink(precious.path(), &link).unwrap();
+        assert!(remove_files(&[link.join("redis.sock")], Some(identity)).is_err());
+        assert!(precious.path().join("redis.sock").exists());
+        remove_files(&[dir.path().join("redis.sock")], Some(identity)).unwrap();
+        assert!(!dir.path().join("redis.sock").exists());
+    }
+
+    #[test]
     fn a_folder_with_other_files_is_not_given_away() {
         let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
             return;

@@ -882,6 +882,27 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
 }
 
 #[tokio::test]
+async fn the_audit_log_has_the_query_of_an_action_and_the_reads_of_each_operator() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    app.post(Who::Operator, &format!("/v1/admin/sales/{id}/rebuild?dry_run=true"))
+        .await
+        .ok(200);
+    for name in ["Ada", "Bob", "Ada"] {
+        let request = app.request(Method::GET, Who::Operator, "/v1/admin/orders?user=ada");
+        app.send(request.header("X-Operator", name)).await.ok(200);
+    }
+    let logged = actions(&app, "?limit=3").await;
+    let logged = logged.iter().map(|it| json!([it["operator"], it["action"], it["detail"]]));
+    let expected = [
+        json!(["Bob", "orders.read", {"user": "ada"}]),
+        json!(["Ada", "orders.read", {"user": "ada"}]),
+        json!([null, "sales.rebuild", {"dry_run": "true"}]),
+    ];
+    assert_eq!(logged.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
     let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let id = app.load_sale(&sale()).await;

@@ -99,6 +99,20 @@ async fn each_address_has_a_limit_of_its_own_and_only_trusted_proxies_say_whose_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trusted_proxy_that_names_no_client_is_not_limited_as_one() {
+    let variables = [
+        ("FLASHSALE_ADDRESS_RATE", "2"),
+        ("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1"),
+    ];
+    let app = TestApp::with("api", &variables).await;
+    for _ in 0..30 {
+        app.get(Who::Nobody, "/v1/sales").await.ok(200);
+    }
+    let named = flood(&app, "198.51.100.9", 30).await;
+    assert!(passed(&named) < 30, "{}", passed(&named));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_and_an_account_have_limits_unless_they_are_switched_off() {
     // As it ships behind a proxy: what is empty is not set.
     let shipped = [

@@ -295,3 +295,21 @@ async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuil
         assert_eq!(written.before.as_ref(), Some(&written.after));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_whose_ledger_is_far_behind_is_checked_once_it_has_caught_up() {
+    let mut world = World::new().await;
+    world.end_keeper().await;
+    let (far, near) = (
+        world.sale(&Terms::of(5_000, 1)).await,
+        world.sale(&Terms::of(5_000, 1)).await,
+    );
+    reserve_everywhere(&world, &far, 1_001);
+    reserve_everywhere(&world, &near, 1_000);
+    assert_eq!(flow::watch::conservation::check_sales(&world.app).await.unwrap(), 1);
+    within(PATIENCE, "every sale is checked", async || {
+        let _passing = drain_all(&world.app).await;
+        flow::watch::conservation::check_sales(&world.app).await.unwrap() == 2
+    })
+    .await;
+}

@@ -234,11 +234,14 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
             Err(Fault::Newer(_))
         ));
 
-        // A newer worker takes it in, and trims it.
+        // A newer worker takes it in. It has trimmed the first one, and not yet the second.
         let taken_in = "update shards set drained_seq = drained_seq + 1 where sale_id = $1";
         world.execute(taken_in, sale.id).await.unwrap();
-        let _gone: i64 = raw.call(redis::cmd("XDEL").arg(key.events()).arg(newer));
+        if kind == "reserved" {
+            let _gone: i64 = raw.call(redis::cmd("XDEL").arg(key.events()).arg(newer));
+        }
         drain_all(&world.app).await.unwrap();
+        assert_eq!(world.number(stored, sale.id).await % 10, 0, "no dead letter");
         let user = "after".parse().unwrap();
         let drained = flow::settle::order::read_order(&world.app, after.id, &user)
             .await
