@@ -20,7 +20,7 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
     File::new(text, "text/html; charset=utf-8", POLICY)
 });
 static STYLE: LazyLock<File> =
-    LazyLock::new(|| File::new(include_str!("docs/reference.css"), "text/css; charset=utf-8", POLICY));
+    LazyLock::new(|| File::new(include_str!("../../web/reference/reference.css"), "text/css; charset=utf-8", POLICY));
 
 /// The page of each code, to which the `type` of its problems leads.
 static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {

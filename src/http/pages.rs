@@ -21,66 +21,70 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
     require-trusted-types-for 'script'; trusted-types proof";
 
 macro_rules! assets {
-    ($($name:literal)*) => {
-        const ASSETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("pages/assets/", $name)))),*];
+    ($($folder:literal: $($name:literal)*;)*) => {
+        const ASSETS: &[(&str, &str)] =
+            &[$($(($name, include_str!(concat!("../../web/", $folder, "/", $name)))),*),*];
     };
 }
 
 assets! {
-    "api.js"
-    "attempt-store.js"
-    "attempt.js"
-    "base.css"
-    "captcha.js"
-    "clock.js"
-    "console-accounts.js"
-    "console-api.js"
-    "console-asked.js"
-    "console-attention.js"
-    "console-dialog.js"
-    "console-fields.js"
-    "console-form.js"
-    "console-limits.js"
-    "console-live.js"
-    "console-money.js"
-    "console-orders.js"
-    "console-plot.js"
-    "console-sale.js"
-    "console-sales.js"
-    "console-sign-in.js"
-    "console-table.js"
-    "console-trail.js"
-    "console-units.js"
-    "console-words.js"
-    "console.css"
-    "console.js"
-    "development.js"
-    "dom.js"
-    "format.js"
-    "icon.svg"
-    "item-card.js"
-    "language.js"
-    "order-row.js"
-    "poll.js"
-    "problem.js"
-    "proof-worker.js"
-    "proof.js"
-    "sale-page.js"
-    "sale-state.js"
-    "sales-page.js"
-    "shop-links.js"
-    "shop.css"
-    "sign-in.js"
-    "storage.js"
-    "token.js"
-    "words.js"
+    "shared":
+        "api.js"
+        "base.css"
+        "clock.js"
+        "dom.js"
+        "format.js"
+        "icon.svg"
+        "language.js"
+        "problem.js"
+        "sale-state.js"
+        "storage.js"
+        "words.js";
+    "shop":
+        "attempt-store.js"
+        "attempt.js"
+        "captcha.js"
+        "development.js"
+        "item-card.js"
+        "order-row.js"
+        "poll.js"
+        "proof-worker.js"
+        "proof.js"
+        "sale-page.js"
+        "sales-page.js"
+        "shop-links.js"
+        "shop.css"
+        "sign-in.js"
+        "token.js";
+    "console":
+        "console-accounts.js"
+        "console-api.js"
+        "console-asked.js"
+        "console-attention.js"
+        "console-dialog.js"
+        "console-fields.js"
+        "console-form.js"
+        "console-limits.js"
+        "console-live.js"
+        "console-money.js"
+        "console-orders.js"
+        "console-plot.js"
+        "console-sale.js"
+        "console-sales.js"
+        "console-sign-in.js"
+        "console-table.js"
+        "console-trail.js"
+        "console-units.js"
+        "console-words.js"
+        "console.css"
+        "console.js";
 }
 
 /// The pages as files, without development mode and without links to a shop.
-const SALES_PAGE: &str = include_str!("pages/sales.html");
-const SALE_PAGE: &str = include_str!("pages/sale.html");
+const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
+const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
 /// The console. Its script shows the view that the address names.
-const CONSOLE_PAGE: &str = include_str!("pages/console.html");
+const CONSOLE_PAGE: &str = include_str!("../../web/console/console.html");
 /// The attribute that says whether development mode is on, and its value if it is.
 const PRODUCTION: &str = "data-development=\"no\"";
 const DEVELOPMENT: &str = "data-development=\"yes\"";

@@ -11,33 +11,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
     trusted-types proof";
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages")
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files in a folder, by name.
-fn files(folder: &Path) -> BTreeMap<String, String> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries
-        .filter(|path| path.is_file())
-        .map(|path| {
-            (
-                path.file_name().unwrap().to_str().unwrap().to_owned(),
-                fs::read_to_string(path).unwrap(),
-            )
-        })
-        .collect()
+/// The files that browsers are given, by name.
+fn files() -> impl Iterator<Item = (String, String)> {
+    let folders = ["shared", "shop", "console"].map(|folder| root().join("web").join(folder));
+    let entries = folders.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    entries.map(|entry| {
+        let path = entry.unwrap().path();
+        (
+            path.file_name().unwrap().to_str().unwrap().to_owned(),
+            fs::read_to_string(path).unwrap(),
+        )
+    })
+}
+
+fn pages() -> BTreeMap<String, String> {
+    files().filter(|(name, _)| name.ends_with(".html")).collect()
 }
 
 fn assets() -> BTreeMap<String, String> {
-    files(&folder().join("assets"))
+    files().filter(|(name, _)| !name.ends_with(".html")).collect()
 }
 
 fn is_guarded(answer: &Answer) {
@@ -161,7 +164,7 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
 fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need() {
     let assets = assets();
     let mut named = BTreeSet::new();
-    for (name, text) in assets.iter().chain(&files(&folder())) {
+    for (name, text) in assets.iter().chain(&pages()) {
         for (start, end) in [("\"/assets/", '"'), ("'/assets/", '\''), ("from './", '\'')] {
             for rest in text.split(start).skip(1) {
                 let file = rest.split(end).next().unwrap();
@@ -189,7 +192,7 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
     let all: BTreeSet<String> = assets.keys().cloned().collect();
     assert_eq!(named, all, "files that nobody needs");
     for page in ["console.html", "sale.html", "sales.html"] {
-        let text = fs::read_to_string(folder().join(page)).unwrap();
+        let text = pages().remove(page).unwrap();
         let entry = text
             .split("module\" src=\"/assets/")
             .nth(1)
@@ -227,7 +230,7 @@ fn number(text: &str, line: &str) -> u64 {
 #[test]
 fn what_the_console_takes_for_the_limits_of_the_server_is_so() {
     let assets = assets();
-    let source = |path: &str| fs::read_to_string(folder().join("../..").join(path)).unwrap();
+    let source = |path: &str| fs::read_to_string(root().join("src").join(path)).unwrap();
     // Whoever gave up sooner would have the server count on for nobody.
     let waits = number(&assets["console-sale.js"], "const AUDIT_MS = ");
     let counts = number(&source("http.rs"), "const AUDIT_WAIT: Duration = Duration::from_secs(");
@@ -315,7 +318,7 @@ fn same_in_both(file: &str, says_them: impl Fn(&str) -> bool, made: &[&str], pre
     }
     let all: String = assets()
         .into_iter()
-        .chain(files(&folder()))
+        .chain(pages())
         .filter(|(name, _)| !name.ends_with("words.js") && says_them(name))
         .map(|(_, text)| text)
         .collect();
