@@ -12,6 +12,7 @@ mod timing;
 
 pub use by::By;
 pub use by_sale::BySale;
+use crate::domain::guard::Layer;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -25,7 +26,7 @@ use timing::{ANSWERS, CALLS, WORK};
 pub type Float = Gauge<f64, AtomicU64>;
 
 /// The outcomes of a purchase: accepted, replayed, or the code of the refusal.
-const PURCHASE_OUTCOMES: &[&str] = &[
+pub const PURCHASE_OUTCOMES: &[&str] = &[
     "reserved",
     "sold_out",
     "rate_limited",
@@ -103,19 +104,6 @@ const JOBS: &[&str] = &[
 const JOB_RESULTS: &[&str] = &["done", "failed", "timed_out", "skipped"];
 /// Why the listener refuses or closes a connection.
 const LISTENER_REASONS: &[&str] = &["client_full", "instance_full", "handshake", "idle", "slow"];
-const LAYERS: &[&str] = &[
-    "address",
-    "account",
-    "instance",
-    "shared",
-    "window",
-    "waiting_room",
-    "purchase_token",
-    "challenge",
-    "ban",
-    "cooldown",
-    "holds",
-];
 const SERVERS: &[&str] = &["redis", "postgres"];
 const POOLS: &[&str] = &["api", "operators", "payments", "jobs", "reports", "news"];
 
@@ -299,7 +287,7 @@ impl Default for Metrics {
                 Gauge::default,
             ),
             alert_deliveries: counter("outcome", &["delivered", "failed"]),
-            guard_refusals: counter("layer", LAYERS),
+            guard_refusals: counter("layer", Layer::NAMES),
             gateway_rate: Gauge::default(),
             up: By::new([("server", SERVERS)], Gauge::default),
             ping_duration: By::new([("server", SERVERS)], Gauge::default),

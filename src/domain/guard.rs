@@ -13,52 +13,53 @@ pub const LOOKS_MAX: u32 = 1_000_000;
 /// The longest ban that a guard gives by itself, in seconds: a year.
 const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
 
-/// A guard that refuses requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// The limit of one client address.
-    Address,
-    /// The limit of one account at one instance.
-    Account,
-    /// The limit of one instance, fixed or adaptive.
-    Instance,
-    /// The limit that all instances share.
-    Shared,
-    /// A sale's waiting room, for shoppers without an admission.
-    WaitingRoom,
-    /// The challenge for a purchase token.
-    Challenge,
-    /// A sale that requires purchase tokens.
-    PurchaseToken,
-    /// Banned accounts.
-    Ban,
-    /// A shopper's sliding window.
-    Window,
-    /// Accounts that did not pay for their last holds.
-    Cooldown,
-    /// Accounts with the most unpaid holds that a sale allows.
-    Holds,
+macro_rules! layers {
+    ($($(#[doc = $doc:literal])+ $layer:ident $name:literal,)*) => {
+        /// A guard that refuses requests.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Layer {
+            $($(#[doc = $doc])+ $layer,)*
+        }
+
+        impl Layer {
+            /// The names of all guards.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// The guard's name in counts and metrics.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$layer => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Layer {
-    /// The guard's name in counts and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::Account => "account",
-            Self::Instance => "instance",
-            Self::Shared => "shared",
-            Self::WaitingRoom => "waiting_room",
-            Self::Challenge => "challenge",
-            Self::PurchaseToken => "purchase_token",
-            Self::Ban => "ban",
-            Self::Window => "window",
-            Self::Cooldown => "cooldown",
-            Self::Holds => "holds",
-        }
-    }
+layers! {
+    /// The limit of one client address.
+    Address "address",
+    /// The limit of one account at one instance.
+    Account "account",
+    /// The limit of one instance, fixed or adaptive.
+    Instance "instance",
+    /// The limit that all instances share.
+    Shared "shared",
+    /// A sale's waiting room, for shoppers without an admission.
+    WaitingRoom "waiting_room",
+    /// The challenge for a purchase token.
+    Challenge "challenge",
+    /// A sale that requires purchase tokens.
+    PurchaseToken "purchase_token",
+    /// Banned accounts.
+    Ban "ban",
+    /// A shopper's sliding window.
+    Window "window",
+    /// Accounts that did not pay for their last holds.
+    Cooldown "cooldown",
+    /// Accounts with the most unpaid holds that a sale allows.
+    Holds "holds",
 }
 
 macro_rules! settings {

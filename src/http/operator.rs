@@ -425,6 +425,7 @@ impl FromRequest for Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::ROUTES;
     use actix_web::test::TestRequest;
 
     #[test]
@@ -446,6 +447,20 @@ mod tests {
             (Method::GET, "/v1/admin/orders/{id}", "orders.read"),
         ] {
             assert_eq!(action(&method, pattern), expected);
+        }
+    }
+
+    #[test]
+    fn the_console_has_words_for_every_action() {
+        let known = include_str!("../../web/console/console-trail.js");
+        let changes = ROUTES.iter().filter(|it| it.path.starts_with("/v1/admin/") && it.method != "get");
+        let changes = changes.map(|it| {
+            let method = Method::from_bytes(it.method.to_uppercase().as_bytes()).unwrap();
+            action(&method, it.path)
+        });
+        let reads = SHOPPERS_DATA.iter().map(|path| action(&Method::GET, path));
+        for name in changes.chain(reads) {
+            assert!(known.contains(&format!("'{name}'")), "console-trail.js does not know {name}");
         }
     }
 

@@ -11,7 +11,7 @@ const EVERY_MS = 10_000;
 const KNOWN = [
     'sales.create', 'sales.change', 'sales.delete', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
     'sales.restock', 'sales.rebuild', 'sales.dead-letters.settle', 'bans.create', 'bans.lift', 'guards.change',
-    'payments.settle', 'session.create', 'session.delete',
+    'payments.settle', 'session.create', 'session.delete', 'orders.read', 'bans.read',
 ];
 
 const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);

@@ -3,8 +3,11 @@
 use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
 use crate::support::poll;
+use flashsale::domain::guard::Layer;
 use flashsale::domain::sale::ITEMS_MAX;
+use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::http::problem::Code;
+use flashsale::metrics::PURCHASE_OUTCOMES;
 use reqwest::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -285,6 +288,33 @@ fn both_languages_have_the_same_words_and_all_are_used() {
             !known.contains(&word),
             "{word} would be another one on the shop's pages"
         );
+    }
+}
+
+#[test]
+fn the_console_and_the_guide_know_every_guard_of_a_sale() {
+    let assets = assets();
+    let guide = fs::read_to_string(root().join("docs/guards.md")).unwrap();
+    let guards = serde_json::to_value(SaleGuards::default()).unwrap();
+    for name in guards.as_object().unwrap().keys() {
+        // Without a field, the form would delete the setting of a draft.
+        let field = format!("'guards.{name}'");
+        assert!(assets["console-form.js"].contains(&field), "console-form.js has no field {name}");
+        assert!(assets["console-asked.js"].contains(name), "console-asked.js does not write {name}");
+        assert!(guide.contains(name), "docs/guards.md has nothing of {name}");
+    }
+}
+
+#[test]
+fn the_console_has_words_for_every_refusal() {
+    for (language, words) in words("console-words.js") {
+        let words: BTreeSet<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
+        let layers = Layer::NAMES.iter().map(|name| format!("layer_{name}"));
+        let accepted = ["reserved", "replayed"];
+        let refused = PURCHASE_OUTCOMES.iter().filter(|it| !accepted.contains(it));
+        for word in layers.chain(refused.map(|code| format!("code_{code}"))) {
+            assert!(words.contains(word.as_str()), "{language}: {word}");
+        }
     }
 }
 
