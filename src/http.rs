@@ -2,30 +2,19 @@
 //! touches Redis or Postgres.
 
 pub mod admin;
-pub mod alerts;
-pub mod audits;
-pub mod challenges;
-pub mod dead_letters;
-pub mod development;
 pub mod docs;
 mod explain;
 pub mod extract;
 pub mod file;
 pub mod gateway;
 pub mod health;
-pub mod live;
 pub mod openapi;
-pub mod operator;
-pub mod orders;
 pub mod pages;
 pub mod panic_guard;
 pub mod problem;
 pub mod request_id;
-pub mod sales;
-pub mod session;
+pub mod shop;
 pub mod views;
-pub mod waiting_room;
-pub mod webhooks;
 
 use crate::config::Secret;
 use crate::domain::fault::Fault;
@@ -89,7 +78,7 @@ pub struct Shared {
     /// Whether the log has already named a proxy that the configuration does not trust.
     pub is_proxy_mentioned: AtomicBool,
     /// Counts the open streams of the waiting rooms, which are limited.
-    pub followers: Arc<waiting_room::Followers>,
+    pub followers: Arc<shop::waiting_room::Followers>,
     /// Limits the attempts to sign in at the console.
     pub sign_ins: SignIns,
     /// The actions that operators were refused in the last minute.
@@ -97,9 +86,9 @@ pub struct Shared {
     /// The reads of shoppers' data that the audit log already has.
     pub known_reads: KnownReads,
     /// The sales that operators follow live.
-    pub live: live::Live,
+    pub live: admin::live::Live,
     /// The stock audits that operators wait for.
-    pub audits: audits::Audits,
+    pub audits: admin::audits::Audits,
     /// Whether this instance itself serves HTTPS.
     pub is_https: bool,
     /// This instance's name for operators.
@@ -108,7 +97,7 @@ pub struct Shared {
     pub ending: CancellationToken,
     pub pages: pages::Pages,
     /// What development mode needs, if it is on.
-    pub development: Option<development::Development>,
+    pub development: Option<shop::development::Development>,
     /// Whether Redis or Postgres failed lately; keeps the log short.
     pub weather: Weather,
 }
@@ -345,11 +334,11 @@ routes! {
         "/console/sales/{id}/attention": get pages::console_sale;
     }
     for_sessions "" documented {
-        "/v1/admin/session": get session::show, post session::sign_in, delete session::sign_out;
+        "/v1/admin/session": get admin::session::show, post admin::session::sign_in, delete admin::session::sign_out;
     }
     for_development "/dev" "only in development mode: the shop's login and its payment provider, played" {
-        "/token": post development::token;
-        "/pay": post development::pay;
+        "/token": post shop::development::token;
+        "/pay": post shop::development::pay;
     }
     for_machines "" documented {
         "/healthz": get health::healthz;
@@ -363,46 +352,46 @@ routes! {
         "/openapi.json": get openapi::document;
         "/docs": get docs::page;
         "/docs/reference.css": get docs::style;
-        "/v1/webhooks/payments": post webhooks::payments;
+        "/v1/webhooks/payments": post shop::webhooks::payments;
     }
     for_operators "/v1/admin" documented {
-        "/sales": get admin::list_sales, post admin::create_sale;
-        "/sales/{id}": get admin::show_sale, put admin::change_sale, delete admin::delete_sale;
-        "/sales/{id}/preload": post admin::preload;
-        "/sales/{id}/open": post admin::open;
-        "/sales/{id}/pause": post admin::pause;
-        "/sales/{id}/resume": post admin::resume;
-        "/sales/{id}/close": post admin::close;
-        "/sales/{id}/restock": post admin::restock;
-        "/sales/{id}/stats": get admin::stats;
-        "/sales/{id}/live": stream live::follow;
-        "/sales/{id}/audit": get admin::audit;
-        "/sales/{id}/rebuild": post admin::rebuild;
-        "/sales/{id}/dead-letters": get dead_letters::list_dead_letters;
-        "/sales/{id}/dead-letters/settle": post dead_letters::settle_dead_letter;
-        "/sales/{id}/refused-messages": get dead_letters::list_refused_messages;
-        "/orders": get admin::list_orders;
-        "/orders/{id}": get admin::show_order;
-        "/payments": get admin::list_payments;
-        "/payments/settle": post admin::settle_payment;
-        "/actions": get admin::list_actions;
-        "/alerts": get admin::list_alerts;
-        "/alerts/stream": stream alerts::stream;
-        "/bans": get admin::list_bans, post admin::ban;
-        "/bans/lift": post admin::lift_ban;
-        "/guards": get admin::show_guards, patch admin::change_guards;
+        "/sales": get admin::sales::list_sales, post admin::sales::create_sale;
+        "/sales/{id}": get admin::sales::show_sale, put admin::sales::change_sale, delete admin::sales::delete_sale;
+        "/sales/{id}/preload": post admin::stock::preload;
+        "/sales/{id}/open": post admin::sales::open;
+        "/sales/{id}/pause": post admin::sales::pause;
+        "/sales/{id}/resume": post admin::sales::resume;
+        "/sales/{id}/close": post admin::sales::close;
+        "/sales/{id}/restock": post admin::stock::restock;
+        "/sales/{id}/stats": get admin::stock::stats;
+        "/sales/{id}/live": stream admin::live::follow;
+        "/sales/{id}/audit": get admin::stock::audit;
+        "/sales/{id}/rebuild": post admin::stock::rebuild;
+        "/sales/{id}/dead-letters": get admin::dead_letters::list_dead_letters;
+        "/sales/{id}/dead-letters/settle": post admin::dead_letters::settle_dead_letter;
+        "/sales/{id}/refused-messages": get admin::dead_letters::list_refused_messages;
+        "/orders": get admin::orders::list_orders;
+        "/orders/{id}": get admin::orders::show_order;
+        "/payments": get admin::payments::list_payments;
+        "/payments/settle": post admin::payments::settle_payment;
+        "/actions": get admin::actions::list_actions;
+        "/alerts": get admin::alerts::list_alerts;
+        "/alerts/stream": stream admin::alerts::stream;
+        "/bans": get admin::bans::list_bans, post admin::bans::ban;
+        "/bans/lift": post admin::bans::lift_ban;
+        "/guards": get admin::guards::show_guards, patch admin::guards::change_guards;
     }
     for_shoppers "/v1" documented {
-        "/sales": get sales::list;
-        "/sales/{id}": get sales::show;
-        "/sales/{id}/orders": post orders::purchase;
-        "/sales/{id}/tokens": post orders::hand_out_token;
-        "/sales/{id}/waiting-room": post waiting_room::ask;
-        "/sales/{id}/waiting-room/events": get waiting_room::follow;
-        "/challenges": post challenges::pose;
-        "/orders": get orders::list;
-        "/orders/{id}": get orders::show;
-        "/orders/{id}/cancel": post orders::cancel;
+        "/sales": get shop::sales::list;
+        "/sales/{id}": get shop::sales::show;
+        "/sales/{id}/orders": post shop::orders::purchase;
+        "/sales/{id}/tokens": post shop::orders::hand_out_token;
+        "/sales/{id}/waiting-room": post shop::waiting_room::ask;
+        "/sales/{id}/waiting-room/events": get shop::waiting_room::follow;
+        "/challenges": post shop::challenges::pose;
+        "/orders": get shop::orders::list;
+        "/orders/{id}": get shop::orders::show;
+        "/orders/{id}/cancel": post shop::orders::cancel;
     }
 }
 
@@ -437,7 +426,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             return;
         }
         if is_development {
-            let scope = web::scope("/dev").wrap(from_fn(development::only_with_key));
+            let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
             config.service(scope.configure(for_development).default_service(nowhere()));
         }
         shop(config);
@@ -455,7 +444,7 @@ pub fn machine_routes(config: &mut ServiceConfig) {
 
 fn operators(config: &mut ServiceConfig) {
     let scope = web::scope("/v1/admin")
-        .wrap(from_fn(operator::only_operators))
+        .wrap(from_fn(admin::operator::only_operators))
         // Answers to operators must not be cached.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(for_operators);

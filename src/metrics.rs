@@ -10,9 +10,9 @@ mod process;
 mod text;
 mod timing;
 
+use crate::domain::guard::Layer;
 pub use by::By;
 pub use by_sale::BySale;
-use crate::domain::guard::Layer;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};

@@ -1,10 +1,10 @@
 //! The reference page: the OpenAPI document as HTML. It needs no scripts and no other site.
 
-use super::file::File;
-use super::openapi::{
+use crate::http::file::File;
+use crate::http::openapi::{
     EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command,
 };
-use super::problem::{Code, Problem};
+use crate::http::problem::{Code, Problem};
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
@@ -19,8 +19,13 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
     let text = render(&REFERENCE).into_string();
     File::new(text, "text/html; charset=utf-8", POLICY)
 });
-static STYLE: LazyLock<File> =
-    LazyLock::new(|| File::new(include_str!("../../web/reference/reference.css"), "text/css; charset=utf-8", POLICY));
+static STYLE: LazyLock<File> = LazyLock::new(|| {
+    File::new(
+        include_str!("../../web/reference/reference.css"),
+        "text/css; charset=utf-8",
+        POLICY,
+    )
+});
 
 /// The page of each code, to which the `type` of its problems leads.
 static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {

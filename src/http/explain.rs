@@ -1,8 +1,8 @@
 //! Parses bodies and queries. If one is wrong, the detail names the member or parameter, and what the OpenAPI schema
 //! requires of it.
 
-use super::openapi::schemas::Schemas;
-use super::problem::Problem;
+use crate::http::openapi::schemas::Schemas;
+use crate::http::problem::Problem;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,12 +1,12 @@
 //! Parses a request's headers, path and body into values before any handler uses them: the caller, the key, the body.
 
-use super::explain::{parse_json, parse_query};
-use super::problem::{Code, Problem};
-use super::{Api, gateway};
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use crate::flow::App;
+use crate::http::explain::{parse_json, parse_query};
+use crate::http::problem::{Code, Problem};
+use crate::http::{Api, gateway};
 use actix_web::dev::Payload;
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};

@@ -1,8 +1,8 @@
 //! Routes for machines: whether the process runs, whether it can serve, and its metrics.
 
-use super::operator;
-use super::problem::{Code, Problem};
 use crate::flow::{self, App};
+use crate::http::admin::operator;
+use crate::http::problem::{Code, Problem};
 use crate::metrics;
 use actix_web::http::header::ACCEPT;
 use actix_web::web::Data;

@@ -10,9 +10,9 @@ mod operators;
 pub(super) mod schemas;
 mod shoppers;
 
-use super::file::File;
-use super::operator::{REQUEST_TOKEN, SESSION_COOKIE};
-use super::problem::Body as ProblemBody;
+use crate::http::admin::operator::{REQUEST_TOKEN, SESSION_COOKIE};
+use crate::http::file::File;
+use crate::http::problem::Body as ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
 pub use curl::{VARIABLES, command};
 pub use guide::chapters;

@@ -1,11 +1,11 @@
 //! The web pages of shoppers and operators. They are files of the program, the same for every visitor of an instance.
 //! Their scripts fetch all data from the API, so the pages themselves cost neither Redis nor Postgres anything.
 
-use super::Api;
-use super::file::File;
-use super::problem::Problem;
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::ShopLinks;
+use crate::http::Api;
+use crate::http::file::File;
+use crate::http::problem::Problem;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;

@@ -1,8 +1,8 @@
 //! Contains panics: a handler that panics loses only its own request. The connection goes on with the next one.
 
-use super::problem::Problem;
-use super::request_id::current;
 use crate::domain::fault::Fault;
+use crate::http::problem::Problem;
+use crate::http::request_id::current;
 use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};

@@ -3,10 +3,10 @@
 //! `FLASHSALE_LOG=flashsale=debug` also those of its scripts. This middleware sees every request, so it also sets the
 //! security headers and counts the request.
 
-use super::Api;
-use super::problem::Problem;
 use crate::flow::App;
 use crate::guard::address::is_proxy;
+use crate::http::Api;
+use crate::http::problem::Problem;
 use crate::metrics::Metrics;
 use crate::telemetry;
 use actix_web::Error;

@@ -1,7 +1,7 @@
 //! Each route's example as a curl command. It runs in a shell that has the variables of [`VARIABLES`].
 
 use super::operation::{EVENT_STREAM, KEY, ORDER_ID, Operation, SALE_ID, Who};
-use crate::http::operator::{REQUEST_TOKEN, SESSION_COOKIE};
+use crate::http::admin::operator::{REQUEST_TOKEN, SESSION_COOKIE};
 use serde_json::Value;
 
 /// The shell variables of the commands.

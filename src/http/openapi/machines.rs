@@ -4,7 +4,7 @@ use super::operation::{ORDER_ID, Operation};
 use super::schemas::Schemas;
 use crate::http::health::{Health, Readiness};
 use crate::http::problem::Code;
-use crate::http::webhooks::{Answer, Event};
+use crate::http::shop::webhooks::{Answer, Event};
 use crate::metrics;
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use super::schemas::Schemas;
 use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
+use crate::http::admin::operator::OPERATOR as OPERATOR_HEADER;
 use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
-use crate::http::operator::OPERATOR as OPERATOR_HEADER;
-use crate::http::orders::REPLAYED;
 use crate::http::problem::{Code, PROBLEM_JSON, Problem};
+use crate::http::shop::orders::REPLAYED;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,15 +12,19 @@ use crate::domain::order::OwnedOrder;
 use crate::domain::payment::RecordedPayment;
 use crate::domain::report::Stats;
 use crate::domain::sale::SaleRequest;
-use crate::http::admin::{
-    ActionsQuery, AlertsQuery, AuditPage, AuditQuery, BanBody, BansQuery, DeletedSale, Guards, LiftBody, OrdersQuery,
-    PaymentsQuery, Preloaded, RebuildAnswer, RebuildQuery, RestockBody, SettleBody,
-};
-use crate::http::dead_letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
-use crate::http::live::{Point, Sample};
-use crate::http::operator::REQUEST_TOKEN;
+use crate::http::admin::actions::ActionsQuery;
+use crate::http::admin::alerts::AlertsQuery;
+use crate::http::admin::bans::{BanBody, BansQuery, LiftBody};
+use crate::http::admin::dead_letters::{DeadLettersQuery, RefusedQuery, SettleLetterBody};
+use crate::http::admin::guards::Guards;
+use crate::http::admin::live::{Point, Sample};
+use crate::http::admin::operator::REQUEST_TOKEN;
+use crate::http::admin::orders::OrdersQuery;
+use crate::http::admin::payments::{PaymentsQuery, SettleBody};
+use crate::http::admin::sales::DeletedSale;
+use crate::http::admin::session::{SessionView, SignInBody};
+use crate::http::admin::stock::{AuditPage, AuditQuery, Preloaded, RebuildAnswer, RebuildQuery, RestockBody};
 use crate::http::problem::Code;
-use crate::http::session::{SessionView, SignInBody};
 use crate::http::views::{AdminSale, Page, PageQuery};
 use serde_json::{Value, json};
 

@@ -3,11 +3,11 @@
 use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, Who};
 use super::schemas::Schemas;
 use crate::domain::order::Order;
-use crate::http::challenges::{ChallengeBody, Posed};
-use crate::http::orders::{HandedOut, ListQuery, PurchaseBody, TokenBody};
 use crate::http::problem::Code;
+use crate::http::shop::challenges::{ChallengeBody, Posed};
+use crate::http::shop::orders::{HandedOut, ListQuery, PurchaseBody, TokenBody};
+use crate::http::shop::waiting_room::{Asking, Standing};
 use crate::http::views::{Page, PageQuery, PublicSale};
-use crate::http::waiting_room::{Asking, Standing};
 use serde_json::{Value, json};
 
 pub fn operations(schemas: &mut Schemas) -> Vec<Operation> {

@@ -893,7 +893,9 @@ async fn the_audit_log_has_the_query_of_an_action_and_the_reads_of_each_operator
         app.send(request.header("X-Operator", name)).await.ok(200);
     }
     let logged = actions(&app, "?limit=3").await;
-    let logged = logged.iter().map(|it| json!([it["operator"], it["action"], it["detail"]]));
+    let logged = logged
+        .iter()
+        .map(|it| json!([it["operator"], it["action"], it["detail"]]));
     let expected = [
         json!(["Bob", "orders.read", {"user": "ada"}]),
         json!(["Ada", "orders.read", {"user": "ada"}]),

@@ -299,8 +299,14 @@ fn the_console_and_the_guide_know_every_guard_of_a_sale() {
     for name in guards.as_object().unwrap().keys() {
         // Without a field, the form would delete the setting of a draft.
         let field = format!("'guards.{name}'");
-        assert!(assets["console-form.js"].contains(&field), "console-form.js has no field {name}");
-        assert!(assets["console-asked.js"].contains(name), "console-asked.js does not write {name}");
+        assert!(
+            assets["console-form.js"].contains(&field),
+            "console-form.js has no field {name}"
+        );
+        assert!(
+            assets["console-asked.js"].contains(name),
+            "console-asked.js does not write {name}"
+        );
         assert!(guide.contains(name), "docs/guards.md has nothing of {name}");
     }
 }

@@ -1,13 +1,13 @@
 //! Challenges: captchas and proofs of work that a shopper asks for.
 
-use super::Api;
-use super::extract::{Json, Shopper};
-use super::gateway;
-use super::problem::{Code, Problem};
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::domain::time::{self, from_millis};
 use crate::guard::challenge::{self, Posing, Shown};
+use crate::http::Api;
+use crate::http::extract::{Json, Shopper};
+use crate::http::gateway;
+use crate::http::problem::{Code, Problem};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use base64::Engine as _;
@@ -36,7 +36,7 @@ pub struct ChallengeBody {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[schemars(rename = "Challenge")]
-pub(super) enum Posed {
+pub(in crate::http) enum Posed {
     /// A captcha: a picture of letters, which the shopper types.
     Captcha {
         /// The challenge's id: send it with the answer.

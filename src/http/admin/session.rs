@@ -1,17 +1,17 @@
 //! Sessions of the console: sign in, show, sign out. The session is in Postgres before the browser gets its cookie.
 
-use super::Api;
-use super::extract::{Json, OpenSession};
-use super::gateway;
-use super::operator::{
-    REQUEST_TOKEN, SECURE_SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, cookie_name, identify,
-    is_from_here, note, secret_of, to_the_end, wrong_key,
-};
-use super::problem::{Code, Problem};
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow;
+use crate::http::Api;
+use crate::http::admin::operator::{
+    REQUEST_TOKEN, SECURE_SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, cookie_name, identify,
+    is_from_here, note, secret_of, to_the_end, wrong_key,
+};
+use crate::http::extract::{Json, OpenSession};
+use crate::http::gateway;
+use crate::http::problem::{Code, Problem};
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 /// How often a stream checks whether its session has ended.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+pub(in crate::http) const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The longest that one check may take.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
@@ -174,7 +174,7 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
 }
 
 /// Whether a session has ended. While Postgres does not answer, the session lasts until its `expires_at`.
-pub(super) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
+pub(in crate::http) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
     if session.expires_at <= Utc::now() {
         return true;
     }

@@ -1,10 +1,5 @@
 //! Orders over HTTP: a shopper buys, gets a purchase token, and reads or cancels their own orders.
 
-use super::Api;
-use super::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
-use super::gateway;
-use super::problem::{Code, Problem};
-use super::views::Page;
 use crate::domain::challenge::Solving;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
@@ -16,6 +11,11 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::guard::challenge;
+use crate::http::Api;
+use crate::http::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
+use crate::http::gateway;
+use crate::http::problem::{Code, Problem};
+use crate::http::views::Page;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// The header of an answer that repeats an earlier request's order.
-pub(super) const REPLAYED: &str = "Idempotency-Replayed";
+pub(in crate::http) const REPLAYED: &str = "Idempotency-Replayed";
 
 /// The body of a purchase.
 #[derive(Deserialize, JsonSchema)]
@@ -243,7 +243,7 @@ pub struct AnswerBody {
 /// A purchase token.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "PurchaseToken")]
-pub(super) struct HandedOut {
+pub(in crate::http) struct HandedOut {
     /// Send this as `X-Purchase-Token`, with the same `Idempotency-Key`.
     token: String,
     /// When the token expires.

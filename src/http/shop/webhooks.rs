@@ -1,13 +1,13 @@
 //! The payment provider's webhook, signed as in Standard Webhooks. A payment is answered 200 only once it is recorded
 //! in Postgres; the provider repeats it until then.
 
-use super::Api;
-use super::explain::parse_json;
-use super::extract::Body;
-use super::problem::{Code, Problem};
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
+use crate::http::Api;
+use crate::http::explain::parse_json;
+use crate::http::extract::Body;
+use crate::http::problem::{Code, Problem};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
@@ -18,19 +18,19 @@ use std::time::Instant;
 /// The only event type that we accept.
 const SUCCEEDED: &str = "payment.succeeded";
 /// The most bytes of an id of the provider's: payment, order or message.
-pub(super) const NAME_MAX: usize = 255;
+pub(in crate::http) const NAME_MAX: usize = 255;
 const CURRENCY_MAX: usize = 16;
 /// How the metrics count a delivery that was refused, and one that could not be recorded.
 const REFUSED: &str = "refused";
 const FAILED: &str = "failed";
 /// Text without NUL, which Postgres cannot store.
-pub(super) const NO_NUL: &str = r"^[^\u0000]*$";
+pub(in crate::http) const NO_NUL: &str = r"^[^\u0000]*$";
 
 /// The body of a webhook.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaymentEvent")]
-pub(super) struct Event {
+pub(in crate::http) struct Event {
     /// The type of the event.
     #[schemars(extend("const" = SUCCEEDED))]
     r#type: String,
@@ -62,7 +62,7 @@ struct PaymentBody {
 /// The outcome of a payment.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "PaymentAnswer")]
-pub(super) struct Answer {
+pub(in crate::http) struct Answer {
     /// The outcome of the payment.
     outcome: PaymentOutcome,
 }
@@ -85,14 +85,14 @@ pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) ->
 }
 
 /// The headers of a delivery that its signature covers, and the signature.
-pub(super) struct Delivery<'a> {
-    pub(super) id: &'a str,
-    pub(super) timestamp: &'a str,
-    pub(super) signature: &'a str,
+pub(in crate::http) struct Delivery<'a> {
+    pub(in crate::http) id: &'a str,
+    pub(in crate::http) timestamp: &'a str,
+    pub(in crate::http) signature: &'a str,
 }
 
 /// Verifies a delivery and records its payment. Counts and times every outcome.
-pub(super) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let (counted, outcome) = match read(api, delivery, body) {
         Err(problem) => (REFUSED, Err(problem)),

@@ -8,9 +8,6 @@
 //!
 //! An action is recorded before it begins. A crash leaves it in the audit log without an outcome.
 
-use super::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
-use super::problem::{Code, Problem};
-use super::{Api, gateway, request_id};
 use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -18,6 +15,9 @@ use crate::flow;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
+use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
+use crate::http::problem::{Code, Problem};
+use crate::http::{Api, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
@@ -106,7 +106,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
 }
 
 /// Whether a request has the operators' key, for routes that only say more with it. Counts a wrong key.
-pub(super) fn shows_key(request: &HttpRequest) -> bool {
+pub(in crate::http) fn shows_key(request: &HttpRequest) -> bool {
     let (Ok(api), Some(given)) = (api(request), bearer(request.headers())) else {
         return false;
     };
@@ -118,7 +118,7 @@ pub(super) fn shows_key(request: &HttpRequest) -> bool {
 }
 
 /// Records a wrong key. Returns how long to wait before the next one if its address sent too many.
-pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
+pub(in crate::http) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
     let address = gateway::address_of(api, request)?;
     let WrongKey { wait, line } = api.sign_ins.count(Client::of(address));
     if wait.is_none() {
@@ -135,7 +135,7 @@ pub(super) fn wrong_key(api: &Api, request: &HttpRequest) -> Option<Duration> {
 }
 
 /// The name of a session's cookie in a request.
-pub(super) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static str {
+pub(in crate::http) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static str {
     if api.speaks_https(request) {
         SECURE_SESSION_COOKIE
     } else {
@@ -144,7 +144,7 @@ pub(super) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static str {
 }
 
 /// The secret in a request's session cookie, if we signed it.
-pub(super) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
+pub(in crate::http) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
     secret_in(request, cookie_name(api, request), api.admin_key.expose())
 }
 
@@ -159,7 +159,7 @@ fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<Sessi
 
 /// Whether the request comes from a page of this instance, by the browser's own headers. A client without these headers
 /// is not a browser.
-pub(super) fn is_from_here(request: &HttpRequest) -> bool {
+pub(in crate::http) fn is_from_here(request: &HttpRequest) -> bool {
     let header = |name: &str| {
         request
             .headers()
@@ -210,7 +210,7 @@ pub async fn only_operators<B: MessageBody + 'static>(
 }
 
 /// Runs the rest of an action as a task of its own, so that its outcome is recorded even if the client hangs up.
-pub(super) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'static) -> Result<T, Problem> {
+pub(in crate::http) async fn to_the_end<T: 'static>(work: impl Future<Output = T> + 'static) -> Result<T, Problem> {
     actix_web::rt::spawn(request_id::within(work)).await.map_err(|error| {
         tracing::error!(%error, request_id = request_id::current(), "an action panicked");
         Fault::Bug("an action panicked".to_owned()).into()
@@ -296,7 +296,7 @@ fn asked(path: &str, query: &str) -> Map<String, Value> {
 }
 
 /// Records an unauthorized request in the audit log, up to a limit for each minute.
-pub(super) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
+pub(in crate::http) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
     if !api.sign_ins.may_record() {
         return;
     }
@@ -334,14 +334,14 @@ fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
 }
 
 /// Records that an action begins; returns its number in the audit log.
-pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
+pub(in crate::http) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
     let begun = api.for_others(move |app| async move { flow::operate::console::begin(&app, &new).await });
     begun.await.map_err(before_it_began)
 }
 
 /// The problem of an action that could not be recorded. 503 codes get `nothing_done`; other refusals say so by their
 /// code.
-pub(super) fn before_it_began(problem: Problem) -> Problem {
+pub(in crate::http) fn before_it_began(problem: Problem) -> Problem {
     match problem.code() {
         Code::Unavailable | Code::Overloaded => Problem::not_begun(problem.code()),
         _ => problem,
@@ -350,7 +350,7 @@ pub(super) fn before_it_began(problem: Problem) -> Problem {
 
 /// Records an action's outcome, if Postgres answers in time; the action has happened either way. `unavailable` is not
 /// recorded: the action may still take effect after that answer.
-pub(super) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
+pub(in crate::http) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
     if outcome == Code::Unavailable.as_str() {
         return;
     }
@@ -452,15 +452,20 @@ mod tests {
 
     #[test]
     fn the_console_has_words_for_every_action() {
-        let known = include_str!("../../web/console/console-trail.js");
-        let changes = ROUTES.iter().filter(|it| it.path.starts_with("/v1/admin/") && it.method != "get");
+        let known = include_str!("../../../web/console/console-trail.js");
+        let changes = ROUTES
+            .iter()
+            .filter(|it| it.path.starts_with("/v1/admin/") && it.method != "GET");
         let changes = changes.map(|it| {
             let method = Method::from_bytes(it.method.to_uppercase().as_bytes()).unwrap();
             action(&method, it.path)
         });
         let reads = SHOPPERS_DATA.iter().map(|path| action(&Method::GET, path));
         for name in changes.chain(reads) {
-            assert!(known.contains(&format!("'{name}'")), "console-trail.js does not know {name}");
+            assert!(
+                known.contains(&format!("'{name}'")),
+                "console-trail.js does not know {name}"
+            );
         }
     }
 

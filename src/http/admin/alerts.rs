@@ -1,15 +1,19 @@
 //! The feed of guard warnings as server-sent events.
 
-use super::extract::{LastEvent, OpenSession, Operator};
-use super::problem::{Code, Problem};
-use super::session::{LOOK_EVERY, has_ended};
-use super::{Api, event_stream};
 use crate::domain::alert::Alert;
 use crate::flow;
 use crate::flow::watch::alert_feed::{FOLLOWERS_MAX, Follower};
+use crate::http::admin::session::{LOOK_EVERY, has_ended};
+use crate::http::extract::Query;
+use crate::http::extract::{LastEvent, OpenSession, Operator};
+use crate::http::problem::{Code, Problem};
+use crate::http::views::{Page, PageSize};
+use crate::http::{Api, event_stream};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use futures_util::stream::{StreamExt as _, once, unfold};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
@@ -78,4 +82,30 @@ fn event(alert: &Alert) -> Bytes {
     // JSON escapes line breaks, so the data is one line.
     let data = serde_json::to_string(alert).unwrap_or_default();
     format!("id: {}\nevent: alert\ndata: {data}\n\n", alert.id).into()
+}
+
+/// Which guard warnings to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AlertsQuery {
+    /// At most so many guard warnings; 100 by default.
+    #[serde(default)]
+    limit: PageSize,
+    /// Lists only the guard warnings older than the one with this id.
+    #[schemars(range(min = i64::MIN, max = i64::MAX))]
+    starting_after: Option<i64>,
+}
+
+/// `GET /v1/admin/alerts`, newest first
+pub async fn list_alerts(
+    api: Data<Api>,
+    _: Operator,
+    Query(query): Query<AlertsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let limit = query.limit.get();
+    let before = query.starting_after;
+    let alerts = api
+        .for_others(move |app| async move { flow::operate::guards::warnings(&app, before, limit + 1).await })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
 }

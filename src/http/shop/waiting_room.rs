@@ -1,9 +1,5 @@
 //! The waiting room over HTTP: a shopper asks for a place and its state, or follows it as server-sent events.
 
-use super::extract::{Json, Query, SalePath, Session, Shopper};
-use super::gateway;
-use super::problem::{Code, Problem};
-use super::{Api, event_stream};
 use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::SaleState;
@@ -11,6 +7,10 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::waiting_room::{Place, Turn};
 use crate::flow::sell::glance::glance;
 use crate::flow::sell::waiting_room::{WaitOutcome, wait};
+use crate::http::extract::{Json, Query, SalePath, Session, Shopper};
+use crate::http::gateway;
+use crate::http::problem::{Code, Problem};
+use crate::http::{Api, event_stream};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CacheControl, CacheDirective};
 use actix_web::web::{Bytes, Data};

@@ -4,10 +4,6 @@
 //! nothing without viewers. Every instance counts the answers to purchases and their durations for sales with a viewer
 //! on any instance, and reports them to the others ([`crate::flow::watch::pulse`]).
 
-use super::extract::{OpenSession, Operator, SalePath};
-use super::problem::{Code, Problem};
-use super::session::{LOOK_EVERY, has_ended};
-use super::{Api, OTHERS_WAIT, event_stream};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
 use crate::domain::sale::SaleState;
@@ -16,6 +12,10 @@ use crate::domain::waiting_room::RoomCount;
 use crate::flow;
 use crate::flow::watch::pulse::{Beat, Watcher, quantiles};
 use crate::flow::watch::stats::StockStats;
+use crate::http::admin::session::{LOOK_EVERY, has_ended};
+use crate::http::extract::{OpenSession, Operator, SalePath};
+use crate::http::problem::{Code, Problem};
+use crate::http::{Api, OTHERS_WAIT, event_stream};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -75,7 +75,7 @@ struct Feed {
 /// What the plots show of one sample.
 #[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "LivePoint")]
-pub(super) struct Point {
+pub(in crate::http) struct Point {
     /// When the sample was taken: Unix milliseconds, by the clock of Redis, so that all instances agree.
     at: Millis,
     /// How many seconds the sample covers.
@@ -95,7 +95,7 @@ pub(super) struct Point {
 /// A sale at one moment.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "LiveSample")]
-pub(super) struct Sample {
+pub(in crate::http) struct Sample {
     /// What the plots show of this sample.
     point: Point,
     /// The instances that have reported lately, this one first.

@@ -2,16 +2,16 @@
 //! no money. So the pages can be tried without a shop and a payment provider. Outside of development mode, these routes
 //! do not exist.
 
-use super::Api;
-use super::extract::{Json, Shopper};
-use super::problem::{Code, Problem};
-use super::webhooks::{Delivery, take_in};
 use crate::config::Secret;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
 use crate::domain::time::{self, from_millis};
 use crate::domain::{development, shopper_token, webhook};
 use crate::flow;
+use crate::http::Api;
+use crate::http::extract::{Json, Shopper};
+use crate::http::problem::{Code, Problem};
+use crate::http::shop::webhooks::{Delivery, take_in};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;

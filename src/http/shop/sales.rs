@@ -1,11 +1,11 @@
 //! Sales for shoppers. They need no token.
 
-use super::Api;
-use super::extract::{Browser, Query, SalePath, Shopper};
-use super::problem::Problem;
-use super::views::{Page, PageQuery, PublicSale};
 use crate::flow::sell::browse::looked;
 use crate::flow::sell::glance::{glance, glances};
+use crate::http::Api;
+use crate::http::extract::{Browser, Query, SalePath, Shopper};
+use crate::http::problem::Problem;
+use crate::http::views::{Page, PageQuery, PublicSale};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use std::sync::Arc;

@@ -1,0 +1,128 @@
+//! Bans of accounts.
+
+use crate::domain::ban::{BannedBy, NewBan, REASON_MAX};
+use crate::domain::ids::UserId;
+use crate::flow;
+use crate::http::Api;
+use crate::http::extract::{Json, Operator, Query};
+use crate::http::problem::Problem;
+use crate::http::views::{Page, PageSize};
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use chrono::{DateTime, Datelike as _, Utc};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The pattern of a reason: not only white space, no NUL.
+const REASON_PATTERN: &str = concat!(
+    r"^[^\u0000]*",
+    r"[^\u0000\u0009-\u000d\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000]*$"
+);
+
+/// The body of a ban.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BanBody {
+    /// The account to ban.
+    #[schemars(with = "UserId")]
+    user: String,
+    /// The reason: not only white space, no NUL.
+    #[schemars(length(min = 1, max = REASON_MAX), regex(pattern = REASON_PATTERN))]
+    reason: String,
+    /// When the ban ends: a future time, at most in the year 9999. Without it, the ban has no end.
+    until: Option<DateTime<Utc>>,
+    /// Whether the account's tokens issued until now become invalid.
+    #[serde(default)]
+    end_sessions: bool,
+}
+
+impl BanBody {
+    fn check(self) -> Result<NewBan, Problem> {
+        let reason = self.reason.trim();
+        if reason.is_empty() || self.reason.chars().count() > REASON_MAX || reason.contains('\0') {
+            return Err(Problem::invalid(format!(
+                "reason must have 1 to {REASON_MAX} characters"
+            )));
+        }
+        // RFC 3339 cannot write later years.
+        if self
+            .until
+            .is_some_and(|until| until <= Utc::now() || until.year() > 9999)
+        {
+            return Err(Problem::invalid(
+                "until must lie ahead, in the years up to 9999; leave it out to ban for ever",
+            ));
+        }
+        Ok(NewBan {
+            user: user(&self.user)?,
+            reason: reason.to_owned(),
+            banned_by: BannedBy::Operator,
+            until: self.until,
+            end_sessions: self.end_sessions,
+        })
+    }
+}
+
+pub(super) fn user(text: &str) -> Result<UserId, Problem> {
+    text.parse().map_err(|wrong| Problem::invalid(format!("user: {wrong}")))
+}
+
+/// `POST /v1/admin/bans`
+pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
+    let new = body.check()?;
+    let ban = api
+        .for_others(|app| async move { flow::operate::bans::ban(&app, &new).await })
+        .await?;
+    Ok(HttpResponse::Created().json(ban))
+}
+
+/// The ban to lift.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LiftBody {
+    /// The banned account.
+    #[schemars(with = "UserId")]
+    user: String,
+}
+
+/// `POST /v1/admin/bans/lift`
+pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
+    let user = user(&body.user)?;
+    let lifted = api
+        .for_others(|app| async move { flow::operate::bans::lift(&app, &user).await })
+        .await?;
+    let lifted = lifted.ok_or_else(|| Problem::not_found("ban of this account"))?;
+    Ok(HttpResponse::Ok().json(lifted))
+}
+
+/// Which bans to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BansQuery {
+    /// At most so many bans; 100 by default.
+    #[serde(default)]
+    limit: PageSize,
+    /// Lists only the bans after the one of this account.
+    #[schemars(with = "Option<UserId>")]
+    starting_after: Option<String>,
+    /// `true` lists the newest bans first; otherwise they are sorted by account.
+    #[serde(default)]
+    newest_first: bool,
+    /// Lists only the ban of this account, if it is in force. The other parameters are ignored then.
+    #[schemars(with = "Option<UserId>")]
+    user: Option<String>,
+}
+
+/// `GET /v1/admin/bans`: the bans in force, by account or the newest first
+pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
+    let (limit, newest_first) = (query.limit.get(), query.newest_first);
+    let after = query.starting_after.as_deref().map(user).transpose()?;
+    let only = query.user.as_deref().map(user).transpose()?;
+    let bans = api
+        .for_others(move |app| async move {
+            flow::operate::bans::list(&app, only.as_ref(), newest_first, after.as_ref(), limit + 1).await
+        })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
+}

@@ -1,0 +1,101 @@
+//! Money that is owed back.
+
+use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
+use crate::domain::plain::PLAIN_PATTERN;
+use crate::flow;
+use crate::http::Api;
+use crate::http::extract::{Json, Operator, Query};
+use crate::http::problem::{Code, Problem};
+use crate::http::shop::webhooks::{NAME_MAX, NO_NUL};
+use crate::http::views::{Page, PageSize};
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Which payments to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PaymentsQuery {
+    /// Lists only the payments with this outcome; `refund_due` by default.
+    #[schemars(extend("enum" = PaymentOutcome::RECORDED))]
+    outcome: Option<String>,
+    /// `true` lists only payments that an operator has marked as paid back, `false` only the others.
+    settled: Option<bool>,
+    /// At most so many payments; 100 by default.
+    #[serde(default)]
+    limit: PageSize,
+    /// Lists only the payments after the one with this `payment_id`.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
+pub async fn list_payments(
+    api: Data<Api>,
+    _: Operator,
+    Query(query): Query<PaymentsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = query.outcome.as_deref().unwrap_or("refund_due");
+    let outcome = PaymentOutcome::from_name(wanted)
+        .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
+    let (settled, limit, after) = (query.settled, query.limit.get(), query.starting_after);
+    if after.as_ref().is_some_and(|id| !is_payment_id(id)) {
+        return Err(Problem::invalid("starting_after must be a payment_id"));
+    }
+    let payments = api
+        .for_others(move |app| async move {
+            flow::settle::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await
+        })
+        .await?;
+    Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
+}
+
+fn is_payment_id(text: &str) -> bool {
+    (1..=NAME_MAX).contains(&text.len()) && !text.contains('\0')
+}
+
+/// Marks a payment as paid back. The body names the payment, not the path, because the provider's id may have any
+/// characters.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleBody {
+    /// The payment that was paid back.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
+    payment_id: String,
+    /// The provider's name for the refund: some words on one line.
+    #[schemars(length(min = 1, max = REFERENCE_MAX), regex(pattern = PLAIN_PATTERN))]
+    reference: String,
+}
+
+/// `POST /v1/admin/payments/settle`: records once that money was paid back
+pub async fn settle_payment(
+    api: Data<Api>,
+    _: Operator,
+    Json(body): Json<SettleBody>,
+) -> Result<HttpResponse, Problem> {
+    let SettleBody { payment_id, reference } = body;
+    if !is_payment_id(&payment_id) {
+        return Err(Problem::invalid(format!(
+            "payment_id must be 1 to {NAME_MAX} bytes without NUL"
+        )));
+    }
+    let reference: RefundReference = reference
+        .parse()
+        .map_err(|wrong| Problem::invalid(format!("reference {wrong}")))?;
+    let refund = api
+        .for_others(move |app| async move { flow::settle::pay::settle_refund(&app, &payment_id, &reference).await })
+        .await?;
+    match refund {
+        Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
+        Refund::SettledAs(other) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("this payment was paid back already, as {other}"),
+        )),
+        Refund::NotDue(outcome) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("nothing of this payment is owed back: it is {}", outcome.as_str()),
+        )),
+        Refund::NoPayment => Err(Problem::not_found("such payment")),
+    }
+}
