@@ -1,8 +1,8 @@
 //! Purchase: ask the shopper's home shard, and bring it units from other shards while it is short.
 //!
 //! A crash after the script leaves an order that its key finds again. So does a crash while the answer waits for the
-//! sale's durability ([`crate::flow::durable`]). A crash while units move leaves them in transit, and the scheduler finishes
-//! the transfer.
+//! sale's durability ([`crate::flow::sell::await_durability`]). A crash while units move leaves them in transit, and the
+//! scheduler finishes the transfer.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
