@@ -8,9 +8,10 @@
 //! The map is read again each second, and at once after a call that its node refused, or left unanswered for its whole
 //! time limit.
 
-use super::CALL_MAX;
 use super::server::Server;
-use futures_util::future::join_all;
+use super::{CALL_MAX, CONNECT_MAX};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use rand::seq::SliceRandom as _;
 use redis::cluster_routing::Slot;
 use redis::{
@@ -22,7 +23,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often a call is sent while a slot moves or a replica takes over. The pauses stay below a call's time limit.
 const TRIES_MAX: u32 = 7;
@@ -138,11 +139,11 @@ fn decode_place(node: Value, asked: &Place) -> Option<Place> {
     Place::named(&host.unwrap_or_default(), u16::try_from(port).ok()?, asked)
 }
 
-/// What most of the nodes say that were asked.
-fn most(views: &[View], asked: usize) -> Option<&View> {
+/// The view that most nodes have, and how many have it.
+fn most(views: &[View]) -> Option<(&View, usize)> {
     let votes = |view: &View| views.iter().filter(|it| it.primaries == view.primaries).count();
-    let best = views.iter().max_by_key(|view| votes(view))?;
-    (votes(best) * 2 > asked).then_some(best)
+    let counted = views.iter().map(|view| (view, votes(view)));
+    counted.max_by_key(|(_, votes)| *votes)
 }
 
 /// A node, and the connection to it.
@@ -168,6 +169,8 @@ pub(super) struct Cluster {
     map: RwLock<Map>,
     /// Asks for a reading of the slots.
     stale: Arc<Notify>,
+    /// Wakes those who wait for the first reading.
+    known: Notify,
 }
 
 /// What a caller sends.
@@ -213,7 +216,7 @@ fn slot_of(command: &Cmd) -> Option<Slot> {
         _ => &[],
     });
     let key = match arguments.next()? {
-        b"SCRIPT" | b"TIME" => None,
+        b"INFO" | b"SCAN" | b"SCRIPT" | b"TIME" => None,
         // After the script's hash and the number of keys.
         b"EVALSHA" => arguments.nth(2),
         b"XINFO" => arguments.nth(1),
@@ -229,6 +232,7 @@ impl Cluster {
             named,
             map: RwLock::default(),
             stale: Arc::default(),
+            known: Notify::new(),
         });
         cluster.stale.notify_one();
         tokio::spawn(Self::keep_reading(Arc::downgrade(&cluster), Arc::clone(&cluster.stale)));
@@ -249,47 +253,48 @@ impl Cluster {
         }
     }
 
-    /// Reads who has which slots: what most of some primaries say, or else most of all nodes that can be asked.
+    /// Reads who has which slots. A few primaries are enough if they agree; if not, more than half of all nodes that
+    /// can be asked must. A cluster that is not known yet is taken as the node sees it that has the most votes.
     pub(super) async fn read(&self) -> RedisResult<()> {
         let (mut primaries, replicas) = {
             let map = self.map();
             let owners: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();
-            let primaries = owners.iter().filter_map(|place| map.nodes.get(*place)).cloned();
-            (primaries.collect::<Vec<_>>(), map.view.replicas.clone())
+            let primaries = owners.into_iter().cloned().collect::<Vec<_>>();
+            (primaries, map.view.replicas.iter().cloned().collect())
         };
-        let count = primaries.len();
+        let is_known = !primaries.is_empty();
         primaries.shuffle(&mut rand::rng());
-        let rest = primaries.split_off(count.min(SAMPLE));
-        let (mut views, mut error) = (Vec::new(), no_owner());
-        let mut asked = 0;
-        for (nodes, places) in [
-            (primaries, HashSet::new()),
-            (rest, HashSet::new()),
-            (Vec::new(), replicas),
-            (Vec::new(), self.named.iter().filter_map(Place::of).collect()),
-        ] {
-            let is_sample = asked == 0;
-            asked += nodes.len();
-            let known = nodes.iter().map(|node| ask_slots(node, READ_MAX));
-            let other = places.into_iter().map(|place| async move {
-                let node = self.node(&place)?;
-                ask_slots(&node, CONNECT_AND_READ_MAX).await
-            });
-            for view in join_all(known).await.into_iter().chain(join_all(other).await) {
-                match view {
+        let rest = primaries.split_off(primaries.len().min(SAMPLE));
+        let named: Vec<Place> = self.named.iter().filter_map(Place::of).collect();
+        let (mut views, mut error, mut asked) = (Vec::new(), no_owner(), HashSet::new());
+        for (round, places) in [primaries, rest, replicas, named].into_iter().enumerate() {
+            let limit = if round < 2 { READ_MAX } else { CONNECT_AND_READ_MAX };
+            let places: Vec<Place> = places.into_iter().filter(|place| asked.insert(place.clone())).collect();
+            let mut answers: FuturesUnordered<_> = places
+                .into_iter()
+                .map(|place| async move {
+                    let known = self.map().nodes.get(&place).cloned();
+                    let node = known.map_or_else(|| self.node(&place), Ok)?;
+                    ask_slots(&node, limit).await
+                })
+                .collect();
+            while let Some(answer) = answers.next().await {
+                match answer {
                     Ok(view) => views.push(view),
                     Err(refused) => error = refused,
                 }
-            }
-            let is_disputed = views.iter().any(|view: &View| view.primaries != views[0].primaries);
-            if let Some(view) = most(&views, if is_sample { asked } else { count })
-                && !(is_sample && is_disputed)
-            {
-                self.adopt(view.clone())?;
-                return Ok(());
+                let agree = most(&views).filter(|(_, votes)| round > 0 || *votes == views.len());
+                if let Some((view, votes)) = agree
+                    && votes * 2 > asked.len()
+                {
+                    return self.adopt(view.clone());
+                }
             }
         }
-        Err(error)
+        match most(&views) {
+            Some((view, _)) if !is_known => self.adopt(view.clone()),
+            _ => Err(error),
+        }
     }
 
     fn adopt(&self, view: View) -> RedisResult<()> {
@@ -306,7 +311,19 @@ impl Cluster {
             nodes.entry(place.clone()).or_insert(node);
         }
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Map { view, owners, nodes };
+        self.known.notify_waiters();
         Ok(())
+    }
+
+    /// Waits until the slots have been read once.
+    async fn is_known(&self) {
+        loop {
+            let known = self.known.notified();
+            if !self.map().owners.is_empty() {
+                return;
+            }
+            known.await;
+        }
     }
 
     fn node(&self, place: &Place) -> RedisResult<Arc<Node>> {
@@ -332,7 +349,8 @@ impl Cluster {
     }
 
     /// A connection to each primary.
-    pub(super) fn primaries(&self) -> Vec<Server> {
+    pub(super) async fn primaries(&self) -> Vec<Server> {
+        self.is_known().await;
         let map = self.map();
         let places: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();
         let nodes = places.into_iter().filter_map(|place| map.nodes.get(place));
@@ -341,6 +359,7 @@ impl Cluster {
 
     /// Which primary has which slot, according to the primary of this one.
     pub(super) async fn owners(&self, slot: Slot) -> RedisResult<HashMap<Slot, Place>> {
+        self.is_known().await;
         let node = self.map().owners.get(&slot).cloned().ok_or_else(no_owner)?;
         let view = ask_slots(&node, CALL_MAX).await?;
         Ok(view.owners().map(|(slot, place)| (slot, place.clone())).collect())
@@ -358,6 +377,7 @@ impl Cluster {
                 None => Err((ErrorKind::Client, "a command without a key has no node").into()),
             };
         };
+        self.is_known().await;
         let (mut answer, mut pause, mut redirects) = (Err(no_owner()), AGAIN, 0);
         let mut redirect: Option<(Place, bool)> = None;
         for tries_left in (0..TRIES_MAX).rev() {
@@ -366,6 +386,7 @@ impl Cluster {
                 None => self.map().owners.get(&slot).cloned(),
             };
             let is_asking = matches!(redirect.take(), Some((_, true)));
+            let began = Instant::now();
             if let Some(node) = node {
                 answer = if is_asking {
                     request.send_asking(&node.server).await
@@ -377,7 +398,8 @@ impl Cluster {
                     return answer;
                 };
                 self.stale.notify_one();
-                if error.is_timeout() {
+                // A connection that could not be made in time is no call that went unanswered: nothing was sent.
+                if error.is_timeout() && began.elapsed() >= CONNECT_MAX {
                     return answer;
                 }
                 let is_asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);

@@ -112,7 +112,10 @@ impl Link {
     pub(super) async fn ask_each<T: FromRedisValue>(&self, command: &Cmd, each_max: Duration) -> Vec<Result<T, Fault>> {
         let primaries = match self {
             Self::One(server) => vec![server.clone()],
-            Self::Cluster(cluster, _) => cluster.primaries(),
+            Self::Cluster(cluster, _) => match within(each_max, async { Ok(cluster.primaries().await) }).await {
+                Ok(primaries) => primaries,
+                Err(fault) => return vec![Err(fault)],
+            },
         };
         let answers = primaries
             .into_iter()
@@ -125,12 +128,13 @@ impl Link {
         match self {
             Self::One(server) => bounded(server.query(command)).await,
             Self::Cluster(..) => {
-                // Every node answers a command without a key. So a command that only the right node answers goes ahead
-                // on the same connection.
-                let mut both = redis::pipe();
-                both.cmd("EXISTS").arg(key).add_command(command.clone());
-                let (_exists, answer): (i64, T) = self.ask_together(both).await?;
-                Ok(answer)
+                // Every node answers a command without a key. So it goes where a command with the key was answered.
+                let mut link = self.clone();
+                let asked = async {
+                    let _exists: i64 = redis::cmd("EXISTS").arg(key).query_async(&mut link).await?;
+                    command.query_async(&mut link).await
+                };
+                bounded(asked).await
             }
         }
     }
@@ -146,8 +150,8 @@ impl Link {
         match self {
             Self::One(server) => bounded(server.query(command)).await,
             Self::Cluster(cluster, _) => {
-                let answers = cluster
-                    .primaries()
+                let primaries = within(CALL_MAX, async { Ok(cluster.primaries().await) }).await?;
+                let answers = primaries
                     .into_iter()
                     .map(|primary| Box::pin(async move { bounded(primary.query(command)).await }));
                 let answers: Vec<_> = answers.collect();

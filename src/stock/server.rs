@@ -2,7 +2,7 @@
 
 use super::{CALL_MAX, CONNECT_MAX};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult, Value};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,11 @@ impl Server {
     /// Replaces a connection that the server refused when it was made. A manager of connections tries again by itself
     /// only after an error of the network: a password that was wrong for a moment would be wrong for ever.
     fn noted<T>(&self, answer: RedisResult<T>) -> RedisResult<T> {
-        if let Err(error) = &answer
-            && error.kind() == redis::ErrorKind::AuthenticationFailed
-        {
+        let is_refusal = |error: &RedisError| {
+            matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Parse)
+                || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+        };
+        if answer.as_ref().is_err_and(is_refusal) {
             let mut now = self.0.now.write().unwrap_or_else(PoisonError::into_inner);
             if now.1.elapsed() > AGAIN {
                 *now = (connect(&self.0.client)?, Instant::now());
