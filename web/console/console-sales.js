@@ -1,5 +1,3 @@
-// The list of sales.
-
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
