@@ -1,3 +1,5 @@
+// The console's list of sales, drafts included.
+
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';

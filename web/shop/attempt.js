@@ -30,11 +30,11 @@ const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer
 // `world` gives:
 // - `sale()`, `id`, `user`, `token`, `now()`;
 // - `keep()`: stores the attempt;
-// - `isStopped()` and `signal`: whether the shopper has stopped the attempt;
+// - `isStopped()` and `signal`: whether the attempt was stopped;
 // - `hasSlept()`: whether the page slept since the last call;
 // - `show(phase)`: shows the phase of the attempt;
 // - `pause(ms)`: resolves to false if the attempt was stopped;
-// - `letters(image, how)`: the captcha text that the shopper typed; null if the attempt was stopped.
+// - `letters(image, how)`: the result of `readLetters`; null if the attempt was stopped.
 // Returns how the attempt ended:
 // - `reserved`, with the order in its current state;
 // - `refused`, with the code;

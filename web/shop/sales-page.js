@@ -1,3 +1,5 @@
+// The shop's list of sales: open ones first, each with the time until it starts or ends.
+
 import { ask } from './api.js';
 import { distrust, hear, now } from './clock.js';
 import { isDevelopment } from './development.js';
