@@ -1,4 +1,4 @@
-// What the guards tell of accounts, and who may not buy.
+// Guard warnings about accounts, and the banned accounts.
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
@@ -15,11 +15,11 @@ const HOUR_MS = 3_600_000;
 const SPANS = { hour: HOUR_MS, day: 24 * HOUR_MS, week: 7 * 24 * HOUR_MS, ever: null };
 const REASON_MAX = 500;
 const BANS = '/v1/admin/bans';
-// How many alerts and bans stand beside a sale.
+// How many guard warnings and bans the page of a sale shows.
 const ALERTS_BESIDE = 5;
 const BANS_BESIDE = 10;
 
-// The latest alerts, each with the way to a ban. `ban(alert, button)` is what its button does.
+// The latest guard warnings, each with a ban button. `ban(alert, button)` handles the button.
 function alertsTable(limit, ban) {
     return listTable({
         caption: 'alerts',
@@ -38,7 +38,7 @@ function alertsTable(limit, ban) {
     });
 }
 
-// Bans that hold, each with the way out of it. `lift(user, button)` is what its button does.
+// The bans in force, each with a button to lift it. `lift(user, button)` handles the button.
 function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
     return listTable({
         caption,
@@ -64,7 +64,7 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
     });
 }
 
-// Why an account is banned, for how long, and whether its sessions end.
+// The fields of a ban: reason, duration, and whether the account's sessions end.
 function banFields(id) {
     const reason = fieldOf({ id: `${id}-reason`, label: 'reason', kind: 'text', max: REASON_MAX });
     const span = element('select', { id: `${id}-span` });
@@ -87,14 +87,14 @@ function banFields(id) {
         reason,
         nodes,
         set,
-        // To be kept as they are typed.
+        // The raw field values, for `typedIn` to store.
         each: {
             reason,
             span: { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') },
             sessions: { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') },
         },
         typed: () => ({ why: reason.text(), howLong: span.value, endsSessions: sessions.checked }),
-        // As the API wants it.
+        // The request body.
         body() {
             const length = SPANS[span.value];
             const until = length === null ? {} : { until: new Date((now() ?? Date.now()) + length).toISOString() };
@@ -103,9 +103,9 @@ function banFields(id) {
     };
 }
 
-// What can be done about an account in a list, after a question. `result` says what came of it, and `after` looks again.
+// The ban and lift actions of a list, each after a confirmation. `result` shows the outcome, and `after` reloads the lists.
 function actionsOn(result, after) {
-    // What was typed and has banned nobody, by account.
+    // Ban forms that were filled in but not sent successfully, by account.
     const begun = begunIn('flashsale.bans.begun');
 
     async function run(button, path, body, done) {
@@ -150,7 +150,7 @@ function actionsOn(result, after) {
     return { ban, lift };
 }
 
-// The latest alerts and the newest bans, as they stand beside a sale.
+// The latest guard warnings and the newest bans, for the page of a sale.
 export function accountsPart() {
     const result = resultLine();
     const act = actionsOn(result, () => bans.read());
@@ -182,7 +182,7 @@ export function accountsPart() {
 }
 
 function banForm(done) {
-    // An account's id is what it is, also with a blank at its end.
+    // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text' });
     user.control.spellcheck = false;
     const fields = banFields('ban');
@@ -200,7 +200,7 @@ function banForm(done) {
     );
     const typed = typedIn(form, 'flashsale.typed.ban', { user, ...fields.each });
     typed.takeUp();
-    // `detail` is what the API said itself: that names the field.
+    // `detail` is the API's own text; it starts with the name of the field.
     function complain(words, detail = '') {
         const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
         user.complain(field === user ? words : '');
@@ -231,7 +231,7 @@ function banForm(done) {
     return form;
 }
 
-// One account among all that are banned. `changed` is called when another one is looked for, or all again.
+// Filters the bans by account. `changed` is called when the filter changes.
 function lookUpForm(changed) {
     const user = fieldOf({ id: 'look-up', label: 'lookUpAccount', kind: 'text' });
     user.control.spellcheck = false;

@@ -1,5 +1,5 @@
-// What operators ask of the API, by the session that this browser has. What changes something shows the session's token,
-// which no page of anybody else can read.
+// The operators' requests to the API, with this browser's session. A change also carries the session's request token, which
+// no other site can read.
 
 import { ask, draw, isUnknown } from './api.js';
 import { hearRoughly } from './clock.js';
@@ -8,27 +8,27 @@ import { ofTab } from './storage.js';
 const SESSION = '/v1/admin/session';
 const HEADER = 'X-Console-Token';
 const MINE = 'same-origin';
-// What changes something may take the server fifteen seconds.
+// A change may take the server fifteen seconds.
 const ACTION_MS = 20_000;
-// Rebuilding writes every order of a sale.
+// A rebuild writes every order of a sale.
 export const REBUILD_MS = 1_800_000;
-// Requests whose outcome nobody has heard, of one kind and in one tab.
+// The most requests with an unknown outcome that a tab keeps, per kind.
 const OPEN_MAX = 20;
-// Refusals that are decided behind the idempotency key: they tell what became of an earlier request with it, too.
+// Refusals that the server decides after it checks the idempotency key. They also settle an earlier request with that key.
 const DECIDED_CODES = ['insufficient_stock', 'idempotency_key_reused'];
 
 let token = null;
 let operator = null;
 let changed = () => {};
 
-// Calls `listener` whenever somebody has been signed in or out.
+// Calls `listener` after each sign-in and sign-out.
 export function onSession(listener) {
     changed = listener;
 }
 
 export const isSignedIn = () => token !== null;
 
-// What the operator of this session calls himself; nothing if he does not say.
+// The name that the operator gave at sign-in; empty if none was given.
 export const operatorName = () => operator ?? '';
 
 function hear(answer) {
@@ -41,13 +41,13 @@ function hear(answer) {
     return answer;
 }
 
-// Looks whether this browser has a session. Where that cannot be told, it has the one that it had.
+// Asks the API whether this browser has a session. If the request fails, the known session stands.
 export async function findSession() {
     const answer = await ask('GET', SESSION, { credentials: MINE });
     return answer.isOk ? hear(answer) : answer;
 }
 
-// `name` is what the operator calls himself; nothing if he does not say.
+// `name` is the name that the operator gave; it may be empty.
 export async function signIn(key, name) {
     const answer = await ask('POST', SESSION, { body: name === '' ? { key } : { key, name }, credentials: MINE });
     return answer.isOk ? hear(answer) : answer;
@@ -58,7 +58,7 @@ export async function signOut() {
     return answer.isOk || answer.status === 401 ? hear({ isOk: false }) : answer;
 }
 
-// What the API says of a stream that it does not give; nothing if it gives one, or does not answer.
+// Why the API refuses a stream. Empty if the API accepts it or does not reply.
 export async function whyRefused(path) {
     const { isOk, body } = await ask('GET', path, { credentials: MINE, isStream: true });
     return !isOk && typeof body.detail === 'string' ? body.detail : '';
@@ -71,7 +71,7 @@ export async function call(method, path, { headers = {}, body, patience = method
     };
     let answer = await send();
     if (answer.code === 'console_token_required' && (await findSession()).isOk && isSignedIn()) {
-        // Another tab has signed in anew: nothing was done, and the session has another token now.
+        // Another tab has signed in again. The refused request did nothing, and the session has a new token.
         answer = await send();
     }
     if (answer.status === 401) {
@@ -81,8 +81,8 @@ export async function call(method, path, { headers = {}, body, patience = method
     return answer;
 }
 
-// Requests that must not be done twice. Each keeps its key in this tab, also over a reload, until it is known what became
-// of it: meanwhile the same `text` is the same request. `name` is where they are kept.
+// Sends requests that must not run twice. The tab stores the key of each, so that it survives a reload, until the outcome
+// is known. Until then, the same `text` means the same request. `name` is the storage key.
 export function onceOnly(name) {
     function open() {
         try {
@@ -104,10 +104,10 @@ export function onceOnly(name) {
         async post(path, text, body) {
             const before = open().get(text);
             const key = before ?? draw();
-            // Before it is sent: the page may be gone when the answer comes.
+            // Stored before the request: the page may be gone when the reply arrives.
             write(text, key);
             const answer = await call('POST', path, { body, headers: { 'Idempotency-Key': key } });
-            // A refusal tells what became of this request, but only some tell it of those before it.
+            // A refusal settles this request. Only some refusals also settle earlier requests with the same key.
             const isTold = before === undefined ? !isUnknown(answer) : DECIDED_CODES.includes(answer.code);
             if (answer.isOk || isTold) {
                 write(text, null);

@@ -1,4 +1,4 @@
-// What operators asked for, in words: the terms of a sale, and what the trail has kept of a request.
+// Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
 import { momentExact, money } from './format.js';
 import { apart, say } from './language.js';
@@ -6,7 +6,7 @@ import { apart, say } from './language.js';
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
 
-// The guards of a sale that are on, each in words.
+// The enabled guards of a sale, each in words.
 export function guardsTold(guards) {
     const told = [];
     const add = (isOn, key, values) => isOn && told.push(say(key, values));
@@ -53,7 +53,7 @@ function durabilityTold(value) {
     return told.startsWith('durability_') ? apart(value) : told;
 }
 
-// Members whose names have words, and how their values are told where that is not as they are.
+// JSON fields with a label of their own, and a formatter where the raw value is not readable.
 const MEMBERS = {
     sku: ['sku'],
     quantity: ['restockQuantity'],
@@ -79,7 +79,7 @@ function otherTold(value) {
     return apart(typeof value === 'object' && value !== null ? JSON.stringify(value) : value);
 }
 
-// What the trail has kept of a request, with words for what is common.
+// A request from the audit log, with labels for the common fields.
 export const askedTold = (detail) =>
     Object.entries(detail)
         .map(([member, value]) => {

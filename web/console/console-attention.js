@@ -1,4 +1,4 @@
-// What somebody has to look at in a sale: events that could not be taken in, and decisions that shards refuse.
+// The parts of a sale that need an operator: dead letters, and decisions that shards refuse.
 
 import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
@@ -13,7 +13,7 @@ const EVERY_MS = 10_000;
 const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const NOTE_MAX = 200;
 
-// Whose units an event or a message is about, as far as it says; all of it comes from outside.
+// The units that an event or a message concerns, as far as it states them. All of it is text from outside.
 function unitsTold({ user, sku, units }) {
     const parts = [user, sku].filter((it) => it !== null).map(code);
     if (units !== null) {
@@ -32,7 +32,7 @@ export function attentionView(view, id) {
         value: 'no',
     });
     const result = resultLine();
-    // Notes that were typed and are not stored, by event of this sale.
+    // Notes that were typed but not stored, by event of this sale.
     const typed = begunIn('flashsale.notes');
     const about = (position) => `${id} ${position}`;
     const ofSale = element('bdi', { id: 'of-sale' });

@@ -1,13 +1,14 @@
-// Asks before something is done, and says afterwards what came of it.
+// Confirms an action before it runs, and shows the outcome afterwards.
 
 import { isUnknown } from './api.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { explained, write } from './problem.js';
 
-// Whether the operator wants it; with a `field`, what was typed there. The question has the focus until it is answered, and
-// Escape says no. With `act`, it stays until `act(value)` has done it: where that returns words, they are what is wrong with
-// what was typed, and it can be put right.
+// Asks the operator to confirm. With a `field`, resolves to the typed value. The dialog holds the focus, and Escape
+// cancels.
+// With `act`, the dialog stays open until `act(value)` succeeds. If `act` returns text, that text is the error, and the
+// operator can correct the value.
 export function sure(question, text, yes, field = null, act = null) {
     return new Promise((resolve) => {
         let value = true;
@@ -58,7 +59,8 @@ export function sure(question, text, yes, field = null, act = null) {
     });
 }
 
-// What the API said, or that nobody knows what became of it: then what it says is for programs.
+// The text for a failed action. If the outcome is unknown, the API's own text is for programs, and a text of ours replaces
+// it.
 export function wordsOf(answer, unknown = 'unknownAction') {
     if (answer.body?.nothing_done === true) {
         return { text: say('nothingDone') };
@@ -67,7 +69,8 @@ export function wordsOf(answer, unknown = 'unknownAction') {
     return words.text || words.more ? words : { text: say('refusedAction') };
 }
 
-// A line that says what came of an action. It comes and goes, so what is in it is announced elsewhere.
+// A line with the outcome of an action. Screen readers miss a line that appears and disappears, so the text is also
+// announced.
 export function resultLine() {
     const text = element('p', { class: 'result-text' });
     const away = element('button', { class: 'quiet', type: 'button' });
@@ -87,7 +90,7 @@ export function resultLine() {
     };
     onPress(away, () => {
         tell('', '');
-        // The focus would be gone with the line: it goes back to where it was when that came.
+        // Hiding the line would lose the focus. It returns to the element that had it before.
         const isThere = from !== document.body && from?.checkVisibility();
         (isThere ? from : byId('main')).focus({ preventScroll: true });
     });

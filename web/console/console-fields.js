@@ -1,4 +1,4 @@
-// Fields of forms: a label, a hint, and beside it what is wrong with what was typed.
+// Form fields: a label, a hint and an error text.
 
 import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
@@ -6,23 +6,23 @@ import { say } from './language.js';
 import { write } from './problem.js';
 import { ofTab } from './storage.js';
 
-// What was typed in questions and is not stored: so many of a kind at the most.
+// The most unsent dialog values that a tab keeps, per kind.
 const BEGUN_MAX = 20;
 
-// The choice to leave a setting as it is configured.
+// The choice that leaves a setting at the instance's default.
 export const CONFIGURED = 'configured';
 
 const WHOLE = /^-?\d{1,15}$/;
 const two = (number) => String(number).padStart(2, '0');
 
-// An instant as an input of kind `datetime-local` wants it, in the time zone of the browser.
+// Formats an instant for a `datetime-local` input, in the browser's time zone.
 export function localTime(instant) {
     const at = new Date(instant);
     const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
     return `${date}T${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-// What is typed, as the API wants it, null being nothing; or what is wrong with it.
+// Parses a typed text into the API's value, with null for empty, or into an error text.
 const KINDS = {
     text({ max = 200 }, text) {
         if (text.trim() === '') {
@@ -67,7 +67,7 @@ function input({ id, kind, options = [], prefix }) {
     return made;
 }
 
-// Which of a list is asked for: one of `options`, and the `prefix` of their words.
+// A select with a label. `prefix` is the key prefix of the option texts.
 export function choiceOf({ id, label, prefix, options, value }) {
     const select = element('select', { id });
     select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
@@ -75,8 +75,8 @@ export function choiceOf({ id, label, prefix, options, value }) {
     return { select, row: element('div', { class: 'row' }, word('label', label, { for: id }), select) };
 }
 
-// Keeps what is typed in a form's fields in this tab, also over a reload, until it is forgotten. `fields` have `text()` and
-// `set(text)`; `takeUp` fills in what was kept.
+// Stores the typed values of a form in this tab, so that they survive a reload. `fields` have `text()` and `set(text)`.
+// `takeUp` restores the stored values.
 export function typedIn(form, name, fields) {
     const all = Object.entries(fields);
     const keep = () => ofTab.set(name, JSON.stringify(Object.fromEntries(all.map(([key, field]) => [key, field.text()]))));
@@ -97,7 +97,7 @@ export function typedIn(form, name, fields) {
     };
 }
 
-// What was typed in questions and is not stored, by what it is about: kept in this tab, also over a reload.
+// Stores unsent dialog values in this tab by subject, so that they survive a reload.
 export function begunIn(name) {
     function open() {
         try {
@@ -111,7 +111,7 @@ export function begunIn(name) {
     return {
         get: (about) => all.get(about),
         set(about, typed) {
-            // The newest is the last to go.
+            // Moves the entry to the end: the oldest entry is dropped first.
             all.delete(about);
             all.set(about, typed);
             keep();
@@ -123,7 +123,9 @@ export function begunIn(name) {
     };
 }
 
-// `field` has `id`, `label`, `kind`, and what its kind needs: `min` and `max` (and `mayLack`, if it may be left empty), or `options` and the `prefix` of their words.
+// `field` has `id`, `label`, `kind`, and what the kind needs:
+// - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
+// - choices: `options`, and the `prefix` of their texts.
 export function fieldOf(field) {
     const control = input(field);
     const wrong = element('p', { class: 'wrong', id: `${field.id}-wrong` });
@@ -145,7 +147,7 @@ export function fieldOf(field) {
         control,
         text,
         set: (value) => (control.value = value),
-        // The value, or nothing after saying what is wrong.
+        // The value; undefined after an error is shown.
         read() {
             const { value, wrong: words = '' } = KINDS[field.kind](field, text());
             complain(words);

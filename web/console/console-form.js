@@ -1,6 +1,6 @@
-// A sale is created, or as long as it is a draft, changed. What is typed stays in this tab until it is stored: neither an
-// error, nor a reload, nor the end of the session loses it. It is stored only over the version that it was typed over: where
-// somebody else was faster, one is asked.
+// Creates a sale, or changes a draft. The tab stores the typed values until the API accepts them: an error, a reload or the
+// end of the session loses nothing. The form overwrites only the version that it was based on. If another operator was
+// faster, it asks first.
 
 import { call, onceOnly } from './console-api.js';
 import { sure, wordsOf } from './console-dialog.js';
@@ -15,10 +15,9 @@ import { ofTab } from './storage.js';
 const HOUR_MS = 3_600_000;
 // The most items that the API takes. They fit into one request, however long their names are.
 const ITEMS_MAX = 1000;
-// Fields of which the API knows more than the form. Where the page does not speak its language, what they must be is said in
-// words of the page's own.
+// Fields with rules that only the API checks. A page in another language explains the rule in its own words.
 const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency', 'challenge'];
-// When to look again for a draft that could not be read.
+// Delay before reading a draft again after a failure.
 const AGAIN_MS = 3000;
 
 const SALE = [
@@ -31,7 +30,7 @@ const SALE = [
     { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
     { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
 ];
-// Those that are left alone are not sent: then they are as the instance that creates the sale is configured.
+// Guards that the form leaves out take the instance's defaults.
 const GUARDS = [
     { name: 'guards.purchase_token', label: 'guardToken', kind: 'switch' },
     {
@@ -85,19 +84,19 @@ function newSale() {
 
 const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value));
 
-// A sale from the API as the fields show it.
+// Turns a sale from the API into field texts.
 function textsOf(sale) {
     const texts = {};
     for (const { name, kind } of [...SALE, ...GUARDS]) {
         const value = name.split('.').reduce((inner, part) => inner[part], sale);
         texts[name] = kind === 'time' ? localTime(value) : asText(value);
     }
-    // Last, as where they are read from the fields: so the same texts are the same JSON.
+    // Last, as `read` does it, so that equal texts give equal JSON.
     texts.items = sale.items.map((item) => Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
     return texts;
 }
 
-// Where the API says that something is wrong: the name of the field, with the number of the item before it.
+// The field that an API error names, with the item's number before it.
 function placeOf(detail) {
     const item = /^items\[(\d+)\]\.(\w+)/.exec(detail);
     if (item) {
@@ -148,10 +147,9 @@ export function formView(view, id) {
     view.append(title, element('div', { class: 'actions' }, restored, anew), form);
     const once = onceOnly('flashsale.create');
     let stored = newSale();
-    // The draft's times to the millisecond, which the fields do not show, and without the doubt which of two hours is meant
-    // when the clocks are set back.
+    // The draft's times to the millisecond. The fields show seconds only, and are ambiguous when the clocks are set back.
     let instants = {};
-    // The draft as it was read last, and the version that is typed over.
+    // `latest`: the draft as last read. `version`: the version that the typed values are based on.
     let latest = null;
     let version = null;
     let isLoaded = false;
@@ -222,7 +220,7 @@ export function formView(view, id) {
     const keep = () => ofTab.set(kept, JSON.stringify({ version, texts: texts() }));
     const isTyped = (other) => JSON.stringify(other) === JSON.stringify(texts());
 
-    // Takes up what this tab has kept, if it is another than what is stored, with the version that it was typed over.
+    // Restores the values that this tab stored, if they differ from the draft, with the version that they are based on.
     function takeUp() {
         fill(stored);
         let typed = null;
@@ -240,7 +238,7 @@ export function formView(view, id) {
         show(anew, isOther);
     }
 
-    // The draft as it was read last is what is changed now.
+    // Bases the form on the draft as last read.
     function take() {
         stored = textsOf(latest.body);
         const { starts_at, ends_at } = latest.body;
@@ -249,7 +247,7 @@ export function formView(view, id) {
         sayClash();
     }
 
-    // Whether somebody else has changed the draft, and what can be done.
+    // Shows whether another operator has changed the draft, and the ways out.
     function sayClash() {
         const isClash = latest !== null && latest.body.state === 'draft' && latest.tag !== version;
         setText(other, isClash ? say('draftChanged') : '');
@@ -266,14 +264,14 @@ export function formView(view, id) {
         fields.get('name').control.focus();
     }
 
-    // What was typed was not stored: the draft tells whether somebody else has changed it, or it is none any more.
+    // Reads the draft after a failed store: another operator may have changed it, or it is no draft any more.
     async function lookWhy(answer) {
         const now = await call('GET', `/v1/admin/sales/${id}`);
         if (now.isOk) {
             latest = now;
         }
         if (now.isOk && now.tag !== version && isTyped(textsOf(now.body))) {
-            // An earlier try has stored it, and its answer was lost.
+            // An earlier attempt stored it, and its reply was lost.
             done();
         } else if (now.isOk && sayClash()) {
             setText(wrong, '');
@@ -288,7 +286,7 @@ export function formView(view, id) {
         location.assign(`/console/sales/${id}`);
     }
 
-    // The sale as the API wants it; nothing if some of it is wrong, which is then said beside it.
+    // The request body; undefined if a field is wrong, which is then shown beside it.
     function read() {
         const body = { items: [] };
         let isRight = true;
@@ -314,7 +312,7 @@ export function formView(view, id) {
         return isRight ? body : null;
     }
 
-    // `detail` is what the API said itself: that names the field.
+    // `detail` is the API's own text; it names the field.
     function complain(words, detail = '') {
         const place = placeOf(detail);
         const [number, name] = place.split('.');
@@ -342,14 +340,14 @@ export function formView(view, id) {
         }
     });
     onPress(storeOver, () => {
-        // Over the one that was told of, and none that is newer still.
+        // Overwrites only the version that the operator was warned about, not a newer one.
         version = latest.tag;
         sayClash();
         keep();
         form.requestSubmit(store);
     });
     form.addEventListener('input', () => {
-        // What was kept before is taken up when the draft is there.
+        // Until the draft is loaded, the stored values must stay.
         if (!id || isLoaded) {
             keep();
         }
@@ -370,7 +368,7 @@ export function formView(view, id) {
         setBusy(form, true);
         announce(say('working'));
         const headers = version ? { 'If-Match': version } : {};
-        // Whatever is changed before the next try, this form creates one sale.
+        // One key for this form: it creates one sale, even if the values change between attempts.
         const answer = await (id
             ? call('PUT', `/v1/admin/sales/${id}`, { body, headers })
             : once.post('/v1/admin/sales', 'new', body));
@@ -390,7 +388,7 @@ export function formView(view, id) {
         }
     });
 
-    // Until it is there; what is typed after that is not overwritten.
+    // Retries until the draft is loaded. It never overwrites what is typed after that.
     async function load() {
         clearTimeout(loadingAgain);
         if (isLoaded || isLoading) {
@@ -402,7 +400,7 @@ export function formView(view, id) {
         if (!answer.isOk) {
             write(wrong, wordsOf(answer, 'lostConsole'));
             setPressable(store, false);
-            // Whoever signs in goes on by that, and what is not there will not come.
+            // After a 401 the sign-in continues the load. After a 404 the draft will not appear.
             if (![401, 404].includes(answer.status)) {
                 loadingAgain = setTimeout(load, AGAIN_MS);
             }

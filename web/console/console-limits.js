@@ -1,4 +1,4 @@
-// The limits in front of what shoppers ask: what is configured, what operators have changed of it, and what counts.
+// The limits on shoppers' requests: configured, changed by operators, and in force.
 
 import { call } from './console-api.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
@@ -18,7 +18,7 @@ const BAN_SECONDS_MAX = 31_622_400;
 const adapts = (effective) => effective.adaptive_max_rate > 0;
 const bans = (effective) => effective.browsing_ban_above > 0;
 
-// The least and the most of each, by what is in force: what is off has no bounds of its own.
+// The bounds of each limit, given the values in force. A limit that is off has no bounds of its own.
 const SETTINGS = {
     address_rate: () => [0, RATE_MAX],
     account_rate: () => [0, RATE_MAX],
@@ -36,7 +36,7 @@ const SETTINGS = {
 export function limitsView(view) {
     const result = resultLine();
     const now = element('p', { class: 'muted', id: 'limits-now' });
-    // Values that were typed and are not in force.
+    // Values that were typed but are not in force.
     const typed = begunIn('flashsale.limits');
     let last = null;
 
@@ -84,7 +84,7 @@ export function limitsView(view) {
     function buttonOf(name, key, what, act) {
         const button = element('button', { type: 'button', id: `${key}-${name}` }, say(key));
         setAttribute(button, 'aria-label', say(what, { name: say(`set_${name}`) }));
-        // Others may have changed it since it was read: what is asked tells how it is now.
+        // Reads first: another operator may have changed it, and the question shows the current value.
         onPress(button, async () => {
             setPressable(button, false);
             const isRead = await table.read();
@@ -103,7 +103,7 @@ export function limitsView(view) {
         field.set(typed.get(name) ?? String(value));
         field.control.addEventListener('input', () => typed.set(name, field.text()));
         const words = { name: say(`set_${name}`), value };
-        // A value that is refused stays to be put right.
+        // A refused value stays in the field, so that the operator can correct it.
         const store = async (wanted) => {
             const answer = await patch(button, { [name]: wanted });
             if (answer.isOk) {

@@ -1,18 +1,18 @@
-// Follows a sale: samples come as server-sent events. Whatever ends the stream, it is asked for again, and it is said that
-// this is so.
+// Follows a sale by server-sent events. It reopens the stream after any end, and reports that it is disconnected.
 
 import { findSession, isSignedIn, whyRefused } from './console-api.js';
 
 const AGAIN_MS = 1000;
 const AGAIN_MAX_MS = 8000;
-// Longer than the longest pause between two samples: a stream that is silent for so long is dead.
+// Longer than the longest pause between two samples: a stream silent for this long is dead.
 const SILENCE_MAX_MS = 30_000;
 const LOOK_MS = 1000;
-// After so many tries without a stream it is asked why.
+// After this many failed attempts, ask the API for the reason.
 const MISSES_MAX = 2;
 
-// `heard(sample)` is told each sample, `course(points)` what was before the first, `changed(isConnected, why)` how it stands
-// and why there is no stream, if the API says so. Returns what asks at once, and what ends it for good.
+// `heard(sample)` takes each sample. `course(points)` takes the points before the first sample. `changed(isConnected, why)`
+// takes the connection state, and the reason if the API gives one. Returns a function that reconnects at once, and one that
+// ends it for good.
 export function followSale(id, { heard, course, changed }) {
     const path = `/v1/admin/sales/${id}/live`;
     let source = null;
@@ -38,7 +38,7 @@ export function followSale(id, { heard, course, changed }) {
         misses += 1;
     }
 
-    // A stream that is refused does not say why: if there is no session any more, whoever signs in goes on here.
+    // A refused stream gives no reason. Without a session it stops here, and the sign-in starts it again.
     async function again() {
         const answer = await findSession();
         if (answer.isOk && !isSignedIn()) {
@@ -52,7 +52,7 @@ export function followSale(id, { heard, course, changed }) {
         }
     }
 
-    // An `EventSource` is not told what an answer says that is no stream: there may be no place for one more viewer.
+    // An `EventSource` hides the body of a refusal, such as the limit on viewers.
     async function look() {
         if (misses >= MISSES_MAX) {
             why = await whyRefused(path);
@@ -88,8 +88,8 @@ export function followSale(id, { heard, course, changed }) {
             lose();
         }
     }, LOOK_MS);
-    // The browser keeps a page that is left, to show it at once to whoever comes back. Its stream would keep one of the few
-    // connections that all pages have together.
+    // The browser may freeze a page you leave, to restore it on return. Its stream would hold one of the few connections
+    // that all pages share.
     window.addEventListener('pagehide', stop);
     window.addEventListener('pageshow', (event) => {
         if (event.persisted) {

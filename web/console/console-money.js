@@ -1,4 +1,4 @@
-// Payments that somebody has to look at, and what was paid back of them.
+// Payments that need an operator, and their refunds.
 
 import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
@@ -12,7 +12,7 @@ import { english } from './problem.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
-// Those of which money is owed back, and which of them the list has.
+// `OWED`: outcomes where money is owed back. `SETTLED`: filters for their list.
 const OWED = ['refund_due', 'unmatched'];
 const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const REFERENCE_MAX = 200;
@@ -34,7 +34,7 @@ export function moneyView(view) {
         value: 'no',
     });
     const result = resultLine();
-    // References that were typed and are not stored, by payment.
+    // Refund references that were typed but not stored, by payment.
     const typed = begunIn('flashsale.references');
     const table = listTable({
         caption: 'money',
@@ -93,7 +93,7 @@ export function moneyView(view) {
         }
     }
 
-    // Of what is not owed back, nothing is paid back.
+    // Only owed payments have refunds, so only they have that filter.
     function choose() {
         show(settled.row, OWED.includes(outcome.select.value));
         table.anew();

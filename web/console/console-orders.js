@@ -1,4 +1,4 @@
-// Orders of anybody: found by number, by account, or by sale and state, with what was paid for them.
+// Finds orders by number, by account, or by sale and state, and shows their payments.
 
 import { call } from './console-api.js';
 import { fieldOf } from './console-fields.js';
@@ -15,12 +15,12 @@ const ORDERS = '/v1/admin/orders';
 
 const TONES = { revoked: 'is-bad', paid: 'is-available' };
 
-// An order's number, and the way to the order. What is no such number, as a provider may send one, leads nowhere.
+// Links to an order. A payment provider may send text that is no order number; it gets no link.
 export function orderLink(id) {
     return ORDER.test(id) ? element('a', { href: `/console/orders?order=${id}` }, code(id)) : code(id);
 }
 
-// The way to the orders of a sale that are in this state.
+// The address of a sale's orders in one state.
 export const ordersPath = (sale, state) => `/console/orders?sale_id=${sale}&state=${state}`;
 
 function paymentsOf(order) {
@@ -35,7 +35,7 @@ function paymentsOf(order) {
 export function ordersView(view) {
     const asked = new URLSearchParams(location.search);
     const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text' });
-    // An account's id is what it is, also with a blank at its end.
+    // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text' });
     const sale = element('select', { id: 'find-sale' }, word('option', 'ostate_any', { value: '' }));
     const state = element('select', { id: 'find-state' }, word('option', 'ostate_any', { value: '' }));
@@ -58,7 +58,7 @@ export function ordersView(view) {
         word('button', 'findOrders', { class: 'strong', type: 'submit' }),
     );
 
-    // What is looked for; nothing as long as nothing is asked.
+    // The search; null before the first one.
     let wanted = null;
 
     function path(last) {
@@ -75,7 +75,7 @@ export function ordersView(view) {
         caption: 'orders',
         columns: ['when', 'order', 'state', 'account', 'ofSale', 'what', 'amount', 'payments'],
         path,
-        // One order comes as itself.
+        // The API returns one order without a list around it.
         pageOf: (body) => (wanted.has('order') ? { data: [body], has_more: false } : body),
         idOf: (entry) => entry.id,
         row: (entry) => [
@@ -98,7 +98,7 @@ export function ordersView(view) {
         setAttribute(order.control, 'aria-invalid', isOrder ? 'true' : 'false');
     }
 
-    // Goes by what is in the form.
+    // Searches by the values in the form.
     function look() {
         const query = new URLSearchParams();
         const id = order.text().trim().toLowerCase();
@@ -134,7 +134,7 @@ export function ordersView(view) {
         }
     }
 
-    // The newest sales, to choose from; the one that the address names is there whatever its age.
+    // Offers the newest sales. The sale that the address names is offered at any age.
     async function offerSales() {
         const answer = await call('GET', '/v1/admin/sales?limit=100');
         if (answer.isOk) {

@@ -1,4 +1,4 @@
-// A course over the last minutes: lines, and beside them what they are and where they stand.
+// A line chart of the last minutes, with a legend and the current values.
 
 import { word } from './console-table.js';
 import { drawn, element, setAttribute, setChildren, setText } from './dom.js';
@@ -6,18 +6,18 @@ import { say } from './language.js';
 
 const WIDTH = 600;
 const HEIGHT = 160;
-// So long a course is shown, or less while there is less of it.
+// The time span of the chart: the most, and the least while there are few points.
 const SPAN_MAX_MS = 300_000;
 const SPAN_MIN_MS = 60_000;
-// Between points that are further apart, nothing is known.
+// Points further apart than this are not joined: the time between is unknown.
 const GAP_MS = 10_000;
 const TONES = 6;
-// So many lines at the most, each with a stroke of its own. Of more, the least are drawn as one.
+// The most lines, each with its own stroke. Beyond that, the smallest are summed into one line.
 const LINES_MAX = 8;
 const OTHERS = '(others)';
 const STROKE = { width: 48, height: 8 };
 
-// A number that is easily read, not below this one.
+// The next round number at or above `value`.
 function ceiling(value) {
     const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
     return [1, 2, 5, 10].map((step) => step * power).find((nice) => nice >= value) ?? value;
@@ -25,7 +25,7 @@ function ceiling(value) {
 
 const rounded = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
 
-// `nameOf(key)` is what a line is called, `unit` a word, and `first` the tone of the first line.
+// `nameOf(key)` names a line, `unit` is a text key, and `first` is the tone of the first line.
 export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     const top = element('span', { class: 'axis' });
     const svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
@@ -43,7 +43,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     );
     const lines = new Map();
 
-    // A line keeps its place, and with it its tone and its stroke, for as long as it is drawn.
+    // A line keeps its place, and so its tone and stroke, while it is drawn.
     function lineOf(key) {
         if (!lines.has(key)) {
             const taken = [...lines.values()].map(({ place }) => place);
@@ -60,7 +60,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         return lines.get(key);
     }
 
-    // The lines that are drawn of these points: all, or the most and the sum of the others.
+    // The lines to draw: all of them, or the largest and the sum of the others.
     function drawnOf(points, keys) {
         if (keys.length <= LINES_MAX) {
             return { points, keys };
@@ -72,12 +72,12 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         const others = (values) => rest.reduce((sum, key) => sum + (values[key] ?? 0), 0);
         return {
             points: points.map(({ at, values }) => ({ at, values: { ...values, [OTHERS]: others(values) } })),
-            // In the order that they had before: the list does not jump.
+            // Keeps the earlier order, so that the legend does not jump.
             keys: [...keys.filter((key) => most.includes(key)), OTHERS],
         };
     }
 
-    // `points` in the order of their times, each with `at` and `values` by key; one without a value breaks its line.
+    // `points` are in time order, each with `at` and `values` by key. A missing value breaks the line.
     function update(all, names) {
         const end = all.at(-1)?.at ?? 0;
         const span = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (all[0]?.at ?? end)));

@@ -1,4 +1,4 @@
-// One sale, live: how it stands, what can be done with it, where its units are, what is asked of it and how fast it answers.
+// One sale, live: its state, the actions on it, its units, the request rates and the latencies.
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
@@ -21,10 +21,10 @@ import { stateAt, timeOf } from './sale-state.js';
 
 const POINTS_MAX = 400;
 const SALE_EVERY_MS = 20_000;
-// The audit goes over every order, for which the server takes two minutes at the most.
+// The stock audit reads every order. The server allows it two minutes.
 const AUDIT_MS = 130_000;
 
-// What may be done in which state, in the order of the buttons.
+// The actions allowed in each state, in the order of the buttons.
 const ACTIONS = {
     draft: ['preload'],
     scheduled: ['open', 'pause', 'close'],
@@ -33,9 +33,9 @@ const ACTIONS = {
     closed: [],
 };
 const STRONG = ['preload', 'open', 'resume'];
-// Refusals of a restock that are about how many units it asks for.
+// Restock refusals that concern the quantity.
 const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
-// Tells apart what shoppers got from what they did not.
+// Outcomes where the shopper got the item.
 const GOOD = ['reserved', 'replayed'];
 
 function tiles() {
@@ -87,7 +87,7 @@ export function saleView(view, id) {
     let isMissing = false;
     let live = null;
     let isConnected = null;
-    // Why there is no stream, if the API has said so.
+    // Why there is no stream, if the API gave a reason.
     let refusal = '';
     let points = [];
     let toldState = null;
@@ -133,7 +133,7 @@ export function saleView(view, id) {
         return answer;
     }
 
-    // It is not there, or not any more: what was done with it is all that is left to be seen.
+    // The sale is missing or deleted. Only its audit log stays on the page.
     function lose() {
         if (isMissing) {
             return;
@@ -174,7 +174,7 @@ export function saleView(view, id) {
         toldState = at;
         if (isNews) {
             announce(say(`sale_${at}`));
-            // What a draft had become by then, the stream does not tell.
+            // The stream does not carry the final values of a draft.
             refresh();
         }
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
@@ -227,8 +227,8 @@ export function saleView(view, id) {
         await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
     }
 
-    // Only what was pressed waits: a rebuilding takes long, and a sale may have to be paused meanwhile. Where the sale is
-    // `over` by it, that is told, and this page asks for it no more.
+    // Only the pressed button waits: a rebuild takes long, and an operator may have to pause the sale meanwhile. If the
+    // action ends the page, `over` runs, and the page stops polling.
     async function run(button, done, request, over = null) {
         result.busy();
         setPressable(button, false);
@@ -265,7 +265,7 @@ export function saleView(view, id) {
     function leave() {
         follower.end();
         clearInterval(looking);
-        // Whoever comes back may be shown the page as it was left.
+        // The browser may restore this page when the operator returns.
         window.addEventListener('pageshow', (event) => event.persisted && refresh());
         location.assign('/console');
     }
@@ -302,7 +302,7 @@ export function saleView(view, id) {
             units.update(sample.sale);
             renderStopped(sample.sale.stopped);
         } else if (sample.stock) {
-            // Postgres is away: what waits for it, and the units, Redis knows.
+            // Postgres is down. Redis still knows the units and the undrained events.
             renderUndrained(sample.stock);
             units.update(sample.stock);
         }
@@ -311,7 +311,7 @@ export function saleView(view, id) {
         render();
     }
 
-    // Of whom refusals and times are told.
+    // The instances that the refusals and latencies come from.
     function renderInstances({ instances: all, others_fault: fault }) {
         const silent = all.filter((one) => one.silent_seconds !== null);
         const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
@@ -325,7 +325,7 @@ export function saleView(view, id) {
         setAttribute(instances, 'class', words.length > 1 ? 'warning small' : 'muted small');
     }
 
-    // Points of before and after a loss of the stream, in their order and each once.
+    // Merges the points from before and after a reconnect, in order and without duplicates.
     function add(more) {
         const known = new Set(points.map(({ at }) => at));
         points = [...points, ...more.filter(({ at }) => !known.has(at))].sort((a, b) => a.at - b.at).slice(-POINTS_MAX);
@@ -402,7 +402,7 @@ export function saleView(view, id) {
             }
         },
     });
-    // With an address of the operators' own, shoppers have theirs.
+    // With a separate operator address, the shop is on another address.
     async function lookForShop() {
         const { status } = await ask('GET', '/v1/sales?limit=1');
         show(page, status !== 404);
@@ -434,7 +434,7 @@ export function saleView(view, id) {
     };
 }
 
-// The count of every unit on both sides, when it is asked for.
+// The stock audit: counts every unit on both sides, on request.
 function auditPart(path) {
     const button = word('button', 'auditNow', { type: 'button', id: 'audit' });
     const result = element('p', { role: 'status', class: 'note' });
@@ -443,7 +443,7 @@ function auditPart(path) {
     const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences, more);
     show(more, false);
     let last;
-    // One page of the differences: they are listed in the order of their text, so the last one says where the next page begins.
+    // One result page of differences. They are sorted by text, so the last one is the cursor.
     async function read(query) {
         [button, more].forEach((it) => setPressable(it, false));
         setBusy(node, true);
@@ -486,7 +486,7 @@ function auditPart(path) {
     return { node };
 }
 
-// Adds units or takes unsold ones back. The request keeps its key until it is known what became of it, also over a reload.
+// Adds units or takes unsold ones back. The request keeps its key until its outcome is known, even after a reload.
 function restockPart(id, path, done) {
     const result = resultLine();
     const once = onceOnly(`flashsale.restock.${id}`);
@@ -547,7 +547,7 @@ function restockPart(id, path, done) {
     return {
         node: form,
         learn(sale) {
-            // A draft's items may become others that are as many.
+            // A changed draft may have other items, but as many as before.
             const isOther = sale.items.some((item, at) => sku.options[at]?.value !== item.sku);
             if (isOther || sku.options.length !== sale.items.length) {
                 sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));

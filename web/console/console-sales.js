@@ -1,4 +1,4 @@
-// The list of sales.
+// The console's list of sales, drafts included.
 
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';

@@ -1,5 +1,5 @@
-// Operators sign in with their key, and say what they call themselves, which this browser remembers. What is on the page
-// stays there meanwhile, also what somebody has typed.
+// Operators sign in with their key and a name of their choice, which this browser stores. The page and any typed text stay
+// during a sign-in.
 
 import { findSession, isSignedIn, operatorName, signIn, signOut } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
@@ -24,7 +24,7 @@ export function showSignIn() {
     write(byId('sign-in-why'), why);
 }
 
-// Says that the session has ended, if there was one.
+// Reports that the session has ended, if there was one.
 export function wantSignIn() {
     why = say('sessionEnded');
     showSignIn();
@@ -84,19 +84,19 @@ export function startSignIn() {
     onPress(byId('sign-out'), async () => {
         const answer = await signOut();
         why = isSignedIn() ? '' : say('signedOut');
-        // Whoever leaves must not take himself to be signed out.
+        // An operator who leaves must not believe that the sign-out worked.
         write(byId('connection'), isSignedIn() ? whyStill(answer) : '');
         showSignIn();
     });
     look();
 }
 
-// Why somebody is signed in still who wants to be signed out.
+// Why the operator is still signed in after a failed sign-out.
 function whyStill(answer) {
     return answer.body.nothing_done === true ? say('stillSignedIn') : reasons(answer, 'signOutUnknown');
 }
 
-// Why it did not work; `lost` is the word where there was no answer.
+// Why a request failed; `lost` is the text key for no reply.
 function reasons(answer, lost) {
     switch (answer.code) {
         case 'unauthenticated':

@@ -1,5 +1,4 @@
-// A list from the API as a table: page by page, looked up again now and then, with what is to be said where it is empty or
-// cannot be read.
+// A list from the API as a table: paginated, refreshed from time to time, with texts for an empty list and for a failure.
 
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
@@ -7,17 +6,25 @@ import { byId, element, onPress, setBusy, setChildren, show } from './dom.js';
 import { plainly, worded } from './language.js';
 import { write } from './problem.js';
 
-// A name or number from outside, as a cell or a part of one: whatever is in it, it turns nothing around it.
+// A name or number from outside, for a cell. It is isolated, so that its text direction affects nothing around it.
 export const code = (text) => element('code', {}, element('bdi', {}, plainly(text)));
 
-// A cell or a heading whose text follows the language.
+// A cell or heading that follows the language of the page.
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
-// `columns` are the words of the headings, `path(after)` where the page after a row is, `row(entry)` its cells, `idOf(entry)`
-// what makes it another row, `every` how often to look again, in milliseconds; where not `mayGrow`, there is one page. Where `path`
-// is null, nothing is asked for. `pageOf(body)` is the page in an answer, `nameOf(entry)` the id of a row's element, and `empty` may
-// be what tells the word for an empty list. What is looked up by itself is the first page: those behind it stay as they were read,
-// unless the first no longer reaches to where they begin. Whoever calls `read` hears whether there was an answer.
+// The options:
+// - `columns`: text keys of the headings;
+// - `path(after)`: address of the result page after a row, or null to request nothing;
+// - `row(entry)`: the cells of a row;
+// - `idOf(entry)`: the identity of a row;
+// - `every`: the refresh interval in milliseconds;
+// - `mayGrow`: false for a single result page;
+// - `pageOf(body)`: the result page in a reply;
+// - `nameOf(entry)`: the id of the row's element;
+// - `empty`: the text key for an empty list, or a function that returns it.
+// A refresh reads the first result page only. The later rows stay as read, unless the first page no longer reaches them;
+// then all are read.
+// `read` resolves to whether the API replied.
 export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf }) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
@@ -46,20 +53,20 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     let isStale = false;
     let isWhole = false;
     let isAnswered = false;
-    // What was read last, and whether more follows it.
+    // The rows last read, and whether more follow.
     let listed = [];
     let goesOn = false;
     const rows = new Map();
-    // Counts what was asked: an answer to something else is dropped.
+    // Numbers the searches: a reply to an earlier search is dropped.
     let question = 0;
 
-    // Whoever asks while it is looked up waits for a look that began after that.
+    // A call during a refresh waits for another read that starts after the call.
     function read() {
         isWhole = true;
         return readFirst();
     }
 
-    // The same of the first page alone.
+    // The same for the first result page only.
     function readFirst() {
         isStale = true;
         reading ??= look();
@@ -111,7 +118,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         if (wanted < pages && hasMore) {
             const end = listed.findIndex((entry) => idOf(entry) === idOf(found.at(-1)));
             if (end === -1) {
-                // Something has come or gone just there: nobody knows what lies between.
+                // Rows were added or removed at the seam, so the rows between are unknown.
                 isWhole = true;
                 isStale = true;
                 return;
@@ -126,7 +133,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
 
     function fill(found, hasMore) {
         const ids = found.map(idOf);
-        // Who has the focus on a button keeps it on the one that stands there then.
+        // A focused button passes its focus to the button that replaces it.
         const focused = body.contains(document.activeElement) ? document.activeElement.id : '';
         for (const id of rows.keys()) {
             if (!ids.includes(id)) {
@@ -134,9 +141,9 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             }
         }
         found.forEach((entry, at) => {
-            // What changes with every answer is no news.
+            // The server's time differs in every reply, so it is no change.
             const text = JSON.stringify({ ...entry, server_time: null });
-            // A row that is as it was keeps its buttons, and the focus that may be on one.
+            // An unchanged row keeps its buttons, and with them the focus.
             if (rows.get(ids[at])?.text !== text) {
                 const shown = (cell) => (typeof cell === 'string' ? plainly(cell) : (cell ?? ''));
                 const cells = row(entry).map((cell) => element('td', {}, shown(cell)));
@@ -165,12 +172,12 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             readFirst();
         }
     });
-    // Rows have texts of their own, which are made anew in another language.
+    // Rows contain translated texts, so a change of language builds them again.
     const again = () => {
         rows.clear();
         return read();
     };
-    // Something else is looked for: nothing of what was found before stays beside it.
+    // A new search: no row of the earlier search stays.
     const anew = () => {
         question += 1;
         rows.clear();

@@ -1,4 +1,4 @@
-// What operators did: who, what, when, from where, and what came of it.
+// The audit log: who did what, when, from which address, and the outcome.
 
 import { askedTold } from './console-asked.js';
 import { listTable, word } from './console-table.js';
@@ -16,15 +16,15 @@ const KNOWN = [
 
 const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);
 
-// Who did it: what he calls himself, and by what he is known.
+// The actor: the name that the operator gave, then the kind of actor and the session that the server recorded.
 function whoDid(entry) {
     const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
     const known = say(`actor_${entry.actor}`) + session;
-    // A name in another script must not turn what stands around it.
+    // A right-to-left name must not change the order of the text around it.
     return entry.operator ? element('span', {}, element('bdi', {}, plainly(entry.operator)), ` · ${known}`) : known;
 }
 
-// `sale` is the one whose actions are listed; all if there is none.
+// `sale` limits the log to one sale; without it, the log covers all.
 export function trailTable(sale) {
     return listTable({
         caption: 'trail',

@@ -1,6 +1,6 @@
-// Where the units of each item are: over all shards as one bar, and shard by shard as a row of columns. A column stands as
-// high as what its shard has, with what is on its way from there on top, so an uneven row is seen at once, and one that had
-// units sent to it has a mark above it.
+// The units of each item: one bar for all shards, and one column per shard.
+// A column's height is the shard's own units, with its units in transit on top, so an uneven distribution stands out.
+// A mark above a column shows that the shard has borrowed units.
 
 import { word } from './console-table.js';
 import { drawn, element, onPress, setAttribute, setChildren, setText, show } from './dom.js';
@@ -11,19 +11,19 @@ const WIDTH = 600;
 const BAR = 20;
 const COLUMNS = 60;
 const MARK = 6;
-// The parts of a bar, from the ground up, with their places in a shard's numbers.
+// The parts of a bar from the bottom up, with their index in a shard's numbers.
 const PARTS = [
     ['sold', 2],
     ['held', 1],
     ['available', 0],
     ['transit', 5],
 ];
-// So many shards that have units on their way are named.
+// The most sending shards that are named.
 const NAMED_MAX = 5;
 
 const number = (value) => String(value);
 
-// From which shards units are on their way, in words.
+// Names the shards with units in transit.
 function onTheirWay(shards) {
     const sending = shards.filter(({ units }) => units[5] > 0);
     if (sending.length === 0) {
@@ -72,7 +72,7 @@ function unitRow(name) {
         body.replaceChildren();
     }
 
-    // `shards` are none where those of one item are not told; `lack` says why there are no shards.
+    // `shards` is null if the item has no numbers per shard. `lack` is the text key for a sale without shards.
     function update(stats, shards, lack) {
         setText(
             numbers,
@@ -113,7 +113,7 @@ function unitRow(name) {
                 setAttribute(shapes[at].parts[part], 'y', top.toFixed(2));
                 setAttribute(shapes[at].parts[part], 'height', height.toFixed(2));
             });
-            // A mark that CSS shows; what has borrowed nothing has none.
+            // The CSS hides the mark of a shard that has borrowed nothing.
             setAttribute(shapes[at].mark, 'class', units[4] > 0 ? 'mark' : 'mark is-none');
         });
         const free = shards.map(({ units }) => units[0]);
@@ -134,7 +134,7 @@ function unitRow(name) {
     return { node, update };
 }
 
-// All items as one.
+// Sums all items.
 function sumOf(items) {
     const sum = { available: 0, held: 0, sold: 0, in_transit: 0, total: 0 };
     for (const item of items) {
@@ -163,7 +163,7 @@ export function unitsOf() {
         last = sale;
         const items = sale.items.slice(0, shown);
         const isWhole = sale.shards.every(({ items: cells }) => cells !== null);
-        // A sale has no shards before it is preloaded, and after its stock is put away.
+        // A sale has no shards before its preload, and none after its stock is put away.
         const lack = sale.state === 'draft' ? 'notLoaded' : 'putAway';
         const shards = (unitsIn) =>
             sale.shards.map((shard) => ({ shard: shard.shard, waiting: shard.undrained_events, units: unitsIn(shard) }));

@@ -1,5 +1,4 @@
-// Every text of the console beside those of words.js, in every language: the same words, in the same order. {names} are
-// filled in.
+// Every text of the console beyond words.js. Each language has the same keys in the same order. {names} are filled in.
 
 export const CONSOLE_WORDS = {
     en: {

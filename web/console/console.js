@@ -1,4 +1,4 @@
-// The operator's console: which part of it the address asks for.
+// The operator's console: opens the view that the address names.
 
 import { distrust } from './clock.js';
 import { accountsView } from './console-accounts.js';
@@ -55,7 +55,7 @@ function open(view) {
 onSession(() => {
     showSignIn();
     if (isSignedIn()) {
-        // Nothing that was there before is made anew: it may hold what somebody has typed.
+        // Keeps the existing view: it may hold typed text.
         if (shown) {
             shown.resume();
         } else {
@@ -85,7 +85,7 @@ function nameOfView() {
     }
     return how === 'edit' ? 'editSale' : 'sale';
 }
-// The view of one sale names it as well, once it knows it.
+// The view of a sale adds the sale's name once it is loaded.
 const title = () => setTitle(`${say(nameOfView())} · ${say('console')}`);
 title();
 startLanguage(() => {

@@ -1,10 +1,10 @@
-// Asks the API. An answer is always an object: whatever goes wrong on the way is the code `no_answer`.
+// Sends requests to the API. Every call returns an object. A network failure becomes the code `no_answer`.
 
-// The server answers within two seconds; whoever waits longer has lost it.
+// The server replies within two seconds, so after eight the reply is lost.
 const PATIENCE_MS = 8000;
 
-// `credentials` says whether cookies go along, which shoppers have none of; `patience` how long to wait, in milliseconds;
-// `isStream` that what is there has no end, and only whether it is there is asked for.
+// `credentials`: whether the browser sends cookies; shoppers have none. `patience`: timeout in milliseconds.
+// `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success.
 export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
@@ -31,7 +31,6 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             status: response.status,
             body: said,
             code: response.ok ? 'ok' : String(said.code ?? 'no_answer'),
-            // The version of what was answered, if it has one.
             tag: response.headers.get('ETag'),
             date: response.headers.get('Date'),
             wait: Math.max(1, Number.parseInt(response.headers.get('Retry-After') ?? '1', 10) || 1),
@@ -39,7 +38,7 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             received: performance.now(),
         };
     } catch {
-        // No connection, no answer in time, or one that is not from the API.
+        // No connection, a timeout, or a reply that is not from the API.
         return { isOk: false, status: 0, body: {}, code: 'no_answer', wait: 1, sent, received: performance.now() };
     } finally {
         clearTimeout(timer);
@@ -49,15 +48,15 @@ export async function ask(method, path, { token, headers = {}, body, credentials
     }
 }
 
-// 128 random bits for a key; `crypto.randomUUID` is not there for pages from an origin that is not secure.
+// 128 random bits for a key. `crypto.randomUUID` is missing on pages from an insecure origin.
 export const draw = () =>
     Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-// Whether a refusal is certain that the key has no order. Any other says nothing of an earlier request with the key.
+// Whether a refusal proves that the key has no order. Any other refusal leaves an earlier request with the key open.
 export const tellsOfKey = (answer) => answer.body?.key_has_order === false;
 
-// Whether it is unknown what became of what was asked. `overloaded` says that nothing did, and so does `nothing_done` of what
-// operators ask.
+// Whether the outcome of a request is unknown. Two replies prove that nothing was done: `overloaded`, and `nothing_done` on
+// operator requests.
 export function isUnknown(answer) {
     const isNothing = answer.code === 'overloaded' || answer.body?.nothing_done === true;
     return answer.code === 'no_answer' || (answer.status >= 500 && !isNothing);

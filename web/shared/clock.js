@@ -1,9 +1,9 @@
-// The server's clock. The browser's own may be wrong by minutes, so it is never asked: what the server said, half a
-// round trip later, goes on by a counter that nobody sets.
+// The server's clock. The browser's clock may be wrong by minutes, so we never use it. We take the server's time plus half
+// a round trip, and advance it by the monotonic counter.
 
-// An answer that took longer tells less, until the better one is so old.
+// A reading with a slower round trip replaces a better one only after this time.
 const BELIEVED_MS = 30_000;
-// A time in whole seconds, of an answer that took a while, is off by so much at the most.
+// The largest error of a `Date` header (whole seconds) after a slow reply.
 const ROUGHLY_MS = 3000;
 
 let offset = null;
@@ -19,7 +19,7 @@ export function hear(serverTime, sent, received) {
     }
 }
 
-// The time in an answer's head is in whole seconds: enough for what lasts an hour, as long as nothing better was heard.
+// The `Date` header has whole seconds. That is enough for times of an hour, until a better reading arrives.
 export function hearRoughly(date, sent, received) {
     const rough = Date.parse(date ?? '') - (sent + received) / 2;
     const isNews = offset === null || Math.abs(rough - offset) > ROUGHLY_MS;
@@ -28,12 +28,12 @@ export function hearRoughly(date, sent, received) {
     }
 }
 
-// After a sleep of the machine the counter may have stood still.
+// The counter may stop while the machine sleeps.
 export function distrust() {
     heard = -Infinity;
 }
 
-// Milliseconds since the epoch; null before the server has said anything.
+// Milliseconds since the Unix epoch; null before the first reading.
 export function now() {
     return offset === null ? null : performance.now() + offset;
 }

@@ -1,4 +1,4 @@
-// Making and changing elements. Text from outside becomes textContent and nothing else.
+// Creates and changes elements. Text from outside only ever becomes textContent.
 
 export function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
@@ -11,7 +11,7 @@ export function element(name, attributes = {}, ...children) {
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-// Elements of pictures.
+// An SVG element.
 export function drawn(name, attributes = {}, ...children) {
     const made = document.createElementNS(SVG, name);
     for (const [attribute, value] of Object.entries(attributes)) {
@@ -21,7 +21,7 @@ export function drawn(name, attributes = {}, ...children) {
     return made;
 }
 
-// Only what changes is touched, so that neither focus nor a screen reader is disturbed.
+// Writes only on a change, so that focus and screen readers are not disturbed.
 export function setText(node, text) {
     if (node.textContent !== text) {
         node.textContent = text;
@@ -46,7 +46,7 @@ export function setTitle(text) {
     }
 }
 
-// These in this order. What is there already stays where it is, with the focus that may be in it.
+// Sets the children in this order. Existing nodes stay in place, so focus inside them survives.
 export function setChildren(parent, wanted) {
     wanted.forEach((child, at) => {
         if (parent.children[at] !== child) {
@@ -58,7 +58,7 @@ export function setChildren(parent, wanted) {
     }
 }
 
-// A button that cannot be pressed now keeps the focus, which `disabled` would take away.
+// Uses `aria-disabled`, because `disabled` would take the focus away.
 export function setPressable(button, isPressable) {
     setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');
 }
@@ -73,7 +73,6 @@ export function onPress(button, act) {
 
 export const byId = (id) => document.getElementById(id);
 
-// Says that something is under way at a part of the page.
 export function setBusy(node, isBusy) {
     setAttribute(node, 'aria-busy', isBusy ? 'true' : 'false');
 }
@@ -81,7 +80,7 @@ export function setBusy(node, isBusy) {
 const AGAIN_MS = 100;
 let telling = null;
 
-// Tells a screen reader what has changed, once. The same text twice is no change, so it is taken away before.
+// Announces a change to screen readers, once. They ignore an unchanged text, so a repeated text is cleared first.
 export function announce(text) {
     const live = byId('live');
     clearTimeout(telling);

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times for people.
 
 import { locale, say } from './language.js';
 
@@ -7,7 +7,7 @@ export function money(minor, currency) {
         const format = new Intl.NumberFormat(locale(), { style: 'currency', currency });
         return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
     } catch {
-        // A currency that the browser does not take.
+        // The browser rejects this currency code.
         return `${minor} ${currency}`;
     }
 }
@@ -24,24 +24,24 @@ export const span = (from, to) => moments().formatRange(new Date(from), new Date
 
 const two = (number) => String(number).padStart(2, '0');
 
-// What is left until then, in whole seconds: a countdown says 0 when it is over and not before.
+// Whole seconds until a time, rounded up: a countdown shows 0 only when it is over.
 export function secondsLeft(until, now) {
     return Math.max(0, Math.ceil((until - now) / 1000));
 }
 
-// Seconds as 4:05 or 1:04:05.
+// Formats seconds as 4:05 or 1:04:05.
 export function clockTime(seconds) {
     const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
     const start = hours > 0 ? `${hours}:${two(minutes)}` : String(minutes);
     return `${start}:${two(seconds % 60)}`;
 }
 
-// Seconds in the words of somebody who waits.
+// Formats a wait roughly, as "about n seconds" or "about n minutes".
 export function about(seconds) {
     return seconds < 90 ? say('aboutSeconds', { n: seconds }) : say('aboutMinutes', { n: Math.ceil(seconds / 60) });
 }
 
-// Days, hours, minutes and seconds with their names; days only if there are any.
+// Days, hours, minutes and seconds with their names. Days appear only if there are any.
 export function countdownParts(seconds) {
     const parts = [
         [Math.floor(seconds / 86_400), 'days'],

@@ -1,10 +1,11 @@
-// What the API says of what it refuses, in the language of the page. What it says itself is in English, so where the page is
-// not, its code is told in words, and its own words beside that where they say more: marked, so that they are read out right.
+// Explains API refusals in the language of the page. The API's own text is English. On other pages the code's text comes
+// first, and the API's text follows where it is more precise. English parts carry `lang="en"`, so that screen readers
+// pronounce them right.
 
 import { element } from './dom.js';
 import { locale, plainly, say } from './language.js';
 
-// Codes of which the API's own words say more than what they mean.
+// Codes whose API text is more precise than the code's meaning.
 const PARTICULAR_CODES = [
     'invalid_request',
     'invalid_transition',
@@ -14,13 +15,13 @@ const PARTICULAR_CODES = [
     'console_token_required',
 ];
 
-// What a code means; nothing of one that the API has learned since.
+// The meaning of a code; empty for a code that this page does not know.
 export function meaning(code) {
     const words = say(`problem_${code}`);
     return words.startsWith('problem_') ? '' : words;
 }
 
-// The words of a refusal, and those of the API beside them, if there are any.
+// The text of a refusal, and the API's own text beside it if it adds anything.
 export function explained(answer) {
     const { code, body } = answer;
     const own = typeof body.detail === 'string' ? plainly(body.detail) : '';
@@ -31,10 +32,11 @@ export function explained(answer) {
     return locale() === 'en' ? { text: own } : { text: '', more: own };
 }
 
-// What the API says in English, also where the page is not.
+// The API's English text, marked as English.
 export const english = (text) => element('span', { lang: 'en' }, plainly(text));
 
-// Writes words, each a text or what `explained` returns, into an element, if they are not there yet. Returns them as text.
+// Writes parts into an element unless they are there already. A part is a string or a result of `explained`. Returns the
+// whole text.
 export function write(node, ...words) {
     const parts = words
         .map((one) => (typeof one === 'string' ? { text: one } : one))

@@ -1,4 +1,5 @@
-// What a sale is at a moment: the server said it a while ago, and its times go on by themselves.
+// The state of a sale at a given moment. The server's reply is some seconds old, and a start or an end may have passed
+// since.
 
 export function stateAt(sale, now) {
     if (now === null) {
@@ -10,8 +11,8 @@ export function stateAt(sale, now) {
     return sale.state === 'scheduled' && now >= Date.parse(sale.starts_at) ? 'open' : sale.state;
 }
 
-// What is counted down to, and the words for it and for its date; nothing when the sale is over, or a draft: that does not
-// start by itself.
+// The moment to count down to, and the keys for its label and date. There is none for a closed sale. There is none for a
+// draft either, because a draft does not start by itself.
 export function timeOf(sale, state) {
     switch (state) {
         case 'draft':

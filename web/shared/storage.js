@@ -1,5 +1,5 @@
-// What the browser keeps for us, for good or as long as the tab lives. Where it keeps nothing, because its owner has
-// said so, memory stands in: then a reload forgets.
+// Browser storage: lasting, or for the life of the tab. If the browser blocks it, memory stands in, and a reload loses the
+// values.
 
 function storage(open) {
     const memory = new Map();

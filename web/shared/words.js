@@ -1,4 +1,4 @@
-// Every text of the shopper's pages, in every language: the same words, in the same order. {names} are filled in.
+// Every text of the shopper's pages. Each language has the same keys in the same order. {names} are filled in.
 
 export const WORDS = {
     en: {

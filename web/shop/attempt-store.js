@@ -1,18 +1,18 @@
-// What a shopper has begun to buy and not heard the end of: its key, so that a reload, another tab and tomorrow ask for
-// the same. It is forgotten when the outcome is known, and not before.
+// Stores a purchase attempt whose outcome is unknown, with its key. A reload, another tab or a later visit then sends the
+// same key. The attempt is removed only when its outcome is known.
 
 import { draw } from './api.js';
 import { lasting, ofTab } from './storage.js';
 
-// A tab that has not shown itself for so long does not go on with it any more.
+// A tab that has not refreshed its attempt for this long has given it up.
 const GONE_MS = 6000;
-// For so long whoever loads the page anew means to go on.
+// A reload within this time continues the attempt.
 const RELOAD_MS = 60_000;
-// For so long a page goes on by itself with what was sent and not answered: asking again may buy it only now.
+// A page retries an unanswered attempt by itself for this long. A later retry might buy what the shopper no longer wants.
 const GO_ON_MS = 600_000;
 const TAB = 'flashsale.tab';
 
-// This tab, also after a reload.
+// The id of this tab; it survives a reload.
 const tab = ofTab.get(TAB) ?? draw();
 ofTab.set(TAB, tab);
 
@@ -28,12 +28,12 @@ export function load(sale, user) {
 }
 
 export function begin(sale, user, sku, quantity) {
-    // `isOpen` says that it was sent and that nobody has heard what became of it, `sentAt` when, `askedAt` when last;
-    // `isParked`, that no page asks any more.
+    // `isOpen`: the request was sent and its outcome is unknown. `sentAt`: when it was first sent. `askedAt`: when it was
+    // last sent. `isParked`: no page retries it any more.
     keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked: false });
 }
 
-// Keeps it, and shows that this tab goes on with it; unless a later one has taken its place.
+// Stores the attempt and marks this tab as its owner. It does nothing if a newer attempt has replaced this one.
 export function keep(sale, user, attempt) {
     const kept = load(sale, user);
     if (kept === null || kept.key === attempt.key) {
@@ -49,25 +49,26 @@ export function forget(sale, user, attempt) {
     }
 }
 
-// Whether this tab goes on with it: its own, or one that nobody goes on with any more.
+// Whether this tab may continue the attempt: it owns it, or the owner has given it up.
 export function isOurs(attempt) {
     return attempt.tab === tab || Math.abs(Date.now() - attempt.seen) > GONE_MS;
 }
 
-// Whether this tab went on with it a moment ago, before the page was loaded anew.
+// Whether this tab owned the attempt just before a reload.
 export function isFromReload(attempt) {
     return attempt.tab === tab && Math.abs(Date.now() - attempt.seen) <= RELOAD_MS;
 }
 
-// When it was sent, or the shopper last wanted it to be.
+// When the attempt was sent, or when the shopper last asked to resume it.
 export const sentAt = (attempt) => attempt.sentAt ?? attempt.seen;
 
-// Whether it was sent so lately that a page may go on with it unasked.
+// Whether the attempt is recent enough to continue without a press.
 export function isRecent(attempt) {
     return Math.abs(Date.now() - sentAt(attempt)) <= GO_ON_MS;
 }
 
-// Tells whether this page has slept since it was last asked: then nobody waits for what it would do next.
+// Returns a function that reports whether the page slept since its last call. After a sleep, the shopper no longer waits
+// for the next step.
 export function sleepWatch() {
     let seen = Date.now();
     return () => {
@@ -77,7 +78,7 @@ export function sleepWatch() {
     };
 }
 
-// Calls `changed` when another tab has begun, gone on with or ended one.
+// Calls `changed` when another tab stores or removes an attempt or a place in the waiting room.
 export function onOtherTab(sale, changed) {
     window.addEventListener('storage', (event) => {
         if (event.key === null || event.key.startsWith(name(sale, ''))) {
@@ -86,7 +87,7 @@ export function onOtherTab(sale, changed) {
     });
 }
 
-// The shopper's place in a sale's waiting room: his ticket, and the admission when it was his turn.
+// The shopper's place in a sale's waiting room: the ticket, and the admission once it is granted.
 const roomName = (sale, user) => `flashsale.room.${sale}.${user}`;
 
 export function loadRoom(sale, user) {

@@ -1,24 +1,24 @@
-// One attempt to buy, from the click until its outcome is known: what the sale's guards ask for, then the purchase, again
-// with the same key as long as nobody knows what became of it.
+// One attempt to buy, from the click until its outcome is known. It passes the sale's guards, then sends the purchase. It
+// repeats the purchase with the same key while the outcome is unknown.
 
 import { ask, isUnknown, tellsOfKey } from './api.js';
 import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
 
-// Until the shopper decides: questions about an unknown outcome and rounds through the guards in all, waits in a row.
+// Limits before the shopper has to decide: retries of an unknown outcome, passes through the guards, and waits in a row.
 const UNKNOWN_MAX = 10;
 const GUARDS_MAX = 5;
 const SLOW_MAX = 5;
-// A longer wait is not ours to sit out.
+// The page does not sit out a longer wait by itself.
 const WAIT_MAX_SECONDS = 90;
-// The waiting room is asked more patiently: nobody has bought anything yet, and one's place stays.
+// The waiting room gets more retries: nothing is bought yet, and the shopper keeps the place.
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
 
-// For so long the server may be at work on a request of which nobody has heard: a refusal of what was asked meanwhile says
-// nothing of that one.
+// The server may still work on an unanswered request for this long. A refusal within this time proves nothing about that
+// request.
 const WORK_MS = 3000;
-// How long to wait before the next question about an unknown outcome: longer and longer, and not all in one moment.
+// Delay before retrying an unknown outcome. It grows, with jitter, so that clients do not retry at the same moment.
 const UNKNOWN_FIRST_SECONDS = WORK_MS / 1000;
 const UNKNOWN_LONGEST_SECONDS = 8;
 
@@ -27,14 +27,24 @@ const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
-// What `world` gives: `sale()`, `id`, `user`, `token`, `now()`, `keep()` (keeps the attempt), `isStopped()`, `signal` (of the
-// same), `hasSlept()` (since it was last asked), `show(phase)`, `pause(ms)` (false when it was stopped), `letters(image, how)`
-// (what the shopper reads; null when it was stopped).
-// Returns how it ended: `reserved` with the order as it is now, `refused` with the code, `slow` with `until`, `signed_out`,
-// `unknown` (with `sentAt` when that is long ago), `begun` (never sent, and the page slept), `unsolvable` or `stopped`.
+// `world` gives:
+// - `sale()`, `id`, `user`, `token`, `now()`;
+// - `keep()`: stores the attempt;
+// - `isStopped()` and `signal`: whether the attempt was stopped;
+// - `hasSlept()`: whether the page slept since the last call;
+// - `show(phase)`: shows the phase of the attempt;
+// - `pause(ms)`: resolves to false if the attempt was stopped;
+// - `letters(image, how)`: the result of `readLetters`; null if the attempt was stopped.
+// Returns how the attempt ended:
+// - `reserved`, with the order in its current state;
+// - `refused`, with the code;
+// - `slow`, with `until`;
+// - `unknown`, with `sentAt` if that is long ago;
+// - `begun`: never sent, and the page slept;
+// - `signed_out`, `unsolvable` or `stopped`.
 export async function drive(attempt, world) {
     const end = await tryOn(attempt, world);
-    // A request whose outcome nobody has heard may have come through, whatever was said since.
+    // An unanswered request may still have bought something, whatever a later reply says.
     const isHidden = attempt.isOpen && ['refused', 'slow', 'unsolvable'].includes(end.kind);
     return isHidden ? { kind: 'unknown' } : end;
 }
@@ -72,7 +82,8 @@ async function tryOn(attempt, world) {
     }
 }
 
-// What ends an attempt of which nobody waits for the end any more, such as of a page that slept: it goes on only by a press.
+// Ends an attempt that the shopper no longer waits for, such as one on a page that slept. It then continues only by a
+// press.
 function outlived(attempt, world) {
     if (attempt.isOpen) {
         return isRecent(attempt) ? null : { kind: 'unknown', sentAt: sentAt(attempt) };
@@ -90,8 +101,7 @@ const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code,
 
 async function once(attempt, world, counted) {
     const headers = { 'Idempotency-Key': attempt.key };
-    // What may have come through already is asked for as it is: a key that has an order needs nothing else, and
-    // neither does it need that the sale still sells.
+    // A retry of a sent request skips the guards. If the key has an order, the server needs no tokens and no open sale.
     if (!attempt.isOpen) {
         const { guards } = world.sale();
         if (guards.waiting_room) {
@@ -118,7 +128,7 @@ async function once(attempt, world, counted) {
     }
     world.show({ kind: 'sending' });
     const wasOpen = attempt.isOpen;
-    // Before it is sent: the page may be gone when the answer comes.
+    // Stored before the request: the page may be gone when the reply arrives.
     attempt.isOpen = true;
     const earlier = wasOpen ? (attempt.askedAt ?? sentAt(attempt)) : -Infinity;
     attempt.askedAt = Date.now();
@@ -157,19 +167,19 @@ function refusal(answer, attempt, world) {
         }
         return { kind: 'again', why: 'guards', code: answer.code };
     }
-    // By our reckoning it has begun: the two clocks are a moment apart.
+    // By our clock the sale has started: the two clocks differ by a moment.
     if (answer.code === 'sale_not_open' && answer.body.sale_state === 'scheduled') {
         return { kind: 'again', why: 'slow', code: 'early', seconds: 1 };
     }
     return refused(answer);
 }
 
-// Waits for the shopper's turn: `{ admission }`, or what ended the wait.
+// Waits for admission from the waiting room. Returns `{ admission }`, or what ended the wait.
 async function admission(attempt, world, counted) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
     for (;;) {
-        // On every turn: a long wait is no sleep.
+        // Checked on every pass, so that a long wait does not count as a sleep.
         const end = outlived(attempt, world);
         if (end) {
             return end;
@@ -192,12 +202,12 @@ async function admission(attempt, world, counted) {
             if (room.admission) {
                 return room;
             }
-            // It was heard, and goes on: what comes now is another row of waits.
+            // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
             seconds = answer.body.ask_again_seconds ?? 2;
             world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
-            // One's place is not lost by that.
+            // The shopper keeps the place.
             misses += 1;
             if (misses > ROOM_MISSES_MAX) {
                 return { kind: 'slow', code: 'overloaded', until: world.now() };
@@ -212,7 +222,7 @@ async function admission(attempt, world, counted) {
     }
 }
 
-// A purchase token for this attempt: `{ token }`, or what kept us from one.
+// Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
 async function purchaseToken(attempt, world, kind) {
     const kept = attempt.purchaseToken;
     if (kept && Date.parse(kept.expires_at) > world.now()) {
@@ -238,17 +248,17 @@ async function purchaseToken(attempt, world, kind) {
         return answer.body;
     }
     if (isUnknown(answer)) {
-        // The same answer to the same challenge is taken again.
+        // The server accepts the same solution of the same challenge again.
         return { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 };
     }
     attempt.solved = null;
-    // A browser that is too slow for a proof shows the picture again.
+    // A browser that is too slow for the proof of work gets the picture again.
     attempt.wasWrong = answer.code === 'challenge_failed' && !attempt.isUnseen;
     attempt.isUnseen = attempt.isUnseen && !GUARD_CODES.includes(answer.code);
     return refusal(answer, attempt, world);
 }
 
-// Has a challenge solved, by the shopper or by the browser: `{ id, answer }`, or what kept us from it.
+// Has the shopper or the browser solve a challenge. Returns `{ id, answer }`, or the step that prevented it.
 async function solution(attempt, world) {
     world.show({ kind: 'checking' });
     const mayNotSee = Boolean(world.sale().guards.captcha_proof);
@@ -267,7 +277,7 @@ async function solution(attempt, world) {
         }
         answer = read.letters;
         if (answer === '') {
-            // Another picture is wanted, or none.
+            // The shopper wants another picture, or none.
             attempt.wasWrong = false;
             attempt.isUnseen = Boolean(read.isUnseen);
             return { kind: 'again', why: 'guards', code: 'challenge_required' };

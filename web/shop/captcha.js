@@ -1,10 +1,13 @@
-// Asks the shopper for the letters of a picture.
+// Asks the shopper for the captcha text.
 
 import { element, show } from './dom.js';
 import { worded } from './language.js';
 
-// Shows the picture in `place`. The promise is `{ letters }`; without any where another picture is wanted, with `isUnseen`
-// where none is, because there is another way (`mayNotSee`); null when it ended.
+// Shows the picture in `place`. Resolves to one of these:
+// - `{ letters }`: the text that the shopper typed;
+// - no letters: the shopper wants another picture;
+// - no letters and `isUnseen`: the shopper wants the other way (`mayNotSee`);
+// - null: the attempt was stopped.
 export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
     return new Promise((resolve) => {
         const input = element('input', {
@@ -16,7 +19,7 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
             required: '',
         });
         const picture = worded(element('img', { width: '260', height: '110' }), 'lettersPicture');
-        // Ours alone, and only as a picture.
+        // Only an inline PNG: no other source may load.
         picture.src = image.startsWith('data:image/png;base64,') ? image : '';
         const words = {
             hint: worded(
@@ -33,7 +36,7 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
         const others = element('div', { class: 'actions' }, words.other, words.unseen);
         const form = element('form', { class: 'captcha row' }, words.hint, picture, words.label, field, others);
         const end = (read) => {
-            // The focus would be gone with it.
+            // Removing the form would lose the focus.
             if (form.contains(document.activeElement)) {
                 place.closest('.item').focus();
             }

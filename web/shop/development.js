@@ -1,4 +1,4 @@
-// Development mode: whoever has opened the link that the program printed signs in as anybody and pays with nothing.
+// Development mode: the link that the program printed lets you sign in as anybody and pay without money.
 
 import { lasting } from './storage.js';
 
@@ -7,7 +7,7 @@ const START = '#development=';
 
 export const isDevelopment = document.documentElement.dataset.development === 'yes';
 
-// Takes the key out of the address, so that it is not passed on with it.
+// Removes the key from the address, so that a shared address does not contain it.
 function take() {
     if (location.hash.startsWith(START)) {
         lasting.set(KEPT, location.hash.slice(START.length));
@@ -24,7 +24,7 @@ export const hasLink = () => isDevelopment && Boolean(lasting.get(KEPT));
 
 export const developmentHeaders = () => ({ 'X-Development-Key': lasting.get(KEPT) ?? '' });
 
-// The key is another instance's, or an earlier one's.
+// Called when the key belongs to another instance or an earlier start.
 export function forgetLink() {
     lasting.remove(KEPT);
 }

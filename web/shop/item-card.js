@@ -1,14 +1,14 @@
-// One item of a sale: what it is, how much is left, and the button with what became of pressing it.
+// One item of a sale: description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { about, clockTime, moment, money, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { meaning } from './problem.js';
 
-// Up to so many are chosen from a list; where one may have more, the number is typed.
+// Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
 const CHOICE_MAX = 10;
 
-// What is said of a refusal; of another one, that it did not work.
+// Texts for refusal codes. Any other code gets a general text.
 const REFUSALS = {
     sold_out: 'refusedSoldOut',
     purchase_limit_reached: 'refusedLimit',
@@ -19,11 +19,11 @@ const REFUSALS = {
     idempotency_key_reused: 'refusedKey',
 };
 const CLOSED_STATES = { draft: 'refusedEarly', scheduled: 'refusedEarly', paused: 'refusedPaused', closed: 'refusedClosed' };
-// What is said while one has to wait, and where one has to decide oneself whether to try again.
+// Texts during a wait, and after it when the shopper has to decide.
 const SLOW = { overloaded: 'slowBusy', cooling_down: 'slowUnpaid', early: 'slowEarly' };
 const SLOW_END = { overloaded: 'slowBusyEnd', cooling_down: 'slowUnpaid', early: 'refusedEarly' };
 
-// The button's text while an attempt is on its way.
+// The button's text during an attempt.
 const BUSY = {
     sending: 'sending',
     checking: 'checking',
@@ -35,7 +35,7 @@ const BUSY = {
     elsewhere: 'elsewhereButton',
 };
 
-// What is said while an attempt is on its way, and of how it ended.
+// The text for a phase of the attempt.
 function words(phase) {
     switch (phase?.kind) {
         case 'sending':
@@ -73,13 +73,13 @@ function words(phase) {
     }
 }
 
-// A refusal that no shopper should meet is told by what it means.
+// A code without a text of its own gets the general refusal and the code's meaning.
 function refusedWords({ code, state }) {
     const word = code === 'sale_not_open' ? CLOSED_STATES[state] : REFUSALS[code];
     return word ? say(word) : `${say('refused')} ${meaning(code)}`.trim();
 }
 
-// An order that was asked for again is told as it is by now.
+// A replayed order is described in its current state.
 function reservedWords(state) {
     return state === 'reserved'
         ? say('reservedNote')
@@ -95,7 +95,7 @@ function toneOf(phase) {
     return TONES[phase?.kind] ?? '';
 }
 
-// The field for how many, of 1 to `most`.
+// The quantity field, from 1 to `most`.
 function quantityField(id, most) {
     if (most > CHOICE_MAX) {
         return element('input', { id, type: 'number', min: '1', max: String(most), step: '1', value: '1', inputmode: 'numeric' });
@@ -104,7 +104,7 @@ function quantityField(id, most) {
     return element('select', { id }, ...numbers.map((number) => element('option', { value: number }, number)));
 }
 
-// What acts when the button is pressed: `buy(sku, quantity)`, `again()`, `stop()`.
+// `act` has the button handlers: `buy(sku, quantity)`, `again()`, `stop()`.
 export function itemCard(item, act) {
     const id = `item-${item.sku}`;
     const name = element('h3', { id });
@@ -128,7 +128,7 @@ export function itemCard(item, act) {
     const buying = element('div', { class: 'buying' }, choice, buy);
     const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, buying, total, wrong, outcome);
     let isWrong = false;
-    // How many are wanted; nothing where that is no number that one may have.
+    // The wanted quantity; null if it is not a valid number.
     const wanted = () => {
         const number = Number(quantity.value);
         return Number.isInteger(number) && number >= 1 && number <= most ? number : null;
@@ -147,7 +147,7 @@ export function itemCard(item, act) {
     onPress(again, () => act.again());
     onPress(stop, () => act.stop());
 
-    // `phase` is how the attempt at this item stands, if there is one; `isBusy` that there is one, at whichever item.
+    // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     function update(now, sale, item, phase, isBusy) {
         setText(name, item.name);
         setText(price, money(item.price_minor, item.currency));
@@ -196,7 +196,7 @@ export function itemCard(item, act) {
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : ({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop')));
         show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase.kind)));
-        // The focus would be gone with what was pressed.
+        // Hiding the pressed button would lose the focus.
         if (focused && (focused.hidden || outcome.hidden)) {
             card.focus();
         }

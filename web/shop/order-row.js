@@ -1,4 +1,4 @@
-// One order: what it is, where it stands, how long it may still be paid, and what its owner may do.
+// One order: item, state, time left to pay, and the shopper's actions.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, secondsLeft } from './format.js';
@@ -6,8 +6,10 @@ import { say } from './language.js';
 
 const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired: '', revoked: 'is-sold_out' };
 
-// `act` has `cancel(id)` and `pay(id)`, promises of a word to say of what went wrong, or nothing; `mayPay()`, which is
-// so in development mode; and `payLink(id)`, where the shop takes the money, or null.
+// `act` has:
+// - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
+// - `mayPay()`: true in development mode;
+// - `payLink(id)`: the shop's payment page, or null.
 export function orderRow(id, act) {
     const name = element('h3');
     const state = element('span', { class: 'pill' });
@@ -36,7 +38,7 @@ export function orderRow(id, act) {
         wrongWord = (await what(id)) ?? '';
         isBusy = false;
         isAsked = false;
-        // Its buttons may be gone, and the focus with them.
+        // The pressed button may be gone, and the focus with it.
         if (document.activeElement === document.body) {
             row.focus();
         }
@@ -54,7 +56,7 @@ export function orderRow(id, act) {
         cancel.focus();
     });
 
-    // Returns what has changed, in words, for those who do not see it.
+    // Returns the change in words, for screen readers.
     function update(now, order, itemName) {
         setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
         setAttribute(row, 'data-state', order.state);

@@ -1,4 +1,4 @@
-// Asks again and again, and says when there is no answer and when there is one again.
+// Polls the API, and reports when replies stop and when they resume.
 
 import { byId, setText } from './dom.js';
 import { say } from './language.js';
@@ -6,11 +6,11 @@ import { say } from './language.js';
 const LOST_MAX_MS = 8000;
 const RECOVERED_MS = 4000;
 
-// How the shop answered last: `there`, `busy` or `lost`.
+// The last result: `there`, `busy` or `lost`.
 let state = 'there';
 let recovered = null;
 
-// What the shopper is told of the connection.
+// Shows the shopper the state of the connection.
 export function showConnection() {
     const isTroubled = state !== 'there';
     const text = isTroubled ? say(state) : recovered === null ? '' : say('recovered');
@@ -32,7 +32,7 @@ function heard(next) {
 
 const lostPause = (misses) => Math.min(500 * 2 ** misses, LOST_MAX_MS);
 
-// Of what was answered, or null: `busy` is who has too much to do, `lost` who does not answer or cannot.
+// Classifies a reply, or null: `busy` is overload, `lost` is no reply or a server error.
 function stateOf(answer) {
     if (answer?.code === 'overloaded') {
         return 'busy';
@@ -40,13 +40,13 @@ function stateOf(answer) {
     return answer !== null && (answer.status === 0 || answer.status >= 500) ? 'lost' : 'there';
 }
 
-// How long whoever answered does not want to be asked again, in milliseconds.
+// The wait that a 429 or 503 reply asks for, in milliseconds.
 const askedPause = (answer) => (answer?.status === 429 || answer?.status === 503 ? answer.wait * 1000 : 0);
 
-// Calls `ask`, which returns what was answered or null where there was nothing to ask, and again after `pause()`
-// milliseconds; sooner, but less and less so, while there is no answer, and never sooner than the answer says. Nobody is
-// asked for a page that nobody sees.
-// `tells` is whether the shopper hears of it when there is no answer. Returns what asks at once.
+// Calls `ask` now, and again after `pause()` milliseconds. `ask` returns the reply, or null if there was nothing to ask.
+// After a failure the wait is about a second, and doubles up to LOST_MAX_MS. It is never shorter than the reply asks for.
+// A hidden page stops polling.
+// `tells`: whether the shopper sees a notice about the connection. Returns a function that polls at once.
 export function poll(ask, pause, tells) {
     let timer = null;
     let misses = 0;
@@ -63,7 +63,7 @@ export function poll(ask, pause, tells) {
         try {
             answer = await ask();
         } catch (error) {
-            // A mistake of ours, or an answer like none before: it must not be the last question.
+            // A defect of ours or an unexpected reply must not end the polling.
             reportError(error);
         }
         isAsking = false;
@@ -72,7 +72,8 @@ export function poll(ask, pause, tells) {
             heard(next);
         }
         misses = next === 'lost' ? misses + 1 : 0;
-        // A quarter more or less, so that not all ask in the same moment; what was asked for is the least.
+        // Jitter of a quarter either way, so that clients do not poll at the same moment. The server's own wait is the
+        // minimum.
         const usual = (next === 'lost' ? lostPause(misses) : pause()) * (0.75 + Math.random() / 2);
         const asked = askedPause(answer) * (1 + Math.random() / 4);
         const wait = Math.max(usual, asked);

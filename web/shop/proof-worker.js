@@ -1,5 +1,5 @@
-// Looks for the counter of a proof of work (ALTCHA, version 2, SHA-256): the one whose key begins as the challenge says.
-// A key is the digest of salt, nonce and counter, digested again until that was done `cost` times.
+// Searches for the counter that solves a proof of work (ALTCHA, version 2, SHA-256). The derived key must start with the
+// challenge's prefix. A key is the digest of salt, nonce and counter, applied `cost` times.
 
 const COUNTERS_MAX = 1_000_000;
 

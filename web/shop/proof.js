@@ -1,14 +1,16 @@
-// Solves a proof of work on threads of its own, so that the page does not stand still.
+// Solves a proof of work in worker threads, so that the page stays responsive.
 
 const WORKERS_MAX = 4;
 const WORKER = '/assets/proof-worker.js';
 
-// The pages' policy lets no text become code; this alone may name a script, and only this one.
+// The pages' Trusted Types policy forbids turning text into code. This policy may name one script URL only.
 const named = window.trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
 const script = named ? named.createScriptURL(WORKER) : WORKER;
 
-// What ALTCHA's widget would submit; null when there is no solution here: only a page from a secure origin may digest. Also null
-// when `signal` ended it.
+// Returns the payload that ALTCHA's widget would submit. Returns null in these cases:
+// - the page's origin is insecure, so it cannot compute digests;
+// - the algorithm is unknown, or no solution was found;
+// - `signal` stopped it.
 export async function solve(challenge, signal) {
     const { parameters } = challenge;
     if (signal.aborted || !window.isSecureContext || parameters.algorithm !== 'SHA-256') {

@@ -1,4 +1,4 @@
-// The page of one sale: how it stands, what can be bought, and what this shopper has bought.
+// The page of one sale: its state, its items and the shopper's orders.
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
@@ -18,16 +18,16 @@ import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
 import { shopper } from './token.js';
 
 const TICK_MS = 250;
-// How often the sale is asked for: while it sells or is about to, and while nothing happens.
+// How often the page requests the sale: when it is open or about to start, and otherwise.
 const SOON_MS = 3000;
 const LATER_MS = 15_000;
 const SOON_SECONDS = 90;
-// How often orders are asked for while one can still be paid or they are not known, and otherwise.
+// How often the page requests the orders: when one is unpaid or the list is unknown, and otherwise.
 const ORDERS_SOON_MS = 4000;
 const ORDERS_LATER_MS = 60_000;
-// How often this tab shows that it goes on with an attempt.
+// How often this tab marks the attempt as its own.
 const KEEP_MS = 2000;
-// News stand so long at the least: what is answered meanwhile may be older.
+// News of an attempt stays at least this long. A reply within this time may be older than the news.
 const NEWS_MS = 2000;
 
 const id = location.pathname.split('/')[2] ?? '';
@@ -35,25 +35,25 @@ const id = location.pathname.split('/')[2] ?? '';
 let sale = null;
 let isMissing = false;
 let orders = [];
-// Whether these are all of them: `loading` before anything was heard, `lost` while they cannot be read, `heard`.
+// State of the list: `loading` before the first reply, `lost` while it cannot be read, `heard` once complete.
 let ordersState = 'loading';
-// Questions about them that were sent, and the latest whose answer counts.
+// The number of order requests sent, and the latest one whose reply counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
-// How the attempt stands, for the shopper's eye: `{ kind, sku, … }`; `isEnd` when nothing goes on by itself any more.
+// The attempt as shown to the shopper: `{ kind, sku, … }`. `isEnd`: nothing continues by itself.
 let phase = null;
-// What stops the attempt that is driven here.
+// Stops the attempt that this page drives.
 let driving = null;
-// Whether this page, or this shopper, has only just come.
+// Whether the page was just loaded or the shopper just signed in.
 let isFresh = true;
-// What was said of it last, and of the sale.
+// The texts announced last, of the attempt and of the sale.
 let said = '';
 let toldState = null;
 
 const cards = new Map();
 const rows = new Map();
 
-// One thing after the other: also while it is not known what became of the last.
+// Only one attempt at a time. An attempt with an unknown outcome still counts.
 const isBusy = () => Boolean(phase) && (!phase.isEnd || phase.kind === 'unknown');
 
 function render() {
@@ -79,7 +79,7 @@ function render() {
     renderOrders();
 }
 
-// What whoever has turned to another tab has to know comes before the sale's name.
+// The news comes before the sale's name, so that it shows in a tab's short title.
 function titleOf() {
     const name = sale ? sale.name : say('sale');
     const told = titleNews();
@@ -143,7 +143,6 @@ function renderOrders() {
     const none = { loading: 'loading', lost: 'ordersLost', heard: orders.length === 0 ? 'noOrders' : '' }[ordersState];
     setText(byId('no-orders'), none && say(none));
     show(byId('no-orders'), none !== '');
-    // Newest first.
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
     for (const order of sorted) {
         if (!rows.has(order.id)) {
@@ -161,7 +160,7 @@ function renderOrders() {
     );
 }
 
-// Without the shopper's token: looks that say who looks are counted, and this page looks often.
+// Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
 async function refreshSale() {
     const answer = await ask('GET', `/v1/sales/${encodeURIComponent(id)}`);
     isMissing = answer.status === 404;
@@ -185,7 +184,7 @@ async function refreshOrders() {
     ordersAsked += 1;
     const turn = ordersAsked;
     const answer = await ask('GET', `/v1/orders?sale_id=${encodeURIComponent(id)}`, { token: who.token });
-    // Somebody else may have signed in since, and news may have overtaken this answer.
+    // Another shopper may have signed in since, or a newer reply may have arrived.
     if (shopper()?.token === who.token && turn > ordersHeard) {
         ordersHeard = turn;
         if (answer.isOk) {
@@ -196,7 +195,7 @@ async function refreshOrders() {
             signOut();
             wantSignIn('signInAgain');
         } else if (ordersState === 'loading') {
-            // Those that were heard before still stand.
+            // A list from an earlier reply stays on the page.
             ordersState = 'lost';
         }
     }
@@ -204,7 +203,7 @@ async function refreshOrders() {
     return answer;
 }
 
-// What was said of an attempt goes when it is not so any more.
+// Removes the news of an attempt when it is no longer true.
 function forgetOldNews() {
     if (!phase?.isEnd || performance.now() - phase.at < NEWS_MS) {
         return;
@@ -232,7 +231,7 @@ function buy(sku, quantity) {
         wantSignIn('signInToBuy');
         return;
     }
-    // What was never sent makes way; whatever else was begun is gone on with first.
+    // An attempt that was never sent makes way. A sent one is resumed first.
     if (phase?.kind === 'begun') {
         forgetBegun();
     }
@@ -242,7 +241,7 @@ function buy(sku, quantity) {
     resume();
 }
 
-// Goes on with what was begun, as the shopper wants.
+// Resumes the stored attempt at the shopper's request.
 function resume() {
     const who = shopper();
     const attempt = who && load(id, who.user);
@@ -254,9 +253,10 @@ function resume() {
     }
 }
 
-// Goes on with what was begun if no other tab does; else shows that one does. What was given up, the shopper takes up
-// again: by a press, a reload, or by signing in. What was never sent may be of yesterday, and so may what was sent and not
-// answered: unless the page was only loaded anew, or that was a moment ago, nothing is bought without a press.
+// Resumes the stored attempt if no other tab owns it; otherwise shows that another tab does.
+// A given-up attempt resumes by a press, a reload or a sign-in.
+// An old attempt, sent or not, needs a press: nothing is bought without one. The exceptions are a reload, and a request
+// sent moments ago.
 function resumeIfOurs() {
     if (!sale || driving) {
         return;
@@ -285,7 +285,7 @@ async function run(attempt, who) {
         return;
     }
     if (!sale.items.some(({ sku }) => sku === attempt.sku)) {
-        // Kept by somebody else than this page.
+        // Another page stored this attempt; the sale has no such item.
         forget(id, who.user, attempt);
         return;
     }
@@ -306,7 +306,7 @@ async function run(attempt, who) {
         signal: stopping.signal,
         hasSlept: sleepWatch(),
         show(next) {
-            // Whoever has signed in since sees nothing of it.
+            // Another shopper who has signed in since must not see this attempt.
             if (!stopping.signal.aborted) {
                 phase = { sku: attempt.sku, ...next };
                 render();
@@ -316,7 +316,7 @@ async function run(attempt, who) {
         async letters(image, how) {
             world.show({ kind: 'letters' });
             const read = await readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
-            // Whoever has pressed waits for what comes next, however long that took.
+            // The shopper has just pressed a button and is waiting. The time spent on the picture is no sleep.
             world.hasSlept();
             return read;
         },
@@ -337,8 +337,8 @@ async function run(attempt, who) {
     finish(end, attempt, who, isCurrent);
 }
 
-// What became of it. The key is forgotten when that is known, and not before. `isCurrent` is not so when another shopper
-// has come since.
+// Handles the end of an attempt. The key is removed only when the outcome is known. `isCurrent` is false if another shopper
+// has signed in since.
 function finish(end, attempt, who, isCurrent) {
     const isKnown = end.kind === 'reserved' || (!attempt.isOpen && !['signed_out', 'begun'].includes(end.kind));
     if (isKnown && (isCurrent || end.kind !== 'stopped')) {
@@ -372,7 +372,7 @@ function stop() {
     driving?.abort();
 }
 
-// What was sent long ago is forgotten as well: its order, if there is one, is among the others.
+// Also drops an attempt that was sent long ago. If it bought something, the order is in the list.
 function forgetBegun() {
     const who = shopper();
     const attempt = who && load(id, who.user);
@@ -382,7 +382,7 @@ function forgetBegun() {
     phase = null;
 }
 
-// The shopper does not want to go on.
+// The shopper gives up the attempt.
 function leave() {
     if (phase?.kind === 'begun' || phase?.sentAt) {
         forgetBegun();
@@ -392,7 +392,7 @@ function leave() {
     }
 }
 
-// Whether the time has passed; not if it was stopped before.
+// Resolves to true after the time, or to false if it was stopped first.
 function pause(ms, signal) {
     return new Promise((resolve) => {
         const timer = setTimeout(() => resolve(true), ms);
@@ -407,7 +407,7 @@ function pause(ms, signal) {
     });
 }
 
-// Asks for what happens to an order; the word for what went wrong, or nothing. `missing` is that for what is not there.
+// Requests a change of an order. Returns an error key, or nothing on success. `missing` is the key for a 404.
 async function change(path, more, missing) {
     const who = shopper();
     if (!who) {
@@ -427,7 +427,7 @@ const pay = (order) => change('/dev/pay', { headers: developmentHeaders(), body:
 
 function changedShopper() {
     stop();
-    // What is stopped ends by itself, behind the next shopper's back.
+    // The stopped attempt ends by itself, unseen by the next shopper.
     driving = null;
     orders = [];
     ordersState = 'loading';
@@ -445,7 +445,7 @@ function salePause() {
     const state = stateAt(sale, now());
     const { until } = timeOf(sale, state);
     const left = until === null ? Infinity : secondsLeft(until, now());
-    // At the start everybody comes; what is on the page then changes by itself.
+    // The start of a sale brings the most shoppers. The page switches by its own clock then.
     return state === 'open' || state === 'paused' || left < SOON_SECONDS ? SOON_MS : LATER_MS;
 }
 

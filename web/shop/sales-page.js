@@ -1,4 +1,4 @@
-// The list of sales.
+// The shop's list of sales: open ones first, each with the time until it starts or ends.
 
 import { ask } from './api.js';
 import { distrust, hear, now } from './clock.js';
@@ -13,23 +13,23 @@ import { offer, startHandedTokens } from './token.js';
 const EVERY_MS = 15_000;
 const TICK_MS = 500;
 const DAY_SECONDS = 86_400;
-// Those that sell come first.
+// Open sales come first.
 const ORDER = ['open', 'paused', 'scheduled', 'closed'];
 
 const cards = new Map();
 let sales = null;
-// How many pages of the list are shown.
+// How many result pages are shown.
 let pages = 1;
 let hasMore = false;
 
-// When it starts or ends; of one that is over, of when it was.
+// The time until the sale starts or ends. For a closed sale, the date when it started.
 function timing(sale, state) {
     const { word, date, until } = timeOf(sale, state);
     if (until === null) {
         return moment(sale.starts_at);
     }
     const left = secondsLeft(until, now());
-    // A day ahead, the date says more than the hours that are left.
+    // More than a day ahead, the date says more than the hours left.
     return left > DAY_SECONDS ? say(date, { time: moment(until) }) : `${say(word)} ${clockTime(left)}`;
 }
 
@@ -81,7 +81,7 @@ async function refresh() {
     let answer;
     for (let page = 0; page < pages && more; page += 1) {
         const after = found.at(-1)?.id;
-        // Without the shopper's token: looks that say who looks are counted, and a page that is left open looks often.
+        // Sent without the shopper's token: the server counts page views that carry a token, and an open page polls often.
         answer = await ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`);
         if (!answer.isOk) {
             return answer;
@@ -103,7 +103,7 @@ async function refresh() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-// The page of each sale asks whether to sign in with it.
+// The page of each sale offers to sign in with the token.
 startHandedTokens(offer);
 document.addEventListener('visibilitychange', distrust);
 const again = poll(refresh, () => EVERY_MS, true);

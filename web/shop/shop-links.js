@@ -1,10 +1,10 @@
-// The shop around these pages: where it signs shoppers in and takes their money, if this instance was told.
+// Links into the surrounding shop: its sign-in and its payment page, if this instance has them configured.
 
 import { searchAlone, signInState } from './token.js';
 
 const { signInUrl, payUrl } = document.documentElement.dataset;
 
-// Without what stands behind the `#`, which may be a token.
+// Without the fragment, which may be a token.
 const here = () => location.origin + location.pathname + searchAlone();
 
 function hereWithState() {

@@ -1,4 +1,4 @@
-// Who the shopper is: whoever the token says that the shop's own sign-in has handed out.
+// Signs the shopper in. The shopper is the subject of the token that the shop's own sign-in issued.
 
 import { ask } from './api.js';
 import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './development.js';
@@ -29,7 +29,7 @@ export function showSignIn() {
     setText(byId('sign-in-why'), why && say(why));
 }
 
-// Says why one has to sign in, and takes the shopper there.
+// Shows why a sign-in is needed, and moves the shopper there.
 export function wantSignIn(reason) {
     why = reason;
     showSignIn();
@@ -43,7 +43,7 @@ export function signOut() {
     why = '';
 }
 
-// Calls `changed` whenever somebody has signed in or out.
+// Calls `changed` after each sign-in and sign-out.
 export function startSignIn(changed) {
     function signIn(token) {
         if (!keepToken(token)) {
@@ -77,7 +77,7 @@ export function startSignIn(changed) {
     byId('sign-out').addEventListener('click', () => {
         signOut();
         changed();
-        // The button is gone, and the focus would be with it.
+        // The button disappears, and the focus would be lost with it.
         byId('main').focus();
     });
     byId('take-offer').addEventListener('click', () => {
@@ -92,7 +92,7 @@ export function startSignIn(changed) {
         showSignIn();
         byId('main').focus();
     });
-    // A link that nobody asked for signs nobody in and nobody out.
+    // A link that this tab did not ask for signs nobody in or out.
     startHandedTokens((token, isAsked) => {
         if (isAsked || !offer(token)) {
             signIn(token);

@@ -1,5 +1,5 @@
-// The shopper's token, from the shop's own sign-in: pasted, or handed over behind the `#` of a link, of which no server hears.
-// It is kept as long as the tab.
+// The shopper's token from the shop's own sign-in. The shopper pastes it, or a link carries it in the fragment, which
+// browsers never send to a server. It is stored for the life of the tab.
 
 import { ofTab } from './storage.js';
 
@@ -9,7 +9,7 @@ const STATE = 'flashsale.sign-in';
 const START = '#token=';
 const WITH_STATE = /[?&]sign_in_state=([0-9a-f]*)$/;
 
-// What a token says of itself; whether it is true, the server knows.
+// The token's claims, unverified. Only the server can verify them.
 function claims(token) {
     try {
         const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
@@ -28,7 +28,7 @@ export function shopper() {
     return said ? { user: said.sub, token } : null;
 }
 
-// Whether it is one, and is kept from now on.
+// Stores a token. Returns false if it is not one.
 export function keepToken(token) {
     const isToken = claims(token) !== null;
     if (isToken) {
@@ -41,8 +41,8 @@ export function forgetToken() {
     ofTab.remove(KEPT);
 }
 
-// What this tab sends along to the shop's sign-in, and expects back with the token: whoever makes a link for somebody else
-// does not know it.
+// The state that this tab sends to the shop's sign-in and expects back with the token. An attacker who makes a link does
+// not know it.
 export function signInState() {
     const state = ofTab.get(STATE) ?? hex(crypto.getRandomValues(new Uint8Array(16)));
     ofTab.set(STATE, state);
@@ -51,10 +51,10 @@ export function signInState() {
 
 const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-// The query of the address without a state.
+// The query string without the state.
 export const searchAlone = () => location.search.replace(WITH_STATE, '');
 
-// Takes a state once, if it is the one that this tab sent.
+// Uses up the state if it is the one that this tab sent.
 function takeState() {
     const state = WITH_STATE.exec(location.search)?.[1];
     const isOurs = state !== undefined && state === ofTab.get(STATE);
@@ -64,14 +64,14 @@ function takeState() {
     return isOurs;
 }
 
-// A shopper whom a link has brought that this tab did not ask for, as { user, token }, or null.
+// The shopper of a link that this tab did not ask for, as { user, token }, or null.
 export function offered() {
     const token = ofTab.get(OFFERED);
     const said = token && claims(token);
     return said ? { user: said.sub, token } : null;
 }
 
-// Keeps the token of such a link until the shopper says whether to sign in with it. Returns whether it is one.
+// Stores the token of such a link until the shopper decides. Returns false if it is not a token.
 export function offer(token) {
     const isToken = claims(token) !== null;
     if (isToken && token !== ofTab.get(KEPT)) {
@@ -84,8 +84,8 @@ export function forgetOffer() {
     ofTab.remove(OFFERED);
 }
 
-// Calls `take` with each token that is handed over in the address, now and later, and with whether this tab asked for it. It
-// does not stay in the address, so that it is not passed on with it.
+// Calls `take` with each token in the address, now and later, and with whether this tab asked for it. The token is removed
+// from the address, so that a shared address does not contain it.
 export function startHandedTokens(take) {
     function look() {
         if (location.hash.startsWith(START)) {
