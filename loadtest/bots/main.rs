@@ -1,4 +1,4 @@
-//! Measures who gets the units of a sale that people and bots want, with one more guard in each round. `./dev bots`
+//! Measures who gets the units of a sale that people and bots want, with several combinations of guards. `./dev bots`
 //! starts a server and runs this program; README.md in the folder above explains the figures.
 // The program serves no requests, so it may end when its output has no reader.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
