@@ -1,7 +1,7 @@
 //! The bots. Each connection belongs to some accounts and sends their requests without a pause.
 //!
 //! The bots of three fifths of the addresses are careful. They take only the steps that a sale requires. They stay just
-//! below the limit of an address, so no step is refused. The other bots are reckless and try everything.
+//! below the limit of an address, so that it refuses no step. The other bots are reckless and try everything.
 
 use crate::crowd::EARLY;
 use crate::people::solve;
@@ -397,7 +397,7 @@ impl Worker {
         name
     }
 
-    /// Tries a request that the guards should refuse.
+    /// Tries a request that may get past a guard.
     async fn try_on(&mut self, bot: &mut Bot) {
         let scene = Arc::clone(&self.gang.scene);
         let is_spent = bot.units >= scene.round.per_user_limit || bot.full_until.is_some();

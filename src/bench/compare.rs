@@ -63,7 +63,6 @@ struct Steady {
     latency: Percentiles,
     /// For each purchase, its drain included.
     micros: Micros,
-    /// What else is to be said of it.
     remarks: Vec<String>,
 }
 

@@ -278,7 +278,7 @@ struct Cost {
     a_second: Option<f64>,
     /// For each purchase: Redis, application, Postgres and generator.
     micros: Micros,
-    /// Redis reads from a connection, counted before the last orders were drained.
+    /// Redis's reads from connections for each purchase, counted before the last orders were drained.
     reads: Option<f64>,
 }
 
