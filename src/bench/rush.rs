@@ -125,7 +125,8 @@ pub struct Crowd<'a> {
     pub limit: Duration,
 }
 
-/// Runs the rush until each shopper has a reply, or until the time limit. It counts accepted purchases in `sold` as they happen.
+/// Runs the rush until each shopper has a reply, or until the time limit.
+/// It counts accepted purchases in `sold` as they happen.
 pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToken) -> Result<Rush> {
     let began = Instant::now();
     let end = began + crowd.limit;
