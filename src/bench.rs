@@ -1,8 +1,8 @@
-//! `flashsale bench`: what the program gets out of the machine that it runs on, beside what its parts could do at most
-//! and beside other ways to sell. `loadtest/README.md` says what each figure means.
+//! `flashsale bench` measures this program on the machine it runs on. It compares the program with its parts alone, and
+//! with other ways to sell. `loadtest/README.md` says what each figure means.
 //!
-//! Each run starts servers of its own, runs this very program as a child process, and generates the load from here.
-//! Everything ends with the run, however it ends.
+//! Each run starts its own servers, starts this program as a child process, and generates the load in this process. All
+//! child processes end with the run, also when the run fails.
 
 pub mod ceiling;
 pub mod compare;
@@ -33,36 +33,36 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-/// Why nothing came of a run that was ended.
+/// The error of a run that was interrupted.
 pub const INTERRUPTED: &str = "interrupted before there was a report";
 
-/// No window has more shoppers: their tokens take memory, and time to be made.
+/// The most shoppers of a window: each token takes memory, and time to sign.
 const SHOPPERS_MAX: usize = 500_000;
-/// Connections that some windows have whatever `--clients` says.
+/// Connections of windows that ignore `--clients`.
 const CONNECTIONS: usize = 256;
-/// What else the generator or the program has open: files, and connections to Redis and Postgres.
+/// Files and connections to Redis and Postgres that the generator or the program opens beside the clients' connections.
 const OTHER_FILES: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only a trial of a few seconds.
+    /// A trial of a few seconds; its figures mean nothing.
     pub quick: bool,
-    /// How long each window is measured.
+    /// The length of each window.
     pub seconds: Option<f64>,
     pub clients: Option<usize>,
-    /// How often everything is measured.
+    /// How many times each measurement is repeated.
     pub rounds: Option<usize>,
-    /// What the keys of requests begin with.
+    /// The start of the idempotency keys.
     pub seed: u16,
     pub out: PathBuf,
-    /// Where the servers keep their data meanwhile.
+    /// The folder for the servers' data during the run.
     pub data: PathBuf,
-    /// Cancelled when the run is to end; see [`stop_by_signal`].
+    /// Cancelled when the run must end; see [`stop_by_signal`].
     pub stop: CancellationToken,
 }
 
 impl Options {
-    /// A window, after a quarter of it that is not counted.
+    /// A measuring window, after a warm-up of a quarter of its length.
     #[must_use]
     pub fn window(&self, usual: f64) -> Window {
         let seconds = self.seconds.unwrap_or(if self.quick { 0.3 } else { usual });
@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// What the first keys of a run begin with; the run counts on from there.
+    /// The first salt of the run's idempotency keys; the run counts up from it.
     #[must_use]
     pub fn first_salt(&self) -> u32 {
         u32::from(self.seed) << 16
@@ -83,21 +83,18 @@ impl Options {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual })
     }
 
-    /// One number for a trial, another for a measurement.
+    /// The first number in a trial, the second in a measurement.
     #[must_use]
     pub const fn size(&self, quick: usize, usual: usize) -> usize {
         if self.quick { quick } else { usual }
     }
 
-    /// Whether the generator, and the program that it starts, may have as many connections as there are clients.
-    ///
-    /// # Errors
-    /// When they may not.
+    /// Checks that the limit of open files allows a connection for each client, in the generator and in the program.
     pub fn check_files(&self) -> Result<()> {
         self.check_files_of(machine::open_files_max())
     }
 
-    /// Where the system does not tell how many there may be, nobody knows better.
+    /// Passes where the system sets no limit or does not report it.
     fn check_files_of(&self, max: Option<usize>) -> Result<()> {
         let clients = self.clients.unwrap_or_default().max(CONNECTIONS);
         let wanted = clients + OTHER_FILES;
@@ -110,7 +107,7 @@ impl Options {
         }
     }
 
-    /// Shoppers for a window with this many purchases a second at the most.
+    /// The shoppers for a window with at most this many purchases a second.
     #[must_use]
     pub fn shoppers(&self, window: Window, rate_max: f64) -> usize {
         let seconds = (window.warm + window.measured).as_secs_f64();
@@ -124,7 +121,7 @@ impl Options {
     }
 }
 
-/// A run: its options, what it runs on, and whether somebody wants it to end.
+/// A run: its options, its runtime and its stop token.
 pub struct Bench {
     pub options: Options,
     /// Cancelled by SIGINT and SIGTERM.
@@ -134,16 +131,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes ready for a run of so many steps.
-    ///
-    /// # Errors
-    /// When threads cannot be had.
+    /// Prepares a run of this many steps.
     pub fn new(options: Options, steps: usize) -> Result<Self> {
-        // One thread: everything that the generator does not use is left to what it measures.
+        // One thread, so that the generator leaves the other cores to the program under test.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(u64::try_from(steps).unwrap_or(u64::MAX));
-            // The template is fixed and good.
+            // The template is a constant and valid.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
                 bar.set_style(style);
             }
@@ -157,15 +151,12 @@ impl Bench {
         })
     }
 
-    /// Waits for something on the generator's thread.
+    /// Runs a future on the generator's thread.
     pub fn wait_for<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
     }
 
-    /// Says what comes next.
-    ///
-    /// # Errors
-    /// When somebody wants the run to end.
+    /// Shows the next step. Fails when the run is interrupted.
     pub fn step(&self, what: &str) -> Result<()> {
         match &self.bar {
             Some(bar) => {
@@ -177,7 +168,7 @@ impl Bench {
         self.go_on()
     }
 
-    /// Says something that was measured.
+    /// Prints a measurement.
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -185,10 +176,7 @@ impl Bench {
         }
     }
 
-    /// Whether the run may go on.
-    ///
-    /// # Errors
-    /// When somebody wants it to end.
+    /// Fails when the run is interrupted.
     pub fn go_on(&self) -> Result<()> {
         if self.stop.is_cancelled() {
             bail!(INTERRUPTED);
@@ -196,10 +184,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Looks every few milliseconds until something is there.
-    ///
-    /// # Errors
-    /// What the look says, and when it takes longer than `limit`.
+    /// Calls `look` every few milliseconds until it returns a value. Fails after `limit`, and when `look` fails.
     pub fn poll<T>(&self, what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let began = std::time::Instant::now();
         loop {
@@ -223,11 +208,8 @@ impl Drop for Bench {
     }
 }
 
-/// A token that the first SIGINT or SIGTERM cancels; the second ends us, and with us every child. One is enough for all
-/// that is measured in a run.
-///
-/// # Errors
-/// When signals cannot be had.
+/// A token that the first SIGINT or SIGTERM cancels. The second signal ends this process and every child. One token
+/// serves all measurements of a run.
 pub fn stop_by_signal() -> Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = CancellationToken::new();
@@ -281,7 +263,7 @@ mod tests {
         for (clients, max) in [(Some(4096), Some(4352)), (Some(4096), None), (None, Some(1024))] {
             assert!(options(clients).check_files_of(max).is_ok());
         }
-        // Some windows have more connections than were asked for.
+        // Some windows have more connections than `--clients` says.
         assert!(options(Some(1)).check_files_of(Some(256)).is_err());
     }
 }

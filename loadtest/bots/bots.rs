@@ -1,6 +1,7 @@
-//! Bots: every connection belongs to some accounts, for which it asks without a pause. Those of three fifths of the
-//! addresses are careful: they do what a sale wants of them and no more, and keep just below the limit of an address,
-//! so that none of their steps is lost. The others are reckless, and try everything.
+//! The bots. Each connection belongs to some accounts and sends their requests without a pause.
+//!
+//! The bots of three fifths of the addresses are careful. They take only the steps that a sale requires. They stay just
+//! below the limit of an address, so that it refuses no step. The other bots are reckless and try everything.
 
 use crate::crowd::EARLY;
 use crate::people::solve;
@@ -16,22 +17,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-/// Tokens and tickets that bots show each other.
+/// The most tokens, admissions or tickets that the bots share.
 const LOOT_MAX: usize = 200;
-/// How long before the start bots fetch tokens.
+/// Bots fetch tokens this long before the start.
 const PREPARES: Duration = Duration::from_secs(2);
-/// Times of one account or address that are looked at afterwards.
+/// The most times of one account that the check after the round uses.
 const TIMES_MAX: usize = 100;
-/// Challenges that an account may ask for in a minute.
+/// The most challenges of an account in a minute.
 const CHALLENGES_MAX: u32 = 5;
-/// A bot that gets no answer waits so long.
+/// The pause of a bot after a request without a reply.
 const LOST: Duration = Duration::from_millis(100);
-/// Careful bots keep to so much of the limit of an address.
+/// The share of an address's limit that careful bots use.
 const CARE: f64 = 0.9;
 /// The window of every round.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What bots have found that is not theirs: tokens, admissions and tickets, of this sale or the one before.
+/// Tokens, admissions and tickets that the bots share, from this sale or the one before.
 #[derive(Default, Clone)]
 pub struct Loot {
     pub tokens: Vec<String>,
@@ -39,20 +40,20 @@ pub struct Loot {
     pub tickets: Vec<String>,
 }
 
-/// What came past the limit of one address.
+/// The requests that the limit of one address let through.
 struct Passed {
     first: Instant,
     last: Instant,
     count: u32,
 }
 
-/// What all bots of a round share.
+/// The shared state of all bots of a round.
 pub struct Gang {
     scene: Arc<Scene>,
     old: Loot,
     pub new: Mutex<Loot>,
     passed: Mutex<HashMap<usize, Passed>>,
-    /// When careful bots may ask from an address again.
+    /// The next time that a careful bot may send a request from an address.
     next: Mutex<HashMap<usize, Instant>>,
 }
 
@@ -72,11 +73,11 @@ struct Bot {
     admission: Option<String>,
     ticket: Option<String>,
     challenges: u32,
-    /// One that is solved and not used yet.
+    /// A solved challenge that is still unused.
     challenge: Option<serde_json::Value>,
-    /// His window is full until then.
+    /// The account's window is full until this time.
     full_until: Option<Instant>,
-    /// When requests that count in his window were asked and answered, each key once.
+    /// The send and reply times of requests that count in the account's window, each key once.
     counted: Vec<(Instant, Instant)>,
 }
 
@@ -99,7 +100,7 @@ impl Gang {
         }
     }
 
-    /// Whether a careful bot may ask from this address now without being refused.
+    /// Whether a careful bot may send a request from this address now. If it may, this also reserves the time.
     fn may_ask(&self, address: usize) -> bool {
         let rate = self.scene.round.address_rate;
         if rate == 0 {
@@ -115,7 +116,7 @@ impl Gang {
         may
     }
 
-    /// All of them, until the round is over.
+    /// Runs all bots until the round is over.
     pub async fn come(self: Arc<Self>, seed: u64) {
         let connections = self.scene.size.bot_connections;
         let mut bots = JoinSet::new();
@@ -132,7 +133,7 @@ impl Gang {
         self.check_addresses();
     }
 
-    /// No address may have had more than its rate and what a bucket holds.
+    /// Checks that no address had more requests than its rate and the bucket's size allow.
     fn check_addresses(&self) {
         let rate = self.scene.round.address_rate;
         if rate == 0 {
@@ -200,7 +201,7 @@ impl Worker {
                     self.try_on(bot).await;
                 }
             }
-            // Also when nobody has anything to ask, as before the start.
+            // The bots also pause when they have no request to send, as before the start.
             if has_asked {
                 tokio::task::yield_now().await;
             } else {
@@ -236,7 +237,7 @@ impl Worker {
         let answer = self.wire.ask(&request).await;
         let name = answer.name();
         if answer.status == 0 {
-            // A server that is not there would be asked without end.
+            // Without a pause, bots would flood a server that is down.
             sleep(LOST).await;
         }
         if name != "429 rate_limited (address)" && answer.status != 0 {
@@ -267,7 +268,7 @@ impl Worker {
         self.ask(bot, request).await
     }
 
-    /// The next step towards a unit, as the sale wants it; whether there was one.
+    /// Takes the next step towards a unit, as the sale requires; `false` if there was none.
     async fn want(&mut self, bot: &mut Bot) -> bool {
         let scene = Arc::clone(&self.gang.scene);
         if bot.units >= scene.round.per_user_limit || bot.full_until.is_some_and(|until| Instant::now() < until) {
@@ -288,7 +289,7 @@ impl Worker {
                     bot.last_key = Some(key);
                     bot.next_key();
                 }
-                // One may be late; a new one is asked for.
+                // It may have expired, so the bot asks for a new one.
                 "403 admission_required" => bot.admission = None,
                 "403 purchase_token_required" => bot.token = None,
                 _ => {}
@@ -322,7 +323,7 @@ impl Worker {
         let sale = self.gang.scene.sale.clone();
         if self.gang.scene.round.proof_of_work && bot.challenge.is_none() {
             if bot.challenges >= CHALLENGES_MAX {
-                // He asks on all the same, now and then.
+                // The bot still asks now and then.
                 let asks = self.random.random_range(0..100) == 0;
                 if asks {
                     self.challenge(bot, &sale).await;
@@ -389,19 +390,19 @@ impl Worker {
             name.as_str(),
             "201" | "409 sold_out" | "409 purchase_limit_reached" | "409 sale_not_open"
         );
-        // A key that was answered before counts once.
+        // A repeated key counts once.
         if is_counted && bot.last_key.as_deref() != Some(key) && bot.counted.len() < TIMES_MAX {
             bot.counted.push((asked, Instant::now()));
         }
         name
     }
 
-    /// Tries whether something comes through that should not.
+    /// Tries a request that may get past a guard.
     async fn try_on(&mut self, bot: &mut Bot) {
         let scene = Arc::clone(&self.gang.scene);
         let is_spent = bot.units >= scene.round.per_user_limit || bot.full_until.is_some();
         let (needs_token, needs_admission) = (scene.round.purchase_token, scene.round.waiting_room);
-        // What would reach his window, he does only when he has nothing to lose.
+        // A bot risks a request that counts in its window only when it has nothing to lose.
         let is_free = is_spent || needs_token || needs_admission;
         match self.random.random_range(0..9) {
             0..=2 if is_free => {
@@ -418,7 +419,7 @@ impl Worker {
                 };
                 let is_own = token == bot.token && admission == bot.admission;
                 bot.keys += 1;
-                // His own token is for another key, so no pair of these is good for this one.
+                // The bot's own token is for another key, so no token here is valid for this key.
                 let key = format!("bot-{}-{}", bot.account, bot.keys);
                 let name = self
                     .order(bot, "thing", &key, token.as_deref(), admission.as_deref())

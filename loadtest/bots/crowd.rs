@@ -1,4 +1,4 @@
-//! Who comes: the same people and bots in every round of one seed.
+//! The crowd: one seed gives the same people and bots in every round.
 
 use crate::plan::{Round, Size};
 use anyhow::Result;
@@ -8,41 +8,41 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::time::Duration;
 
-/// Of a hundred people, so many share an address with others.
+/// The percentage of people who share an address with others.
 const SHARED_PERCENT: u32 = 5;
-/// With so many at most: a household, a carrier's gateway.
+/// The most people on one address, as in a household or behind a carrier's gateway.
 const SHARED_MAX: usize = 20;
-/// Of a hundred people, so many click twice.
+/// The percentage of people who click twice.
 const TWICE_PERCENT: u32 = 30;
 
-/// A person.
 pub struct Person {
     pub jwt: String,
     pub address: String,
-    /// When he comes, counted from the start of a sale without a waiting room.
+    /// The arrival, counted from the start of a sale without a waiting room.
     pub comes: Duration,
-    /// When he comes to one with a waiting room, counted from its opening; those who come late come as to any other.
+    /// The arrival at a sale with a waiting room, counted from the room's opening. `None` for people who come late and
+    /// arrive as at any other sale.
     pub comes_early: Option<Duration>,
-    /// How long after the first click he clicks again, if he does.
+    /// The time between the first click and the second, if there is a second.
     pub again: Option<Duration>,
 }
 
-/// An account of a bot's.
+/// The account of a bot.
 pub struct Account {
     pub jwt: String,
-    /// Where in [`Crowd::bot_addresses`].
+    /// The position in [`Crowd::bot_addresses`].
     pub address: usize,
 }
 
-/// Everybody.
+/// All people and bots.
 pub struct Crowd {
     pub people: Vec<Person>,
     pub accounts: Vec<Account>,
-    /// An IPv4 address each, or what the addresses of a /64 begin with.
+    /// Each is an IPv4 address, or the prefix of a /64.
     pub bot_addresses: Vec<String>,
 }
 
-/// How long before the start a waiting room is open to those who come early.
+/// The time before the start at which a waiting room opens.
 pub const EARLY: Duration = Duration::from_secs(10);
 
 impl Crowd {
@@ -100,7 +100,7 @@ impl Crowd {
         })
     }
 
-    /// An address of a bot's: another one of its /64 for every request.
+    /// An address of a bot. For a /64, each request gets another address in it.
     pub fn bot_address(&self, at: usize, random: &mut StdRng) -> String {
         let address = &self.bot_addresses[at];
         if address.ends_with(':') {
@@ -115,7 +115,7 @@ impl Crowd {
 }
 
 impl Person {
-    /// When he comes, counted from the start of the sale less [`EARLY`].
+    /// The arrival, counted from [`EARLY`] before the start of the sale.
     pub fn comes(&self, round: &Round) -> Duration {
         match self.comes_early.filter(|_| round.waiting_room) {
             Some(early) => early,

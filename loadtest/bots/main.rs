@@ -1,6 +1,6 @@
-//! Who gets the units of a sale that people and bots want, with one guard after the other. `./dev bots` starts a server
-//! and runs this; README.md in the folder above says what it measures.
-// It serves nobody: where nobody can read it, it may end.
+//! Measures who gets the units of a sale that people and bots want, with several combinations of guards. `./dev bots`
+//! starts a server and runs this program; README.md in the folder above explains the figures.
+// The program serves no requests, so it may end when its output has no reader.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bots;
@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, interval, sleep};
 
-/// From when a sale has been loaded until it starts, or its waiting room opens.
+/// The time from preloading a sale until it starts, or until its waiting room opens.
 const LEAD: Duration = Duration::from_secs(3);
-/// Between two rounds.
+/// The pause between two rounds.
 const REST: Duration = Duration::from_secs(2);
 
 struct Options {
@@ -40,7 +40,7 @@ struct Options {
     results: PathBuf,
 }
 
-/// What is asked for; cargo adds `--bench`.
+/// The options of the command line; cargo adds `--bench`.
 fn options() -> Result<Options> {
     let mut options = Options {
         seed: 1,
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs everything; whether every sale's books are even and nothing was oversold.
+/// Runs all rounds; `true` if every sale balances and none was oversold.
 async fn run() -> Result<bool> {
     let options = options()?;
     let url = variable("BASE_URL")?;
@@ -122,7 +122,7 @@ async fn run() -> Result<bool> {
         let bots = (before.take(), &mut loot, options.seed);
         let (measured, sale) = match play(server, &mut operator, &crowd, &round, &size, bots).await {
             Ok(played) => played,
-            // What was measured before is told all the same.
+            // The report still shows the rounds before.
             Err(error) => {
                 failure = Some(error.context(format!("round {}", round.name)));
                 break;
@@ -144,7 +144,7 @@ async fn run() -> Result<bool> {
     failure.map_or_else(|| Ok(report.is_sound()), Err)
 }
 
-/// One round; what was measured, and the sale's id.
+/// Runs one round, and gives its figures and the sale's id.
 async fn play(
     server: SocketAddr,
     operator: &mut Operator,
@@ -199,7 +199,7 @@ async fn play(
     Ok((Measured::of(&scene, ended, processor, &stats, &audit), sale))
 }
 
-/// Writes how it goes; how many answers there were, and when.
+/// Prints the progress, and gives the number of replies and the time.
 fn progress(scene: &Scene, (before, at): (u64, Instant)) -> (u64, Instant) {
     let (people, bots) = (lock(&scene.people), lock(&scene.bots));
     let answers = people.answers.values().sum::<u64>() + bots.answers.values().sum::<u64>();

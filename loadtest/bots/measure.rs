@@ -1,4 +1,4 @@
-//! What a round came to, and what of it was a goal.
+//! The figures of each round, and the goals among them.
 
 use crate::plan::{Round, Size};
 use crate::probe::Probe;
@@ -10,30 +10,32 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
-/// The goals: the bots' share of the units, people refused falsely, and the pace with bots as a share of that without.
+/// The goals, in order: the bots' share of the units, the share of people refused falsely, and the pace with bots as a
+/// share of the pace without.
 const SHARE_MAX: f64 = 0.07;
 const FALSE_MAX: f64 = 0.001;
 const PACE_MIN: f64 = 0.9;
 
-/// One round, measured.
+/// The figures of one round.
 #[derive(Serialize)]
 pub struct Measured {
     pub round: Round,
     pub units_to_people: usize,
     pub units_to_bots: usize,
-    /// Of those, how many to careful ones.
+    /// The units of careful bots among the bots' units.
     pub units_to_careful_bots: usize,
-    /// Units that the books have and nobody was told of: an answer was lost.
+    /// Units that the stock counts as held or sold and no reply reported, because that reply was lost.
     pub units_unheard_of: i64,
     pub bots_share: f64,
-    /// How many were in the waiting room at the start, and so drew lots.
+    /// The people in the waiting room at the start, and so in the lottery; the next field counts the bots.
     pub people_at_start: u64,
     pub bots_at_start: usize,
-    /// Seconds from the first unit until each of the others.
+    /// Seconds from the first accepted purchase to each one, the first included.
     #[serde(skip)]
     sold_at: Vec<f64>,
     pub seconds_to_sell: f64,
-    /// Accepted purchases a second over all units; the ratio to the round without bots over as many as both sold.
+    /// Accepted purchases a second over all units. `pace_ratio` compares this round with the round without bots, over
+    /// the number of units that both sold.
     pub accepted_a_second: f64,
     pub compared_with: Option<&'static str>,
     pub compared_units: usize,
@@ -51,7 +53,7 @@ pub struct Measured {
     pub purchase_p50_ms: f64,
     pub purchase_p99_ms: f64,
     pub server_faults: u64,
-    /// Processor time of the generator itself.
+    /// The processor time of the generator in seconds.
     pub generator_processor_seconds: f64,
     pub stopped: Value,
     pub is_oversold: bool,
@@ -60,7 +62,7 @@ pub struct Measured {
     pub breaches: Vec<String>,
 }
 
-/// A goal and what came of it.
+/// A goal and its measurement.
 #[derive(Serialize)]
 pub struct Goal {
     pub goal: String,
@@ -68,7 +70,7 @@ pub struct Goal {
     pub is_reached: bool,
 }
 
-/// Everything.
+/// The report of all rounds.
 #[derive(Serialize)]
 pub struct Report {
     pub seed: u64,
@@ -92,7 +94,7 @@ fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { real(part) / real(whole) }
 }
 
-/// Of so many in a hundred, the longest, in milliseconds.
+/// The latency that this percentage of the replies did not exceed, in milliseconds. The input is in microseconds.
 fn percentile(sorted: &[u64], percent: usize) -> f64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).map_or(0.0, |micros| {
@@ -100,7 +102,7 @@ fn percentile(sorted: &[u64], percent: usize) -> f64 {
     })
 }
 
-/// Units a second from the first until the `count`th.
+/// Purchases a second from the first to the `count`th.
 fn pace(sold_at: &[f64], count: usize) -> f64 {
     match sold_at.get(count.saturating_sub(1)) {
         Some(last) if *last > 0.0 => real(count - 1) / last,
@@ -172,7 +174,6 @@ impl Measured {
         }
     }
 
-    /// In one line.
     pub fn line(&self) -> String {
         format!(
             "{} units to people, {} to bots ({:.1} %); {:.0} a second; {} people refused falsely; {:.0} bot requests a \
@@ -192,7 +193,7 @@ impl Measured {
     }
 }
 
-/// Answers that are the server's fault, and those that never came; being overloaded is a guard's.
+/// Server errors and requests without a reply. `overloaded` is a refusal of a guard, and does not count.
 fn faults(counts: &Counts) -> u64 {
     let is_fault = |name: &str| name == "no answer" || name.starts_with('5') && name != "503 overloaded";
     counts
@@ -226,7 +227,7 @@ impl Report {
         self.rounds.iter().find(|measured| measured.round.name == name)
     }
 
-    /// Compares the rounds, and each goal with what was measured.
+    /// Compares the rounds with those without bots, and judges the goals.
     pub fn finish(&mut self) {
         self.load_after = load_average();
         let alone: BTreeMap<&str, Vec<f64>> = self
@@ -278,7 +279,7 @@ impl Report {
                 is_reached: worst <= FALSE_MAX,
             });
         }
-        // Where the waiting room admits so many a second, its rate is the pace of both rounds.
+        // Only h and i have this goal. In f and g, the waiting room's admission rate sets the pace.
         if let Some(ratio) = self.find("h").and_then(|it| it.pace_ratio) {
             goals.push(Goal {
                 goal: format!("accepted purchases a second stay at {PACE_MIN} of those without bots (h and i)"),
@@ -289,7 +290,7 @@ impl Report {
         self.goals = goals;
     }
 
-    /// Whether every sale's books are even, nothing was oversold, and no guard let through what it must not.
+    /// Whether every sale balances, none was oversold, and no guard accepted a forbidden request.
     pub fn is_sound(&self) -> bool {
         let probe = self
             .probe
@@ -302,7 +303,7 @@ impl Report {
                 .all(|it| it.is_balanced && !it.is_oversold && it.breaches.is_empty())
     }
 
-    /// For a terminal, and for a page in Markdown.
+    /// The report in Markdown, for a terminal and for a web page.
     pub fn text(&self) -> String {
         let mut text = String::from(
             "| round | units: people / bots | bots' share | accepted a second (ratio) | people refused falsely | bots' \

@@ -1,18 +1,18 @@
-//! The report: one file of HTML with a picture, which loads nothing.
+//! Renders the report as one HTML file with a picture; it loads no other file.
 
 use crate::measure::{Measured, Report};
 use flashsale::bench::page::STYLE;
 use flashsale::bench::plot::escape;
 use serde_json::Value;
 
-/// The two parties, beside the colours that all reports have.
+/// The colours of people and bots, beside those that all reports share.
 const PARTIES: &str = "
 :root { --people: #2b7fb8; --bots: #d2572b; }
 @media (prefers-color-scheme: dark) { :root { --people: #4da3dd; --bots: #ee7b4f; } }
 .people { fill: var(--people); } .bots { fill: var(--bots); } .even { stroke: var(--text); stroke-dasharray: 4 3; }
 ";
 
-/// What came of a run, as a page.
+/// Renders the report as an HTML page.
 pub fn page(report: &Report) -> String {
     let mut goals = String::new();
     for goal in &report.goals {
@@ -67,7 +67,7 @@ pub fn page(report: &Report) -> String {
     )
 }
 
-/// A bar for each round: the people's units and the bots'.
+/// Draws a bar for each round: the people's units and the bots'.
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 fn picture(report: &Report) -> String {
     let (left, width, row) = (300.0, 560.0, 34.0);
@@ -150,7 +150,7 @@ fn figures(report: &Report) -> String {
     table + "</table></div>"
 }
 
-/// Counts by name, a line for each round and party.
+/// Lists counts by name, with a line for each round and party.
 fn counts(report: &Report, of: impl Fn(&Measured) -> Vec<(&'static str, Value)>) -> String {
     let mut list = String::from("<ul>\n");
     for it in &report.rounds {

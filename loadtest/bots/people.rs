@@ -1,4 +1,4 @@
-//! People: each comes once, clicks once or twice, does what the answers say, and goes when everything is sold.
+//! The people. Each arrives once, clicks once or twice, follows the replies, and leaves when the sale is sold out.
 
 use crate::crowd::EARLY;
 use crate::plan::ROUND_MAX;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// How often one step is tried when it is refused.
+/// The most attempts of one step.
 const TRIES_MAX: usize = 10;
-/// How often a person asks in a waiting room at the most.
+/// The most polls of a person in a waiting room.
 const POLLS_MAX: usize = 100;
 
-/// All of them, until everybody has been answered or the round is over.
+/// Runs all people, until each has finished or the round is over.
 pub async fn come(scene: Arc<Scene>) {
     let mut people = JoinSet::new();
     for person in 0..scene.crowd.people.len() {
@@ -38,7 +38,7 @@ pub async fn come(scene: Arc<Scene>) {
     while people.join_next().await.is_some() {}
 }
 
-/// What the widget submits for a challenge that was posed: its id and the answer.
+/// The widget's answer to a challenge: its id and the solution.
 pub fn solve(posed: Said) -> Option<serde_json::Value> {
     let challenge = posed.altcha?;
     let solution = solve_challenge(SolveChallengeOptions::new(&challenge)).ok()??;
@@ -64,7 +64,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Asks, and again after a while when told so.
+    /// Sends a request, and repeats it after `Retry-After` or after no reply.
     async fn ask(&self, request: &Request<'_>, is_purchase: bool) -> Answer {
         let mut last = Answer::default();
         for _ in 0..TRIES_MAX {
@@ -116,7 +116,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Waits for his turn; goes when everything is sold.
+    /// Polls the waiting room until the person is admitted; `None` if the room gives no place, or after [`POLLS_MAX`]
+    /// polls.
     async fn wait(&self) -> Option<String> {
         let mut ticket: Option<String> = None;
         let mut has_a_place = false;

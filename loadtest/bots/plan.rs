@@ -1,22 +1,20 @@
-//! What is run: how many come, and which guards stand in each round.
+//! The plan of a run: the size of the crowd, and the guards of each round.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A round ends so long after the start of its sale, whatever has been answered.
+/// The longest time from the start of a sale to the end of its round.
 pub const ROUND_MAX: Duration = Duration::from_secs(60);
 
-/// How large it is.
+/// The size of a run.
 #[derive(Clone, Serialize)]
 pub struct Size {
     pub people: usize,
     pub accounts: usize,
     pub bot_addresses: usize,
     pub stock: usize,
-    /// Connections that the people share.
     pub people_connections: usize,
-    /// Connections that the bots keep busy.
     pub bot_connections: usize,
     pub admissions_per_second: u32,
 }
@@ -34,7 +32,7 @@ impl Size {
         }
     }
 
-    /// A tenth of it, to try it out.
+    /// A tenth of the full size, for trials.
     pub fn small() -> Self {
         Self {
             people: 2000,
@@ -54,19 +52,19 @@ impl Size {
     }
 }
 
-/// One sale.
+/// A round: one sale with its guards.
 #[derive(Clone, Serialize)]
 pub struct Round {
     pub name: &'static str,
     pub title: &'static str,
     pub has_bots: bool,
-    /// Requests that an account may make in a minute; without the guard, more than anybody makes.
+    /// Requests of an account in a minute. Without this guard, the limit is higher than any account reaches.
     pub window: u32,
     pub address_rate: u32,
     pub purchase_token: bool,
     pub proof_of_work: bool,
     pub waiting_room: bool,
-    /// How many the waiting room lets in a second, where that is not as many as in the other rounds.
+    /// The people and bots that the waiting room admits each second; `None` for the rate of the other rounds.
     pub admissions_per_second: Option<u32>,
     pub per_user_limit: u32,
 }
@@ -84,7 +82,7 @@ const OPEN: Round = Round {
     per_user_limit: 1,
 };
 
-/// All rounds, each with one guard more.
+/// All rounds; c, d, e, e2 and f each add a guard.
 pub fn rounds() -> Vec<Round> {
     let b = Round {
         name: "b",
@@ -140,7 +138,7 @@ pub fn rounds() -> Vec<Round> {
         has_bots: false,
         ..f.clone()
     };
-    // The most that a sale can ask for: then only the machine sets the pace.
+    // The highest rate that a sale allows, so that only the machine limits the pace.
     let h = Round {
         name: "h",
         title: "with bots, all guards, everybody admitted at once",
@@ -157,7 +155,7 @@ pub fn rounds() -> Vec<Round> {
 }
 
 impl Round {
-    /// The sale, as it is created.
+    /// The request that creates the sale.
     pub fn sale(&self, size: &Size, starts_at: &str, ends_at: &str) -> Value {
         json!({
             "name": format!("bots {}", self.name),

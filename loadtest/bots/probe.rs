@@ -1,4 +1,4 @@
-//! Bursts at the boundary of the window, in a sale whose window is short enough to see many of them.
+//! Bursts at the boundary of the rate window. The sale has a short window, so that a run crosses many boundaries.
 
 use crate::crowd::Crowd;
 use crate::scene::{path, purchase};
@@ -20,17 +20,17 @@ const LIMIT: usize = 5;
 const WINDOW: Duration = Duration::from_millis(1500);
 const LASTS: Duration = Duration::from_secs(6);
 
-/// What came of it.
+/// The result of the probe.
 #[derive(Serialize)]
 pub struct Probe {
     pub accounts: usize,
     pub limit: usize,
     pub window_ms: u64,
     pub asked: usize,
-    /// How many were let through, and how many that is at the most.
+    /// Accepted purchases; the next field is the most that the limit allows.
     pub let_through: usize,
     pub most: usize,
-    /// Accounts of which more were let through within one window than the limit, for certain.
+    /// Accounts that certainly had more accepted purchases in one window than the limit.
     pub broken: usize,
 }
 
@@ -62,8 +62,8 @@ pub async fn run(server: SocketAddr, operator: &mut Operator, crowd: &Arc<Crowd>
     })
 }
 
-/// Whether more than the limit were let through within less than a window, whenever each of them was decided between
-/// being asked and being answered.
+/// Whether more purchases than the limit passed within one window. It counts the time from the first request to the
+/// last reply. The decisions lie between the two, so the result is certain.
 fn is_broken(passed: &[(Instant, Instant)]) -> bool {
     passed.windows(LIMIT + 1).any(|some| {
         let first = some.iter().map(|(asked, _)| *asked).min();

@@ -1,4 +1,4 @@
-//! One sale and all who come to it, and what is noted of them.
+//! One sale of a round, its crowd, and the counts of each party.
 
 use crate::crowd::Crowd;
 use crate::plan::{Round, Size};
@@ -10,27 +10,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Breaches that are kept to be told.
+/// The most breaches that the report lists.
 const BREACHES_MAX: usize = 20;
 
-/// What is noted of one party.
+/// The counts of one party.
 #[derive(Default)]
 pub struct Counts {
     pub answers: BTreeMap<String, u64>,
-    /// Of people, in microseconds from the wish to ask until the answer; purchases by themselves.
+    /// Only for people: microseconds from the wish to send a request until its reply. It includes the wait for a
+    /// connection. The next field has the purchases among them.
     pub latencies: Vec<u64>,
     pub purchase_latencies: Vec<u64>,
-    /// When units were acknowledged.
+    /// The times of the replies that accepted purchases.
     pub sold: Vec<Instant>,
-    /// How many of them to careful bots.
+    /// The purchases of careful bots among them.
     pub sold_carefully: usize,
 }
 
-/// See the module.
+/// One sale, its crowd and its counts.
 pub struct Scene {
     pub server: SocketAddr,
     pub sale: String,
-    /// A sale of a round before, of which bots have tokens.
+    /// The sale of an earlier round; bots still have its tokens.
     pub sale_before: String,
     pub round: Round,
     pub size: Size,
@@ -38,26 +39,26 @@ pub struct Scene {
     pub start: Instant,
     pub people: Mutex<Counts>,
     pub bots: Mutex<Counts>,
-    /// People who were refused by a guard, who bought, and who have been answered to the end.
+    /// The people whom a guard refused; the next fields have those who bought, and the number who finished.
     pub refused: Mutex<HashSet<usize>>,
     pub bought: Mutex<HashSet<usize>>,
     pub answered: AtomicU64,
-    /// Who was in the waiting room when the sale started: they alone draw lots.
+    /// The people and bots in the waiting room when the sale starts; only they take part in the lottery.
     pub people_at_start: AtomicU64,
     pub bots_at_start: Mutex<HashSet<usize>>,
     pub is_over: AtomicBool,
-    /// What no guard should have let through.
+    /// Requests that a guard should have refused.
     pub breaches: Mutex<Vec<String>>,
     wires: Mutex<Vec<Wire>>,
     places: Semaphore,
 }
 
-/// What a lock guards; one who panicked held it for a count.
+/// Locks the mutex, also after a panic of another holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a guard has refused, as far as one who behaves is concerned.
+/// Whether the status and code are a guard's refusal, for a client that follows the rules.
 pub fn is_refusal(name: &str) -> bool {
     name.starts_with("403 ") || name.starts_with("429 ") || name == "503 overloaded"
 }
@@ -93,7 +94,7 @@ impl Scene {
         }
     }
 
-    /// Asks for a person, over whichever connection is free, and notes the answer.
+    /// Sends a person's request over the first free connection, and counts the reply.
     pub async fn ask_for(&self, person: usize, request: &Request<'_>, is_purchase: bool) -> (Answer, String) {
         let wished = Instant::now();
         let place = self.places.acquire().await;
@@ -129,12 +130,10 @@ impl Scene {
     }
 }
 
-/// The path of a sale's part.
 pub fn path(sale: &str, part: &str) -> String {
     format!("/v1/sales/{sale}/{part}")
 }
 
-/// The body of a purchase.
 pub fn purchase(sku: &str) -> String {
     format!("{{\"sku\":\"{sku}\",\"quantity\":1}}")
 }

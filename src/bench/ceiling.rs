@@ -1,4 +1,4 @@
-//! `bench ceiling`: what the parts could do at most, and what share of it the whole reaches.
+//! `bench ceiling` measures the limits of the parts, and the share of each limit that the whole program reaches.
 
 use super::load::{self, Tally, Window, real};
 use super::numbers::{NOT_MEASURED, cell, grouped, median, ratio};
@@ -28,14 +28,14 @@ use uuid::Uuid;
 
 /// Connections of the two crowds.
 const CROWDS: [usize; 2] = [64, 128];
-/// The share of the peak at which latency is looked at.
+/// The share of the peak rate at which latency is measured.
 const SHARE_OF_PEAK: f64 = 0.7;
-/// No machine of two cores accepts or refuses more a second.
+/// The most purchases or refusals a second on two cores; an upper bound for the number of shoppers.
 const RATE_MAX: f64 = 60_000.0;
-/// How long a backlog may take.
+/// The time limit for draining a backlog.
 const DRAIN_MAX: Duration = Duration::from_secs(300);
-/// What the purchase script sends to Redis for somebody who buys for the first time: as many keys and bytes, and nothing is
-/// decided. How fast this is, no script with these four commands exceeds.
+/// The Redis commands that the purchase script runs for a shopper's first purchase. The keys and bytes are as many, and
+/// the script decides nothing. No script with these four commands can be faster.
 const BARE: &str = "#!lua
 redis.call('TIME')
 local found = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
@@ -43,20 +43,20 @@ local head = '1234567890123456789'
 local id = redis.call('XADD', KEYS[4], 'NOMKSTREAM', '1-*', 'reserved', head .. ARGV[1] .. ARGV[3])
 redis.call('MSET', KEYS[2], found[2], KEYS[3], '123456789012123456123456123456' .. ARGV[1] .. head .. id)
 return head .. id";
-/// A permit that holds for as long as a part is measured.
+/// A permit that outlasts the measurement of a part.
 const PERMIT: Duration = Duration::from_secs(60);
 
-/// What one round measured; what it did not is nothing.
+/// The figures of one round; `None` where nothing was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Round {
     set: Option<f64>,
     script: Option<f64>,
-    /// What the script sends to Redis, without what it decides.
+    /// The commands of the purchase script without its decisions.
     bare: Option<f64>,
     set_on_disk: Option<f64>,
     script_on_disk: Option<f64>,
     endpoint: Option<f64>,
-    /// For each of [`CROWDS`].
+    /// One for each of [`CROWDS`].
     accepted: Vec<Option<f64>>,
     accepted_p50_ms: Vec<Option<f64>>,
     accepted_p99_ms: Vec<Option<f64>>,
@@ -68,9 +68,9 @@ struct Round {
     insert: Option<f64>,
     /// For each accepted purchase of the last crowd.
     micros: Micros,
-    /// For each at the share of the peak.
+    /// For each accepted purchase at [`SHARE_OF_PEAK`].
     at_share_micros: Micros,
-    /// For each answer of the empty endpoint, and for each refusal.
+    /// For each reply of the empty endpoint; the next field is for each refusal.
     endpoint_micros: Micros,
     sold_out_micros: Micros,
 }
@@ -81,7 +81,7 @@ impl Round {
     }
 }
 
-/// A database, and how to run the program on it.
+/// A database, and the plans that start the program on it.
 struct Home {
     database: String,
     all: Plan,
@@ -107,7 +107,7 @@ struct Stage<'a> {
     bench: &'a Bench,
     world: &'a World,
     shoppers: &'a Shoppers,
-    /// Where parts are measured: one that keeps nothing, and one that has everything on disk.
+    /// The servers for the parts: one in memory, and one that has each write on disk before it replies.
     parts: [OwnRedis; 2],
     home: Home,
     window: Window,
@@ -115,7 +115,7 @@ struct Stage<'a> {
     remarks: std::cell::RefCell<Vec<String>>,
 }
 
-/// Measures; the report is not written yet.
+/// Runs the measurement; it does not write the report.
 pub fn run(options: Options) -> Result<Report> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
@@ -138,7 +138,7 @@ pub fn run(options: Options) -> Result<Report> {
         shoppers: &shoppers,
         parts: [
             world.another_redis("parts-in-memory", false, &[])?,
-            // A rewrite of the file in the middle would be measured with the rest.
+            // Redis must not rewrite its append-only file during a measurement.
             world.another_redis("parts-on-disk", true, &[("auto-aof-rewrite-percentage", "0")])?,
         ],
         home: Home::new(&bench, &world, 1)?,
@@ -149,7 +149,7 @@ pub fn run(options: Options) -> Result<Report> {
     let mut measured = Vec::with_capacity(rounds);
     for number in 1..=rounds {
         if number > 1 {
-            // One that has had nothing else, as in the first round.
+            // Each round has a new database, as the first round has.
             stage.home = Home::new(&bench, &world, number)?;
         }
         let round = stage.round(number, &crowds)?;
@@ -224,7 +224,7 @@ impl Stage<'_> {
         program.stop();
         self.bench.step(&title("the drain, and raw inserts"))?;
         self.drain(&mut round, number)?;
-        // Otherwise holds were written anew meanwhile, which is no cost of what was measured.
+        // After an outage the worker extends the holds. That work is no cost of the purchases.
         if self.bench.wait_for(sql::outages(&self.home.database))? > 0 {
             self.remark(title(
                 "no worker came for more than five seconds, which was made up for by extending holds",
@@ -233,14 +233,13 @@ impl Stage<'_> {
         Ok(round)
     }
 
-    /// Purchases by the script at a stretch.
+    /// The number of script calls in one stretch.
     fn calls(&self) -> usize {
         self.bench.options.size(2_000, 100_000)
     }
 
-    /// Commands a second of a part that is asked for one stretch after the other until their time is half a window's; each
-    /// stretch finds what the first one found. Those of the first quarter are not counted, and only the time in which
-    /// commands were under way is.
+    /// Commands a second of a part. It repeats `stretch` until the stretches together last half a window. Each stretch
+    /// starts from the same state. The first quarter is a warm-up. Only the time with commands under way counts.
     fn part(&self, mut stretch: impl FnMut() -> Result<Ran>) -> Result<f64> {
         let mut ask_for = |length: Duration| -> Result<f64> {
             let (mut all, mut seconds) = (0, 0.0);
@@ -254,7 +253,7 @@ impl Stage<'_> {
         ask_for(self.window.measured / 2)
     }
 
-    /// Pipelined `SET`s a second, of keys that do not repeat.
+    /// Pipelined `SET`s a second, each with a new key.
     fn set(&self, part: &OwnRedis) -> Result<f64> {
         let mut commands = Commands::default();
         for n in 0..self.calls() * 3 {
@@ -271,12 +270,12 @@ impl Stage<'_> {
         })
     }
 
-    /// Purchases a second by the script alone, of shoppers who have not bought before.
+    /// Purchases a second of the script alone; each shopper buys for the first time.
     fn script(&self, part: &OwnRedis) -> Result<f64> {
         self.calls_of(PURCHASE.get_hash(), part)
     }
 
-    /// The same of a script that sends the same commands to Redis and decides nothing.
+    /// The same for [`BARE`], which runs the same commands and decides nothing.
     fn bare(&self, part: &OwnRedis) -> Result<f64> {
         match part.connect()?.call(&["SCRIPT", "LOAD", BARE])? {
             Reply::Bulk(Some(hash)) => self.calls_of(&String::from_utf8(hash)?, part),
@@ -291,7 +290,7 @@ impl Stage<'_> {
         self.part(|| {
             self.permit(part, &sale)?;
             let ran = resp::run(&part.socket()?, &calls, is_order, &self.bench.stop)?;
-            // Nobody has bought before in the next stretch either.
+            // The next stretch must find no purchases of its shoppers.
             part.connect()?.call(&["FLUSHALL", "SYNC"])?;
             if ran.good < ran.all {
                 bail!(
@@ -304,7 +303,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Loads a sale as the application does, and lets its only shard sell.
+    /// Loads a sale as the application does, and gives its only shard a permit.
     fn permit(&self, part: &OwnRedis, sale: &Sale) -> Result<()> {
         let url = part.url()?;
         self.bench.wait_for(async {
@@ -331,7 +330,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Bytes of Redis that a purchase leaves once its event has been taken in.
+    /// Bytes of Redis that each purchase leaves after the drain has removed its event.
     fn bytes_a_purchase(&self, orders: usize) -> Result<f64> {
         const AT_ONCE: usize = 100_000;
         let [part, _] = &self.parts;
@@ -340,7 +339,7 @@ impl Stage<'_> {
         let mut redis = part.connect()?;
         let before = redis.memory()?;
         for from in (0..orders).step_by(AT_ONCE) {
-            // It may have ended meanwhile; nobody renews it here.
+            // The permit may have ended, because nothing renews it here.
             self.permit(part, &sale)?;
             let range: Range<usize> = from..orders.min(from + AT_ONCE);
             fill(self.bench, &part.socket()?, &sale, range, salt)?;
@@ -357,8 +356,8 @@ impl Stage<'_> {
         Ok(bytes)
     }
 
-    /// What `ask` was answered, and the processor time for each answer with this status and code; `sale`, if it is one that
-    /// is sold from, is drained before that is looked at.
+    /// Runs the load, and gives the tally and the processor time for each reply with this status and code. If the load
+    /// buys from `sale`, its drain is part of the processor time.
     fn measured(
         &self,
         program: &Program,
@@ -370,12 +369,12 @@ impl Stage<'_> {
         let before = self.world.used(&redis, program.pid());
         let tally = self.bench.wait_for(ask)?;
         self.bench.go_on()?;
-        // What is taken in later belongs to these purchases too.
+        // Draining the purchases is part of their cost.
         if let Some(sale) = sale {
             self.world.drained(self.bench, sale)?;
         }
         let after = self.world.used(&redis, program.pid());
-        // Those of the time that is not counted have cost something as well.
+        // The requests of the warm-up cost processor time too.
         let micros = after.micros_since(&before, tally.of_all_asked(status, code));
         Ok((tally, micros))
     }
@@ -394,7 +393,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Answers a second of `GET /healthz`, by as many clients as the larger crowd.
+    /// Replies a second of `GET /healthz`, with as many clients as the larger crowd.
     fn endpoint(&self, program: &Program, crowds: &[usize]) -> Result<(Option<f64>, Micros)> {
         self.calm()?;
         let question = Question::get(self.home.all.address, "/healthz");
@@ -413,7 +412,7 @@ impl Stage<'_> {
         self.world.close(self.bench, self.home.all.address, &[sale])
     }
 
-    /// A sale, and what is asked of it.
+    /// Creates a sale, and the question that buys from it.
     fn on_sale(&self, terms: &Terms) -> Result<(Sale, Question<'_>)> {
         let sale = self.sale(terms)?;
         self.calm()?;
@@ -454,8 +453,8 @@ impl Stage<'_> {
         Ok((tally, micros))
     }
 
-    /// Measures a worker that takes in a backlog, and the same rows once more, inserted by nobody's rules. Each is first in
-    /// turn: what is inserted first is of another backlog, as large, which was taken in before.
+    /// Measures a worker that drains a backlog, and plain inserts of the same rows. The rounds alternate which of the
+    /// two is first. A round that inserts first uses an equal backlog that was drained before.
     fn drain(&self, round: &mut Round, number: usize) -> Result<()> {
         if number.is_multiple_of(2) {
             let (sale, _) = self.take_in()?;
@@ -476,7 +475,8 @@ impl Stage<'_> {
         self.bench.options.size(8_000, 100_000)
     }
 
-    /// Fills a backlog beside an instance that takes nothing in; the sale, and how many orders a second a worker takes in.
+    /// Fills a backlog while no worker drains, then measures a worker. Gives the sale, and the orders a second that the
+    /// worker drained.
     fn take_in(&self) -> Result<(Sale, Option<f64>)> {
         let program = self.home.api.start()?;
         let sale = self.world.sale(
@@ -492,7 +492,7 @@ impl Stage<'_> {
         Ok((sale, rate))
     }
 
-    /// Rows a second of the orders of a backlog that are inserted once more.
+    /// Rows a second when the orders of a backlog are inserted once more.
     fn insert(&self, sale: &Sale) -> Result<Option<f64>> {
         self.calm()?;
         let inserting = sql::insert_again(&self.home.database, sale.id.0, BATCH_MAX);
@@ -505,12 +505,10 @@ impl Stage<'_> {
     }
 }
 
-/// Starts a worker and has it take in a backlog; orders a second. The clock starts with the first look that finds some taken
-/// in, so the worker's start is not in it. Of each shard that has orders left by then, one batch may have been nearly done and
-/// is not counted; nothing, if no more than those were left.
+/// Starts a worker and measures how it drains a backlog, in orders a second.
 ///
-/// # Errors
-/// When it does not start, or does not come to an end.
+/// The clock starts at the first poll that finds the backlog smaller, so the worker's start does not count. Each shard
+/// may have one batch nearly done at that time; those batches do not count. `None` if no more orders were left.
 pub fn drain(bench: &Bench, world: &World, sale: &Sale, worker: &Plan) -> Result<Option<f64>> {
     let mut redis = world.redis.connect()?;
     let waiting = backlog(&mut redis, sale)?;
@@ -544,10 +542,10 @@ fn most(crowds: &[usize]) -> usize {
     crowds.iter().copied().max().unwrap_or(1)
 }
 
-/// A sale of one shard that is in no ledger.
+/// A sale of one shard that no ledger has.
 fn sale() -> Sale {
     let now = Utc::now();
-    // Its own SKU is well formed.
+    // This SKU is always valid.
     let items = sku(0).parse().ok().map(|sku| Item {
         sku,
         name: "An item".to_owned(),
@@ -580,7 +578,7 @@ fn sale() -> Sale {
     }
 }
 
-/// The figures of all rounds that have one.
+/// The figure of each round that has one.
 fn all(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Vec<f64> {
     rounds.iter().filter_map(of).collect()
 }
@@ -772,7 +770,7 @@ fn goals(rounds: &[Round], (orders, bytes): (usize, f64), rows: usize, cores: us
     ]
 }
 
-/// The shares that have goals, round by round.
+/// Plots the shares that have goals, by round.
 fn plot(rounds: &[Round]) -> Plot {
     let line = |name: &str, of: fn(&Round) -> Option<f64>| Series {
         name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! `bench compare`: one load, four ways to sell. First with more units than anybody buys, to see how fast each is; then
-//! a scarce sale in whose middle the application and Redis are killed, to see what is left of the stock.
+//! `bench compare` puts one load on four ways to sell. The first part has a unit for every shopper, and measures speed.
+//! The second part is a scarce sale. It kills the application and Redis in the middle, and then checks the stock.
 
 use super::load::{self, Percentiles, Window, real};
 use super::numbers::{NOT_MEASURED, cell, median, ratio};
@@ -22,32 +22,32 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Connections, while there is plenty and in the rush.
+/// Connections while every shopper can buy; the next constant is for the rush.
 const CLIENTS: usize = 64;
 const RUSH_CLIENTS: usize = 128;
-/// No machine of two cores accepts more a second.
+/// The most purchases a second on two cores; an upper bound for the number of shoppers.
 const RATE_MAX: f64 = 30_000.0;
-/// Shoppers for each unit in the rush; and of so many units, one more late shopper.
+/// Shoppers for each unit in the rush; the next constant is the number of units for each late shopper.
 const DEMAND: usize = 3;
 const LATE_SHARE: usize = 5;
-/// After so many hundredths of the units, the application is killed, and Redis.
+/// The percentage of units sold at which the application is killed; the next constant is for Redis.
 const KILL_PROGRAM_AT: usize = 30;
 const KILL_REDIS_AT: usize = 60;
-/// The longest that a rush may take.
+/// The time limit of a rush.
 const RUSH_MAX: Duration = Duration::from_secs(300);
-/// How often what was sold is looked at.
+/// The interval at which the killer reads the number of sold units.
 const WATCH: Duration = Duration::from_millis(1);
-/// What one point of the picture stands for.
+/// The length of one point of the timeline.
 const STRETCH: Duration = Duration::from_millis(100);
 
-/// A way to sell, ours or another.
+/// Our program, or a rival.
 #[derive(Clone, Copy)]
 enum Kind {
     Rival(Way),
     Ours(&'static str),
 }
 
-/// The ways, in the order of the table.
+/// The ways to sell, in the order of the table.
 const WAYS: [(&str, &str, Kind); 4] = [
     ("database only", "database_only", Kind::Rival(Way::DatabaseOnly)),
     ("basic script", "basic_script", Kind::Rival(Way::BasicScript)),
@@ -55,45 +55,44 @@ const WAYS: [(&str, &str, Kind); 4] = [
     ("full, durability postgres", "ours_postgres", Kind::Ours("postgres")),
 ];
 
-/// What a way came to while there were more units than anybody bought.
+/// The figures of a way to sell while every shopper can buy.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Steady {
     a_second: Option<f64>,
     #[serde(flatten)]
     latency: Percentiles,
-    /// For each purchase; the drain is in it.
+    /// For each purchase, its drain included.
     micros: Micros,
-    /// What else is to be said of it.
     remarks: Vec<String>,
 }
 
-/// What was left of the stock after a rush with kills.
+/// The state of the stock after a rush with kills.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Scarce {
     stock: usize,
     shoppers: usize,
-    /// Orders that shoppers were told of, and units that the ledger has sold.
+    /// Orders in replies to shoppers; the next field counts the units that the ledger has as sold.
     acknowledged: usize,
     booked: usize,
     oversold: usize,
-    /// Nothing if nobody was left who wanted more.
+    /// `None` if every late shopper could buy, so that the remaining stock is unknown.
     leaked: Option<usize>,
     duplicates: usize,
     lost: usize,
-    /// Units that were sold to late shoppers after others had been told that nothing was left.
+    /// Units sold to late shoppers after a shopper got `sold_out`.
     sold_after_sold_out: usize,
-    /// Orders of the rush, in which no unit comes back, that were made after somebody had been told so; of others than ours
-    /// those that were asked for after it.
+    /// Orders of the rush made after a shopper got `sold_out`, although no unit comes back in a rush. For rivals, only
+    /// orders whose request was sent after that reply count.
     false_sold_out: usize,
-    /// Shoppers who have an order and were refused in the end.
+    /// Shoppers who have an order and whose last reply was a refusal.
     denied: usize,
-    /// How many were refused with another code than that nothing is left, by code.
+    /// Refusals with another code than `sold_out`, by code.
     refused_otherwise: BTreeMap<String, usize>,
-    /// Shoppers who were told nothing until the end.
+    /// Shoppers who got no reply.
     unanswered: usize,
-    /// From the kill of Redis to the answer of the next new order that was asked for after it.
+    /// From the kill of Redis to the reply with the next new order whose request was sent after the kill.
     recovery_seconds: Option<f64>,
-    /// The same of the application.
+    /// The same for the application.
     program_recovery_seconds: Option<f64>,
     seconds: f64,
     answers: String,
@@ -101,7 +100,7 @@ struct Scarce {
     marks: Vec<(f64, String)>,
 }
 
-/// A way on servers of its own choice, ready to be started.
+/// A way to sell on its own servers, ready to start.
 struct Contender<'a> {
     kind: Kind,
     plan: Plan,
@@ -109,7 +108,7 @@ struct Contender<'a> {
     database: String,
 }
 
-/// A sale of a contender's: its id, and what ours knows of it.
+/// A sale of a contender: its id, and for ours the sale in the ledger.
 struct OnSale {
     id: Uuid,
     ours: Option<Sale>,
@@ -139,7 +138,7 @@ impl<'a> Contender<'a> {
         })
     }
 
-    /// Puts units of one item on sale, one for each shopper.
+    /// Puts units of one item on sale, with a limit of one for each shopper.
     fn sell(&self, bench: &Bench, world: &World, stock: i64) -> Result<OnSale> {
         match self.kind {
             Kind::Ours(durability) => {
@@ -166,7 +165,7 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Waits until everything is in Postgres that will come there.
+    /// Waits until the drain has written every order to Postgres.
     fn settle(&self, bench: &Bench, sale: &OnSale) -> Result<()> {
         match &sale.ours {
             Some(sale) => drained(bench, self.redis, sale),
@@ -175,7 +174,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Measures; the report is not written yet. Whether ours kept its promises is in the second value.
+/// Runs the measurement; it does not write the report. The second value lists the promises that ours broke.
 pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
@@ -190,7 +189,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let wanted = options.shoppers(window, RATE_MAX).max(stock * (DEMAND + 1));
     let shoppers = Shoppers::of(wanted, &world.secrets.jwt)?;
 
-    // Whoever is measured after another finds servers that have had more: each is first, second, third and last in turn.
+    // A later contender finds servers that have done more work, so the contenders rotate their places.
     let in_turn = |round: usize| (0..WAYS.len()).map(move |at| (at + round) % WAYS.len());
     let mut steady: Vec<Vec<Steady>> = vec![Vec::new(); WAYS.len()];
     let contenders: Vec<Contender<'_>> = WAYS
@@ -217,7 +216,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
                 continue;
             };
             bench.step(&format!("round {round}, a rush with kills: {name}"))?;
-            // Nobody reads in again what others have written.
+            // Each contender has its own Redis, so none reloads the data of another.
             let redis = world.another_redis(&format!("redis-of-{database}-{round}"), true, &[])?;
             let database = format!("{database}_scarce_{round}");
             let contender = Contender::new(&bench, &world, &redis, &database, *kind)?;
@@ -238,7 +237,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     Ok((report, broken))
 }
 
-/// As many purchases as there can be, with units for all.
+/// Measures the highest rate of purchases, with units for all shoppers.
 fn plenty(
     bench: &Bench,
     world: &World,
@@ -258,7 +257,7 @@ fn plenty(
     bench.go_on()?;
     contender.settle(bench, &sale)?;
     let after = world.used(&redis, program.pid());
-    // Nobody keeps it selling beside the next one.
+    // The instance must not keep this sale selling while the next contender is measured.
     if let Some(ours) = sale.ours {
         world.close(bench, server, &[ours])?;
     }
@@ -277,7 +276,7 @@ struct Killed {
     redis: Option<Instant>,
 }
 
-/// A rush in which application and Redis are killed once each; then late shoppers; then the count.
+/// Runs a rush in which the application and Redis are killed once each. Late shoppers follow, and then the count.
 fn scarcity(
     bench: &Bench,
     world: &World,
@@ -307,7 +306,7 @@ fn scarcity(
     let first = first?;
     bench.go_on()?;
     contender.settle(bench, &sale)?;
-    // What came back late is there to be had by those who come late.
+    // Units that come back late must be on sale before the late shoppers ask.
     thread::sleep(Duration::from_millis(if bench.options.quick { 500 } else { 5000 }));
     let from = stock * DEMAND;
     let late = crowd(from..from + (stock / LATE_SHARE).max(20));
@@ -320,7 +319,7 @@ fn scarcity(
     Ok(count((stock, is_ours), &first, &late, &booked, &killed))
 }
 
-/// Kills the application and then Redis, once so many units are sold, and starts each again at once.
+/// Kills the application and later Redis, each at its share of sold units, and restarts each at once.
 fn disturb(
     contender: &Contender<'_>,
     mut program: Program,
@@ -351,13 +350,13 @@ fn disturb(
     Ok((program, killed))
 }
 
-/// Compares what shoppers know with what is in the books.
+/// Compares the replies to shoppers with the ledger.
 fn count((stock, is_ours): (usize, bool), first: &Rush, late: &Rush, booked: &[Booked], killed: &Killed) -> Scarce {
     let acknowledged: HashSet<&str> = first.orders().chain(late.orders()).collect();
     let ids: HashSet<&str> = booked.iter().map(|it| it.id.as_str()).collect();
     let units: i64 = booked.iter().map(|it| it.units).sum();
     let units = usize::try_from(units).unwrap_or_default();
-    // Everybody asked once, for one unit: whoever has two orders, by whatever key, has one too many.
+    // Each shopper wants one unit, so a second order of one shopper is a duplicate, whatever its key.
     let mut orders: HashMap<&str, usize> = HashMap::new();
     for it in booked {
         *orders.entry(it.user.as_str()).or_default() += 1;
@@ -365,7 +364,7 @@ fn count((stock, is_ours): (usize, bool), first: &Rush, late: &Rush, booked: &[B
     let keys: HashSet<(&str, &str)> = booked.iter().map(|it| (it.user.as_str(), it.key.as_str())).collect();
     let duplicates = booked.len() - orders.len().min(keys.len());
     let [firsts, lates]: [HashMap<String, &Told>; 2] = [first, late].map(|rush| rush.shoppers().collect());
-    // Who was told nothing is counted as such; an order of nobody who came would be known to none of them either.
+    // Shoppers without a reply have a count of their own. An order of an unknown user counts as denied.
     let is_denied = |user: &&str| {
         let told = firsts.get(*user).or_else(|| lates.get(*user));
         !matches!(told, Some(Told::Order(_) | Told::Nothing))
@@ -379,8 +378,8 @@ fn count((stock, is_ours): (usize, bool), first: &Rush, late: &Rush, booked: &[B
             *refused_otherwise.entry(code.to_owned()).or_default() += 1;
         }
     }
-    // Ours are made by Redis, whose clock is this machine's, in whole milliseconds. Others write down a moment before the
-    // database decides, or after Redis did.
+    // Redis stamps our orders with this machine's clock, in whole milliseconds. A rival stamps its orders before
+    // Postgres decides, or after Redis decided.
     let made_later = first.sold_out_by_clock.filter(|_| is_ours).map_or(0, |told| {
         let is_later = |it: &&Booked| it.created_at.timestamp_millis() > told.timestamp_millis();
         let of_the_rush = booked.iter().filter(|it| firsts.contains_key(&it.user));
@@ -418,21 +417,21 @@ fn count((stock, is_ours): (usize, bool), first: &Rush, late: &Rush, booked: &[B
     }
 }
 
-/// The rushes of a way.
+/// All rushes of one way to sell.
 struct Rushes<'a>(&'a [Scarce]);
 
 impl Rushes<'_> {
-    /// Of all of them together: one that broke a promise does not vanish among others that kept it.
+    /// The sum over the rushes, so that one broken promise stays visible beside clean rushes.
     fn sum(&self, of: impl Fn(&Scarce) -> usize) -> usize {
         self.0.iter().map(of).sum()
     }
 
-    /// Units leaked in those in which that could be told, if there is one.
+    /// Leaked units of the rushes where the leak is known; `None` if it is known in no rush.
     fn leaked(&self) -> Option<usize> {
         self.0.iter().filter_map(|it| it.leaked).reduce(|all, it| all + it)
     }
 
-    /// How often there was which refusal but that nothing is left, in words; nothing if there was none.
+    /// The refusals other than `sold_out`, counted by code, in words; empty if there were none.
     fn refused_otherwise(&self) -> String {
         let mut all: BTreeMap<&str, usize> = BTreeMap::new();
         for (code, count) in self.0.iter().flat_map(|it| &it.refused_otherwise) {
@@ -447,12 +446,12 @@ impl Rushes<'_> {
     }
 }
 
-/// The rates of a way, round by round.
+/// The rates of a way to sell, by round.
 fn rates(steady: &[Steady]) -> Vec<Option<f64>> {
     steady.iter().map(|it| it.a_second).collect()
 }
 
-/// What ours must not do, as far as it did.
+/// The promises that ours broke, in words.
 fn breaches(name: &str, rushes: &Rushes<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut note = |count: usize, what: &str| {
@@ -466,17 +465,16 @@ fn breaches(name: &str, rushes: &Rushes<'_>) -> Vec<String> {
     breaches
 }
 
-/// What ours must not do.
+/// A promise that ours must keep.
 struct Promise {
     what: &'static str,
-    /// How often it did in all rushes; nothing where that could not be told.
+    /// How many times ours broke it in all rushes; `None` where that is unknown.
     broken: Option<usize>,
-    /// What is to be said of it.
     remark: String,
 }
 
-/// What ours must not do, and how often it did. One that stays silent after a kill sells nothing wrongly, so that it sells
-/// again is asked for too.
+/// The promises that ours must keep, and how many times it broke each. A program that never recovers oversells nothing.
+/// Recovery after a kill is therefore a promise too.
 fn promises(rushes: &Rushes<'_>) -> Vec<Promise> {
     let is_down = |it: &Scarce| it.recovery_seconds.is_none() || it.program_recovery_seconds.is_none();
     let promise = |what, broken| Promise {
@@ -709,9 +707,9 @@ mod tests {
     use super::*;
     use chrono::DateTime;
 
-    /// When the first is told that nothing is left, by the clock.
+    /// When the first shopper gets `sold_out`, in milliseconds since 1970.
     const TOLD_MS: i64 = 1_000_000;
-    /// Whoever comes late has a number from here on.
+    /// The number of the first late shopper.
     const LATE: usize = 100;
 
     fn a_rush(told: Vec<Told>) -> Rush {
@@ -733,7 +731,7 @@ mod tests {
         }
     }
 
-    /// The same in which a new order was asked for after both were killed.
+    /// The same, with a new order whose request was sent after both kills.
     fn recovered(told: Vec<Told>) -> (Rush, Killed) {
         let mut rush = a_rush(told);
         let later = rush.began + Duration::from_millis(1);
@@ -758,7 +756,7 @@ mod tests {
         Told::Refused("sold_out".to_owned())
     }
 
-    /// Of this shopper, made at the moment at which others are told that nothing is left.
+    /// An order of this shopper, made at the moment of the first `sold_out`.
     fn booked(id: &str, shopper: usize) -> Booked {
         Booked {
             id: id.to_owned(),
@@ -788,7 +786,7 @@ mod tests {
         let books = [booked("a", 0)];
         let it = count((1, true), &first, &late, &books, &killed);
         assert_eq!(breaches("x", &Rushes(&[it])), ["x: 1 shoppers told nothing"]);
-        // Whether both were killed or one only: what was not seen to sell again did not.
+        // A kill without a later new order counts as no recovery, even where only one server was killed.
         let (mut first, killed) = recovered(vec![has("a"), refused()]);
         let half = Killed {
             redis: None,
@@ -808,23 +806,23 @@ mod tests {
             a_rush(vec![has("a"), has("b"), has("c"), refused(), Told::Nothing]),
             lates(vec![has("d"), refused()]),
         );
-        // One user twice, one acknowledged order gone.
+        // One shopper has two orders, and one acknowledged order is missing.
         let books = [booked("a", 0), booked("x", 0), booked("b", 1), booked("c", 2)];
         let it = count((3, true), &first, &late, &books, &Killed::default());
         assert_eq!((it.oversold, it.duplicates, it.lost, it.unanswered), (1, 1, 1, 1));
         assert_eq!(it.sold_after_sold_out, 1);
         let it = count((7, true), &first, &late, &books, &Killed::default());
         assert_eq!((it.oversold, it.leaked), (0, Some(3)));
-        // One rush that was clean takes nothing back of another's.
+        // A clean rush does not cancel the breaches of another.
         let clean = Scarce {
             leaked: Some(0),
             ..Scarce::default()
         };
         let all = [clean.clone(), it, clean];
-        // Leaked, a duplicate, lost, after "sold out", one who was told nothing, and nobody was killed.
+        // A leak, a duplicate, a lost order, a sale after `sold_out`, a shopper without a reply, and no recovery.
         assert_eq!(breaches("x", &Rushes(&all)).len(), 6);
         assert_eq!(Rushes(&all).leaked(), Some(3));
-        // Where everybody who came late could buy, nobody knows how many are left.
+        // If every late shopper could buy, the remaining stock is unknown.
         let it = count((7, true), &first, &lates(vec![has("d")]), &books, &Killed::default());
         assert_eq!(it.leaked, None);
     }
@@ -833,8 +831,8 @@ mod tests {
     fn an_order_whose_shopper_was_refused_is_counted_once_by_shopper() {
         let (first, killed) = recovered(vec![has("a"), refused(), Told::Nothing]);
         let late = lates(vec![refused()]);
-        // The second was sold a unit and told, when he asked again, that nothing is left; so was the late one. The third
-        // was told nothing, which is counted as that.
+        // The second shopper has an order, but a retry got `sold_out`. So did the late shopper's request. The third
+        // shopper got no reply, and counts as unanswered only.
         let books = [booked("a", 0), booked("x", 1), booked("y", 2), booked("z", LATE)];
         let it = count((4, true), &first, &late, &books, &killed);
         assert_eq!((it.denied, it.unanswered, it.lost, it.duplicates), (2, 1, 0, 0));
@@ -863,7 +861,7 @@ mod tests {
             ..booked(id, shopper)
         };
         let (first, killed) = recovered(vec![has("a"), has("b"), refused()]);
-        // It was under way already when the third was told, so who goes by what was asked later does not see it.
+        // The request was under way before the third shopper got `sold_out`, so a check by request time misses it.
         assert_eq!(first.false_sold_out(), 0);
         let late = lates(vec![refused()]);
         let books = |ms| [made_at("a", 0, TOLD_MS - 5), made_at("b", 1, ms)];
@@ -880,7 +878,7 @@ mod tests {
             ["x: 1 false \"sold out\" while a unit was free"]
         );
         assert_eq!(of(false, TOLD_MS + 1).false_sold_out, 0, "others write it down later");
-        // What late shoppers get is counted by itself.
+        // Orders of late shoppers have a count of their own.
         let (late, books) = (lates(vec![has("z")]), [made_at("z", LATE, TOLD_MS + 9)]);
         let it = count((1, true), &a_rush(vec![refused()]), &late, &books, &killed);
         assert_eq!((it.false_sold_out, it.sold_after_sold_out), (0, 1));

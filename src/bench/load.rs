@@ -1,5 +1,5 @@
-//! The generator: clients that ask as fast as they are answered, and requests that come at a given rate whether they
-//! are answered or not. Everything runs on one thread.
+//! The load generator. Closed clients send the next request when the last one has its reply. Open load arrives at a
+//! given rate and does not wait for replies. The clients share one thread; open load has a second thread as its clock.
 
 use super::shoppers::Question;
 use super::wire::{Seen, Wire};
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// No answer takes longer than a client is patient.
+/// The highest latency that a histogram records.
 const LATENCY_MAX_MICROS: u64 = 60_000_000;
-/// No latency is told of a window in which a larger share was answered otherwise than expected.
+/// The largest share of unexpected replies at which a window still gives a latency.
 const OTHERS_MAX: f64 = 0.01;
-/// How often requests are released that come at a rate.
+/// The interval at which open load releases requests.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A count as a number that can be divided.
+/// A count as a float, for divisions.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts far below what a double is exact for")]
 pub const fn real(count: usize) -> f64 {
@@ -32,24 +32,18 @@ pub const fn real(count: usize) -> f64 {
 #[derive(Clone)]
 pub struct Latency(Histogram<u64>);
 
-/// The same in milliseconds, for a report.
+/// The percentiles of a [`Latency`], in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Percentiles {
     pub count: u64,
-    /// Half of them took no longer.
     pub p50_ms: Option<f64>,
-    /// Of a hundred, ninety-nine did not.
     pub p99_ms: Option<f64>,
-    /// Of a thousand, all but one.
     pub p999_ms: Option<f64>,
     pub max_ms: Option<f64>,
 }
 
 impl Latency {
-    /// Of nothing yet.
-    ///
-    /// # Errors
-    /// Never: the bounds are fixed and good.
+    /// An empty histogram. It never fails, because its bounds are constants and valid.
     pub fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_MICROS, 3);
         Ok(Self(histogram.context("a histogram cannot be made")?))
@@ -60,15 +54,12 @@ impl Latency {
             .saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Adds all of another.
-    ///
-    /// # Errors
-    /// Never: all have the same bounds.
+    /// Adds the counts of another histogram. It never fails, because all histograms have the same bounds.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.0.add(&other.0).context("histograms differ")
     }
 
-    /// The milliseconds that this share of the answers took at most; nothing without answers.
+    /// The latency that this share of the replies did not exceed, in milliseconds; `None` without replies.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "microseconds below a minute")]
@@ -87,22 +78,22 @@ impl Latency {
     }
 }
 
-/// The answers of one status and code.
+/// The replies with one status and code.
 struct Answers {
     status: u16,
     code: String,
     count: usize,
-    /// How long they took; what was not answered took no time.
+    /// Requests without a reply record no latency.
     latency: Latency,
 }
 
-/// What was answered within the time that counts.
+/// The replies of the counted part of a window.
 pub struct Tally {
     answers: Vec<Answers>,
     pub seconds: f64,
-    /// Whether shoppers ran out before its end.
+    /// Whether every shopper had asked before the window ended.
     pub ran_out: bool,
-    /// How many were asked, also outside of the time that counts.
+    /// All requests, those of the warm-up included.
     pub asked: usize,
 }
 
@@ -113,10 +104,7 @@ impl Answers {
 }
 
 impl Tally {
-    /// Of nothing yet.
-    ///
-    /// # Errors
-    /// Never: see [`Latency::new`].
+    /// An empty tally. It never fails: see [`Latency::new`].
     pub fn new() -> Result<Self> {
         Ok(Self {
             answers: Vec::new(),
@@ -126,10 +114,7 @@ impl Tally {
         })
     }
 
-    /// Adds an answer.
-    ///
-    /// # Errors
-    /// Never: see [`Latency::new`].
+    /// Counts a reply. It never fails: see [`Latency::new`].
     pub fn note(&mut self, seen: Seen<'_>, took: Duration) -> Result<()> {
         let code = match seen.status {
             0 | 200..=299 => "",
@@ -154,7 +139,7 @@ impl Tally {
         Ok(())
     }
 
-    /// How many were answered, or not, in all.
+    /// All requests, with and without a reply.
     fn all(&self) -> usize {
         self.answers.iter().map(|it| it.count).sum()
     }
@@ -163,31 +148,33 @@ impl Tally {
         self.answers.iter().find(|it| it.is(status, code))
     }
 
-    /// Whether answers other than these are so many that how long these took says nothing of the rest.
+    /// Whether more than [`OTHERS_MAX`] of the replies have another status or code.
     fn is_mixed(&self, status: u16, code: &str) -> bool {
         real(self.all() - self.count(status, code)) > OTHERS_MAX * real(self.all())
     }
 
-    /// How long answers with this status and code took; nothing when too many were others, who may have been the slow ones.
+    /// The latency of replies with this status and code. It is empty when too many replies were others, because those
+    /// may have been the slow ones.
     #[must_use]
     pub fn percentiles(&self, status: u16, code: &str) -> Percentiles {
         let found = self.find(status, code).filter(|_| !self.is_mixed(status, code));
         found.map(|it| it.latency.percentiles()).unwrap_or_default()
     }
 
-    /// How many had this status and code; none is the empty one.
+    /// The replies with this status and code. The code is empty for a success and for a request without a reply.
     #[must_use]
     pub fn count(&self, status: u16, code: &str) -> usize {
         self.find(status, code).map_or(0, |it| it.count)
     }
 
-    /// How many had this status and code if those outside of the time that counts were like the others.
+    /// Estimates the replies with this status and code over the whole window, the warm-up included. It assumes the same
+    /// shares in both parts.
     #[must_use]
     pub fn of_all_asked(&self, status: u16, code: &str) -> f64 {
         real(self.asked) * real(self.count(status, code)) / real(self.all().max(1))
     }
 
-    /// All answers but these, in words; nothing if there are none.
+    /// All replies except these, in words; `None` if there are none.
     #[must_use]
     pub fn others(&self, status: u16, code: &str) -> Option<String> {
         let others = self
@@ -202,7 +189,7 @@ impl Tally {
         (!others.is_empty()).then(|| others.join(", "))
     }
 
-    /// What a report has to say of a window in which this status and code were expected.
+    /// The remarks on a window that expected this status and code.
     pub fn remarks(&self, status: u16, code: &str, what: &str) -> impl Iterator<Item = String> {
         let others = self.others(status, code).map(|others| format!("{what}: also {others}"));
         let ran_out = self.ran_out.then(|| {
@@ -220,24 +207,21 @@ impl Tally {
         others.into_iter().chain(is_mixed).chain(ran_out)
     }
 
-    /// How many a second had this status and code; nothing when the time was none.
+    /// Replies a second with this status and code; `None` if the window had no length.
     #[must_use]
     pub fn rate(&self, status: u16, code: &str) -> Option<f64> {
         (self.seconds > 0.0).then(|| real(self.count(status, code)) / self.seconds)
     }
 }
 
-/// How long to ask: first without counting, then counting.
+/// The length of a window: a warm-up that does not count, then the counted part.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub warm: Duration,
     pub measured: Duration,
 }
 
-/// So many clients, each on a connection of its own, ask one thing after the other as fast as they are answered.
-///
-/// # Errors
-/// Never but for what the machine itself refuses.
+/// Closed load: each client has its own connection and sends its next request when it has the reply to the last one.
 pub async fn closed(
     server: SocketAddr,
     question: &Question<'_>,
@@ -276,11 +260,9 @@ pub async fn closed(
     Ok(tally)
 }
 
-/// Requests come at this rate, those of a millisecond together at its beginning, and the first free of so many
-/// connections sends them. How long one took counts from when it was due, so that nobody who had to wait is left out.
-///
-/// # Errors
-/// When the rate is none.
+/// Open load: requests arrive at this rate, and the first free connection sends each. The requests of one millisecond
+/// arrive together at its start. Latency counts from the arrival, so it includes the wait for a free connection. Fails
+/// when the rate is below 1.
 pub async fn open(
     server: SocketAddr,
     question: &Question<'_>,
@@ -295,13 +277,13 @@ pub async fn open(
     let end = warm + window.measured;
     let (ticks, mut ticked) = mpsc::unbounded_channel();
     let stopped = stop.clone();
-    // The runtime's timers tell milliseconds; a thread that sleeps by itself is a tenth of that late. It wakes once a
-    // tick and not once a request: that would take more of the processors than the requests themselves.
+    // The runtime's timers have a resolution of a millisecond. The lateness of a sleeping thread is a tenth of that.
+    // The thread wakes once a tick, because a wake-up for each request costs more processor time than the requests.
     let clock = thread::spawn(move || {
         let mut tick = began;
         while tick < end && !stopped.is_cancelled() {
             thread::sleep(tick.saturating_duration_since(Instant::now()));
-            // As many as there are in the time: the channel ends with them.
+            // The channel needs no bound: the window limits the ticks.
             if ticks.send(tick).is_err() {
                 break;
             }
@@ -325,7 +307,7 @@ pub async fn open(
         let mut wire = Wire::to(server);
         let mut request = Vec::with_capacity(1024);
         loop {
-            // When all have been released, what is left is taken without being told.
+            // After the semaphore closes, clients take the remaining requests without a permit.
             if let Ok(told) = released.acquire().await {
                 told.forget();
             }
@@ -354,7 +336,7 @@ pub async fn open(
     Ok(tally)
 }
 
-/// How many requests have been due at a tick and before, so long after the first.
+/// The requests due by the tick at this time after the start.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -437,7 +419,7 @@ mod tests {
         assert!(said[1].contains("latency is not told"), "{said:?}");
     }
 
-    /// Answers every request in so long, one after the other on each connection.
+    /// Answers each request after this time, and one request at a time on each connection.
     async fn slow_server(took: Duration) -> SocketAddr {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -478,12 +460,12 @@ mod tests {
             measured: Duration::from_millis(400),
         };
         let (question, stop) = (Question::get(server, "/"), CancellationToken::new());
-        // One connection answers 20 a second, and 100 come: the last waits for more than a second.
+        // One connection answers 20 requests a second and 100 arrive, so the last one waits for more than a second.
         let tally = open(server, &question, 100.0, 1, window, &stop).await.unwrap();
         assert!((38..=42).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
         let it = tally.percentiles(200, "");
         assert!(it.max_ms.unwrap() > 1000.0, "{it:?}");
-        // Whoever waits for answers sees none of that.
+        // Closed load does not see that wait.
         let tally = closed(server, &question, 1, window, &stop).await.unwrap();
         assert!(tally.percentiles(200, "").max_ms.unwrap() < 300.0);
         assert!((1..=8).contains(&tally.count(200, "")), "{}", tally.count(200, ""));

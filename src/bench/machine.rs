@@ -1,4 +1,4 @@
-//! The machine that figures come from, and what processes use of it.
+//! The machine that the figures are from, and the processor time of processes.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -8,24 +8,24 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
-/// Linux tells hundredths of a second to everybody.
+/// Linux reports processor time to all programs in hundredths of a second.
 const TICKS_A_SECOND: f64 = 100.0;
-/// Writes of which the median is what a disk takes.
+/// The number of writes whose median is the time of a disk write.
 const SYNCS: usize = 50;
 
-/// What a machine is, as far as its figures depend on it.
+/// The properties of a machine that its figures depend on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     pub processor: String,
-    /// Processors that we may use.
+    /// Cores that this process may use.
     pub cores: usize,
     pub memory_gib: f64,
     pub kernel: String,
-    /// Seconds of the last minute, five and fifteen in which something wanted to run, before the start.
+    /// The load averages of 1, 5 and 15 minutes before the run.
     pub load_before: String,
 }
 
-/// The first digits of the SHA-256 of this program's file, or nothing if it cannot be read.
+/// The first digits of the SHA-256 of this program's file; empty if the file cannot be read.
 #[must_use]
 pub fn build() -> String {
     let mut hash = Sha256::new();
@@ -77,14 +77,14 @@ fn memory_kib(info: &str) -> Option<f64> {
     total.split_whitespace().next()?.parse().ok()
 }
 
-/// The load averages of one, five and fifteen minutes.
+/// The load averages of 1, 5 and 15 minutes.
 #[must_use]
 pub fn load_average() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// How many files and connections this process may have open; nothing where the system does not tell or sets no limit.
+/// The limit of open files and connections of this process; `None` where the system reports no limit.
 #[must_use]
 pub fn open_files_max() -> Option<usize> {
     limit_of_files(&fs::read_to_string("/proc/self/limits").ok()?)
@@ -95,19 +95,19 @@ fn limit_of_files(limits: &str) -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Processor time that this process has used, in seconds; 0 where that cannot be told.
+/// The processor time of this process in seconds; 0 where the system does not report it.
 #[must_use]
 pub fn processor_seconds() -> f64 {
     processor_seconds_of(std::process::id()).unwrap_or_default()
 }
 
-/// Processor time that a process has used, with its children that have ended, in seconds.
+/// The processor time of a process and its ended children, in seconds.
 #[must_use]
 pub fn processor_seconds_of(pid: u32) -> Option<f64> {
     Some(stat(pid)?.seconds)
 }
 
-/// Processor time of a process and of the children that it has now, like Postgres and its sessions.
+/// The processor time of a process and its running children, in seconds. Postgres has a child for each session.
 #[must_use]
 pub fn family_seconds(pid: u32) -> Option<f64> {
     let mut seconds = stat(pid)?.seconds;
@@ -132,8 +132,8 @@ fn stat(pid: u32) -> Option<Stat> {
 }
 
 fn parse_stat(stat: &str) -> Option<Stat> {
-    // The program's name is in parentheses and may hold anything. After it come its state and its parent; the twelfth
-    // to the fifteenth are the times of itself and of its children.
+    // The program's name is in parentheses and may hold any character. The state and the parent follow it. Words 12 to
+    // 15 are the times of the process and of its children.
     let (_, rest) = stat.rsplit_once(')')?;
     let words: Vec<&str> = rest.split_whitespace().collect();
     let times = words.get(11..15)?;
@@ -144,8 +144,8 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     })
 }
 
-/// How long the disk under a folder takes to have 4 KiB that are appended to a file, in microseconds: every purchase
-/// waits for that. Nothing where it cannot be written.
+/// The median time to append 4 KiB to a file and sync it, in microseconds. Every purchase waits for such a sync. `None`
+/// if the folder is not writable.
 #[must_use]
 pub fn sync_micros(folder: &Path) -> Option<f64> {
     let path = folder.join("sync-trial");

@@ -1,9 +1,8 @@
-//! Figures as they are written, and the middle of them.
+//! Formats figures, and computes medians, ranges and ratios.
 
-/// What is written where there is no figure.
 pub const NOT_MEASURED: &str = "not measured";
 
-/// A number as short as it can be said.
+/// A number in its shortest form.
 pub fn plain(number: f64) -> String {
     if number.abs() >= 100.0 {
         grouped(number)
@@ -30,7 +29,7 @@ pub fn grouped(number: f64) -> String {
     if number < -0.5 { format!("-{text}") } else { text }
 }
 
-/// A figure with so many digits behind the point, or that there is none.
+/// A figure with this many decimals, or [`NOT_MEASURED`].
 #[must_use]
 pub fn cell(figure: Option<f64>, digits: usize) -> String {
     match figure.filter(|it| it.is_finite()) {
@@ -40,7 +39,6 @@ pub fn cell(figure: Option<f64>, digits: usize) -> String {
     }
 }
 
-/// The middle of some figures.
 #[must_use]
 pub fn median(figures: &[f64]) -> Option<f64> {
     let mut sorted = figures.to_vec();
@@ -49,13 +47,13 @@ pub fn median(figures: &[f64]) -> Option<f64> {
     Some(f64::midpoint(*sorted.get(below)?, *sorted.get(above)?))
 }
 
-/// The lowest and the highest.
+/// The lowest and the highest figure.
 pub fn range(figures: &[f64]) -> Option<(f64, f64)> {
     let low = figures.iter().copied().min_by(f64::total_cmp)?;
     Some((low, figures.iter().copied().max_by(f64::total_cmp)?))
 }
 
-/// One divided by another, where both are there and the other is not zero.
+/// The quotient of two figures; `None` if one is missing or the divisor is not positive.
 #[must_use]
 pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
     Some(figure? / by.filter(|by| *by > 0.0)?)

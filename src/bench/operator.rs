@@ -1,4 +1,4 @@
-//! What the operators do: sales, guards, and the count afterwards.
+//! The operator's requests: sales, guards, and the audit after a sale.
 
 use super::wire::{Request, Wire};
 use anyhow::{Context as _, Result, bail};
@@ -7,21 +7,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long the ledger may take to catch up.
+/// The time limit for draining the ledger's backlog.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// What is answered 503 or not at all is asked again so often, a second later.
+/// The most attempts of a request that gets 503 or no reply; the attempts are a second apart.
 const TRIES_MAX: usize = 10;
-/// After so long, what guards have stopped is in the stats.
+/// The stats include the refusals of the guards after this time.
 const COUNTED_AFTER: Duration = Duration::from_millis(2500);
 
-/// An operator with his key.
+/// An operator and their key.
 pub struct Operator {
     wire: Wire,
     key: String,
 }
 
 impl Operator {
-    /// One who asks this server with this key.
+    /// An operator who sends requests to this server with this key.
     #[must_use]
     pub fn of(server: SocketAddr, key: String) -> Self {
         Self {
@@ -52,10 +52,7 @@ impl Operator {
         serde_json::from_slice(&answer.body).context(path)
     }
 
-    /// Creates and loads a sale; its id.
-    ///
-    /// # Errors
-    /// When it is refused, or not answered for long.
+    /// Creates and preloads a sale, and gives its id. Fails when the server refuses, or does not reply to any attempt.
     pub async fn load(&mut self, sale: Value) -> Result<String> {
         let created = self.ask(true, "/v1/admin/sales".to_owned(), Some(sale)).await?;
         let id = created["id"].as_str().context("a sale has an id")?.to_owned();
@@ -63,12 +60,12 @@ impl Operator {
         Ok(id)
     }
 
-    /// Does something to a sale: `preload`, `open`, `close`.
+    /// Sends an operation on a sale: `preload`, `open` or `close`.
     pub async fn operate(&mut self, sale: &str, verb: &str) -> Result<Value> {
         self.ask(true, format!("/v1/admin/sales/{sale}/{verb}"), None).await
     }
 
-    /// Sets the limit of each client address.
+    /// Sets the rate limit of each client address.
     pub async fn limit_addresses(&mut self, rate: u32) -> Result<()> {
         let body = json!({"address_rate": rate});
         let request = Request {
@@ -90,10 +87,7 @@ impl Operator {
         self.ask(false, format!("/v1/admin/sales/{sale}/stats"), None).await
     }
 
-    /// Waits until the ledger has everything; the sale's stats and its audit.
-    ///
-    /// # Errors
-    /// When it does not come to that.
+    /// Waits until the ledger has drained all events, and gives the sale's stats and audit. Fails after [`DRAIN_MAX`].
     pub async fn count(&mut self, sale: &str) -> Result<(Value, Value)> {
         sleep(COUNTED_AFTER).await;
         let until = Instant::now() + DRAIN_MAX;

@@ -1,4 +1,4 @@
-//! A report as one file of HTML, which loads nothing; and what such pages share.
+//! Renders a report as one HTML file that loads no other file, and holds the style that such pages share.
 
 use super::plot::{self, escape};
 use super::report::{Report, Table};
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How reports look, on light and on dark screens.
+/// The style of reports, for light and dark screens.
 pub const STYLE: &str = "
 :root { color-scheme: light dark; --text: #1c2430; --soft: #5c6675; --back: #fff; --line: #d5dae1; --good: #1f7a45;
   --bad: #b3261e; --one: #2b7fb8; --two: #d2572b; --three: #2f8f5b; --four: #8a5bb5; }
@@ -22,7 +22,7 @@ svg .soft { fill: var(--soft); } .soft { color: var(--soft); }
 .reached { color: var(--good); } .missed { color: var(--bad); } .unknown { color: var(--soft); }
 ";
 
-/// A report as a page.
+/// Renders a report as an HTML page.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let title = escape(&report.title);
@@ -83,10 +83,7 @@ fn table(table: &Table) -> String {
 }
 
 impl Report {
-    /// Writes `bench-COMMAND.json` and `.html` into a folder; where the page is.
-    ///
-    /// # Errors
-    /// When they cannot be written.
+    /// Writes `bench-COMMAND.json` and `.html` into a folder, and gives the path of the HTML page.
     pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let place = |extension: &str| folder.join(format!("bench-{}.{extension}", self.command));

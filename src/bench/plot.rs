@@ -6,22 +6,22 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
     pub name: String,
-    /// Its points, from left to right.
+    /// Ordered by x.
     pub points: Vec<(f64, f64)>,
-    /// Moments that are marked on it, and what happened.
+    /// Marked moments: the x of each, and its label.
     pub marks: Vec<(f64, String)>,
 }
 
-/// Lines over each other, or a bar for each series' last point.
+/// Lines in one picture, or a bar for the last point of each series.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Plot {
     pub title: String,
-    /// What goes to the right.
+    /// The label of the x axis.
     pub x: String,
     pub y: String,
-    /// Whether what goes to the right goes by factors.
+    /// Whether the x axis is logarithmic.
     pub is_logarithmic: bool,
-    /// Each in a picture of its own, above each other, because their sizes differ too much.
+    /// Draws each series in its own picture, one above the other, because their sizes differ too much.
     pub is_stacked: bool,
     pub series: Vec<Series>,
 }
@@ -48,7 +48,7 @@ pub fn svg(plot: &Plot) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
         escape(&plot.title)
     );
-    // All of them over the same stretch, so that they can be compared.
+    // All pictures share one x range, so that a reader can compare them.
     let right = highest(plot.series.iter().flat_map(|it| &it.points).map(|(x, _)| *x));
     let left = lowest(plot.series.iter().flat_map(|it| &it.points).map(|(x, _)| *x));
     let mut top = 0.0;
@@ -145,7 +145,7 @@ fn short(number: f64) -> String {
     }
 }
 
-/// A text as it stands in HTML, also within an attribute.
+/// Escapes a text for HTML, also for use in an attribute.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")

@@ -1,5 +1,5 @@
-//! What a run came to: goals, tables, plots and where the figures come from. A figure that was not measured is
-//! written as such, never as zero.
+//! A report: goals, tables, plots and the origin of its figures. It shows a missing figure as "not measured", never as
+//! zero.
 
 use super::machine::{Machine, build, load_average};
 use super::numbers::{NOT_MEASURED, cell, median, plain, range};
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// On which side of its bound a figure should be.
+/// The good side of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -21,31 +21,29 @@ pub enum Side {
     AtMost,
 }
 
-/// A goal and what was measured.
+/// A goal and its measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     pub figure: String,
-    /// Which side of the bound is good.
     pub side: Side,
     pub bound: f64,
-    /// The median of the rounds, if there is one.
+    /// The median of the rounds, if any round has a figure.
     pub measured: Option<f64>,
     pub rounds: Vec<f64>,
-    /// What stands in the way where it is missed, or why there is no figure.
+    /// The reason why the goal is missed, or why it has no figure.
     pub remark: String,
 }
 
-/// What came of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Reached,
-    /// It is missed by this share of the bound; by the figure itself where the bound is zero.
+    /// The distance as a share of the bound; the figure itself where the bound is zero.
     Missed(f64),
     NotMeasured,
 }
 
 impl Verdict {
-    /// The class of its word on a page.
+    /// The CSS class of the verdict's word.
     #[must_use]
     pub const fn class(self) -> &'static str {
         match self {
@@ -67,7 +65,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Goal {
-    /// A goal by the figure of each round; none of them makes one that was not measured.
+    /// A goal with the figure of each round; without a figure it counts as not measured.
     #[must_use]
     pub fn of(figure: &str, side: Side, bound: f64, rounds: &[f64]) -> Self {
         let rounds: Vec<f64> = rounds.iter().copied().filter(|it| it.is_finite()).collect();
@@ -81,14 +79,13 @@ impl Goal {
         }
     }
 
-    /// With what is to be said of it.
     #[must_use]
     pub fn with_remark(mut self, remark: impl Into<String>) -> Self {
         self.remark = remark.into();
         self
     }
 
-    /// With what stands in its way, where it is missed.
+    /// Adds the reason to the remark, if the goal is missed.
     #[must_use]
     pub fn in_its_way(mut self, what: impl Into<String>) -> Self {
         if matches!(self.verdict(), Verdict::Missed(_)) {
@@ -129,7 +126,7 @@ impl Goal {
         format!("{}, {side} {}", self.figure, plain(self.bound))
     }
 
-    /// What was measured, in words.
+    /// The measurement in words.
     #[must_use]
     pub fn figures(&self) -> String {
         let Some(measured) = self.measured else {
@@ -161,7 +158,6 @@ fn join(text: &str, remark: &str) -> String {
 pub struct Table {
     pub title: String,
     pub note: String,
-    /// The heads of the columns.
     pub columns: Vec<String>,
     pub rows: Vec<Vec<String>>,
 }
@@ -182,41 +178,37 @@ impl Table {
     }
 }
 
-/// Everything that is said of a run.
+/// The whole report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `ceiling`, `compare` or `scale`.
     pub command: String,
     pub title: String,
     pub intro: Vec<String>,
-    /// Whether it was only a trial of a few seconds, whose figures say nothing.
+    /// Whether the run was a trial of a few seconds; its figures mean nothing.
     pub is_quick: bool,
-    /// The version of this program.
     pub version: String,
-    /// The first digits of the SHA-256 of its file: reports of one build have the same.
+    /// The first digits of the SHA-256 of the program's file; reports of one build share it.
     pub build: String,
     pub began: String,
-    /// What the keys of requests begin with.
+    /// The start of the idempotency keys.
     pub seed: u16,
     pub machine: Machine,
-    /// The load when it had ended.
+    /// The load averages after the run.
     pub load_after: String,
     pub redis: String,
-    /// See `redis`.
     pub postgres: String,
-    /// How long the disk takes to have 4 KiB, in microseconds.
+    /// The time that the disk takes to sync 4 KiB, in microseconds.
     pub sync_micros: Option<f64>,
-    /// What was to be reached.
     pub goals: Vec<Goal>,
     pub tables: Vec<Table>,
     pub plots: Vec<Plot>,
-    /// What else is to be known.
     pub notes: Vec<String>,
     pub figures: Value,
 }
 
 impl Report {
-    /// An empty one, of a run that begins now.
+    /// An empty report of a run that starts now.
     #[must_use]
     pub fn begin(command: &str, title: &str, is_quick: bool, seed: u16) -> Self {
         Self {
@@ -241,7 +233,7 @@ impl Report {
         }
     }
 
-    /// Notes the end of the run.
+    /// Records the load at the end of the run, and warns in the notes if it was a trial.
     pub fn end(&mut self) {
         self.load_after = load_average();
         if self.is_quick {
@@ -258,7 +250,7 @@ impl Report {
         }
     }
 
-    /// Where the figures come from.
+    /// The origin of the figures: build, time and machine.
     #[must_use]
     pub fn origin(&self) -> Vec<String> {
         vec![
@@ -281,7 +273,7 @@ impl Report {
         ]
     }
 
-    /// The same in Markdown, for a terminal.
+    /// The report in Markdown, for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("# {}\n\n", self.title);
@@ -304,7 +296,7 @@ impl Report {
         text
     }
 
-    /// The same for programs: with what came of each goal.
+    /// The report in JSON, with the verdict of each goal.
     #[must_use]
     pub fn json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
@@ -322,15 +314,15 @@ impl Report {
     }
 }
 
-/// Where reports go, once it is known that they can be written there. What of it was not there before goes again if
-/// nothing came of the run.
+/// The folder for reports, after a trial write. If the run writes no report, dropping this removes the folders that it
+/// created.
 pub struct Folder {
-    /// The innermost first.
+    /// Created folders, the innermost first.
     made: Vec<PathBuf>,
 }
 
 impl Folder {
-    /// Makes it as far as it is not there, and tries to write into it.
+    /// Creates the missing folders, and checks that the last one is writable.
     pub fn ready(folder: &Path) -> anyhow::Result<Self> {
         let missing = folder
             .ancestors()
@@ -341,7 +333,7 @@ impl Folder {
         let trial = folder.join(format!("bench-trial-{}", Uuid::new_v4().simple()));
         let tried = fs::create_dir_all(folder).and_then(|()| {
             let written = fs::write(&trial, "a trial");
-            // What was not written cannot be removed either.
+            // If the trial write failed, the file may not exist.
             let _rest = fs::remove_file(&trial);
             written
         });
@@ -357,7 +349,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that has something in it stays, and so do those that it is in.
+        // A folder that is not empty stays, and so do its parents.
         let is_removed = |folder: &PathBuf| fs::remove_dir(folder).is_ok();
         let _stays = self.made.iter().find(|folder| !is_removed(folder));
     }
@@ -454,7 +446,7 @@ mod tests {
         fs::write(inner.join("report"), "").unwrap();
         drop(folder);
         assert!(inner.join("report").exists());
-        // What was there before is not ours to remove.
+        // A folder that existed before is not ours to remove.
         let there = place.path().join("there");
         fs::create_dir(&there).unwrap();
         drop(Folder::ready(&there).unwrap());

@@ -1,5 +1,5 @@
-//! Redis without a client library: many commands in a row over a few connections, as `redis-benchmark` sends them. What
-//! is measured is the server, so everything that is sent has been written before the clock starts.
+//! A Redis client without a library. It pipelines many commands over a few connections, as `redis-benchmark` does. All
+//! commands are encoded before the clock starts, because the server is under test and not the client.
 
 use anyhow::{Context as _, Result, bail};
 use std::io::{Read as _, Write as _};
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Connections, and commands that each has under way: enough that the server always finds work.
+/// Connections, and with [`DEPTH`] enough commands under way that the server always has work.
 pub const CONNECTIONS: usize = 16;
-/// See [`CONNECTIONS`].
+/// Commands under way on each connection.
 pub const DEPTH: usize = 32;
-/// Nothing that is asked here takes longer.
+/// The time limit for a reply.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Commands as they are sent.
+/// Encoded commands.
 #[derive(Default)]
 pub struct Commands {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ impl Commands {
         self.ends.len()
     }
 
-    /// Those from one number to before another, as they are sent.
+    /// The bytes of the commands from one number to before another.
     fn slice(&self, from: usize, to: usize) -> &[u8] {
         let start = from.checked_sub(1).and_then(|it| self.ends.get(it)).copied();
         let end = to.checked_sub(1).and_then(|it| self.ends.get(it)).copied();
@@ -62,10 +62,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// What it says, where it is a text.
-    ///
-    /// # Errors
-    /// When it is none.
+    /// The text of the reply. Fails when the reply is no text.
     pub fn text(self) -> Result<String> {
         match self {
             Self::Bulk(Some(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -75,7 +72,7 @@ impl Reply {
     }
 }
 
-/// A reply at the front of some bytes, and how long it is; nothing while it is not all there.
+/// The reply at the start of the bytes and its length; `None` if it is incomplete.
 fn reply(bytes: &[u8]) -> Result<Option<(Reply, usize)>> {
     let Some(end) = bytes.windows(2).position(|it| it == b"\r\n") else {
         return Ok(None);
@@ -120,10 +117,7 @@ pub struct Resp {
 }
 
 impl Resp {
-    /// Connects to the server behind this socket.
-    ///
-    /// # Errors
-    /// When nobody answers there.
+    /// Connects to the server at this Unix socket.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).context("Redis cannot be reached")?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
@@ -134,10 +128,7 @@ impl Resp {
         })
     }
 
-    /// Sends one command and waits for its answer.
-    ///
-    /// # Errors
-    /// When there is none, or it is an error.
+    /// Sends one command and waits for its reply. Fails without a reply, and when the reply is an error.
     pub fn call(&mut self, words: &[&str]) -> Result<Reply> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut command = Commands::default();
@@ -149,7 +140,7 @@ impl Resp {
         }
     }
 
-    /// A number that a command answers.
+    /// Sends a command whose reply is a number.
     pub fn number(&mut self, words: &[&str]) -> Result<i64> {
         match self.call(words)? {
             Reply::Number(number) => Ok(number),
@@ -157,7 +148,7 @@ impl Resp {
         }
     }
 
-    /// A line of what `INFO` tells.
+    /// One field of a section of `INFO`.
     pub fn info(&mut self, section: &str, field: &str) -> Result<String> {
         let text = self.call(&["INFO", section])?.text()?;
         let line = text
@@ -192,7 +183,7 @@ impl Resp {
         Ok(())
     }
 
-    /// Reads so many answers; how many of them are as they should be.
+    /// Reads this many replies, and counts the good ones.
     fn skip(&mut self, count: usize, is_good: fn(&Reply) -> bool) -> Result<usize> {
         let (mut good, mut left, mut at) = (0, count, 0);
         while left > 0 {
@@ -214,24 +205,21 @@ impl Resp {
     }
 }
 
-/// What sending many commands came to.
+/// The result of [`run`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
-    /// Answers that were as they should be.
     pub good: usize,
     pub all: usize,
-    /// From the first that was sent to the last answer.
+    /// From the first command to the last reply.
     pub seconds: f64,
 }
 
-/// Sends all commands over [`CONNECTIONS`] connections, [`DEPTH`] at a time on each.
-///
-/// # Errors
-/// When Redis does not answer, or we are interrupted.
+/// Sends all commands over [`CONNECTIONS`] connections, with [`DEPTH`] under way on each. Fails when Redis does not
+/// reply, and when the run is interrupted.
 pub fn run(socket: &Path, commands: &Commands, is_good: fn(&Reply) -> bool, stop: &CancellationToken) -> Result<Ran> {
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
-        // With nothing under way.
+        // The number is the commands under way.
         connections.push((Resp::connect(socket)?, 0));
     }
     let all = commands.count();

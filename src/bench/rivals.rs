@@ -1,6 +1,7 @@
-//! Other ways to sell, each what articles on this subject propose, written as well as they are commonly written: the
-//! same HTTP server, the same checks of tokens, keys and bodies, the same answers, the same routes for shoppers. They
-//! keep no holds: an order that is written is sold.
+//! Two rivals: other ways to sell that articles on this subject propose, written with usual care.
+//!
+//! They share our HTTP server, replies, shopper routes, and checks of tokens, keys and bodies. They keep no holds: a
+//! written order is sold.
 
 mod basic_script;
 mod database_only;
@@ -33,19 +34,26 @@ use std::str::FromStr;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Connections to Postgres of each worker, which has a core. The basic script's orders wait for one commit together.
+/// Connections of each worker to Postgres; each worker has a core. Orders of the basic script wait together for one
+/// commit.
 const CONNECTIONS: u32 = 16;
-/// Those of the database alone do not: whoever has the item's row has it through his commit, so that only what comes before the
-/// row is done beside others. As many as sold most, though by little: in two windows of 1.5 s each, side by side, 2,456 and
-/// 3,016 purchases a second with 1, 2,257 and 2,351 with 2, 2,478 and 2,415 with 4, 2,941 and 2,661 with 8, 2,411 and 2,373
-/// with 16.
+/// Connections of the database-only rival. Its purchases hold the lock on the item's row until their commit, so only
+/// the work before the lock runs in parallel.
+///
+/// This number sold most, though by little. Purchases a second in two windows of 1.5 s, side by side:
+/// - 1 connection: 2,456 and 3,016
+/// - 2 connections: 2,257 and 2,351
+/// - 4 connections: 2,478 and 2,415
+/// - 8 connections: 2,941 and 2,661
+/// - 16 connections: 2,411 and 2,373
 const CONNECTIONS_TO_ONE_ROW: u32 = 8;
-/// How long anything behind a request may take: the client waits for two seconds.
+/// The time limit of work behind a request; the client waits two seconds.
 const CALL_MAX: Duration = Duration::from_millis(1500);
-/// How long an order may be paid.
+/// The time that a shopper has to pay an order.
 const PAYMENT_WINDOW: TimeDelta = TimeDelta::days(1);
 
-/// What they store. Both have the same tables; who keeps stock and limits in Redis leaves those of them empty.
+/// The rivals' tables. Both rivals have the same ones; the basic script keeps stock and limits in Redis, so those
+/// tables stay empty.
 const SCHEMA: &str = "
 create table items (
     sale_id uuid not null,
@@ -140,7 +148,7 @@ impl Way {
     }
 }
 
-/// A purchase that has been checked.
+/// A purchase after its checks.
 struct Wanted {
     sale: SaleId,
     user: UserId,
@@ -149,7 +157,7 @@ struct Wanted {
     quantity: i32,
 }
 
-/// An item, as far as it does not change.
+/// The constant columns of an item.
 #[derive(Clone, FromRow)]
 struct Listed {
     price_minor: i64,
@@ -157,25 +165,25 @@ struct Listed {
     per_user_limit: i32,
 }
 
-/// What a purchase came to.
+/// The result of a purchase.
 enum Sold {
     New(Order),
-    /// The key's order once more.
+    /// The key already has this order.
     Again(Order),
-    /// The key's order is for something else.
+    /// The key has an order for another item or quantity.
     KeyReused,
-    /// There are not that many units.
+    /// Too few units are left.
     Out,
-    /// The shopper may not have so many.
+    /// The purchase would exceed the shopper's limit.
     LimitReached,
 }
 
-/// Why nothing came of one, which says nothing about what happened.
+/// An error after which the result of the purchase is unknown.
 fn no_answer(error: impl std::fmt::Display) -> Fault {
     Fault::Unavailable(error.to_string())
 }
 
-/// What both keep: orders in Postgres.
+/// The orders in Postgres, which both rivals keep.
 struct Books {
     pool: PgPool,
     listed: RefCell<HashMap<(Uuid, String), Listed>>,
@@ -205,7 +213,7 @@ impl Books {
         })
     }
 
-    /// What is known of an item; read once.
+    /// The constant columns of an item; Postgres is read once.
     async fn listed(&self, wanted: &Wanted) -> Result<Option<Listed>, Fault> {
         let name = (wanted.sale.0, wanted.sku.to_string());
         let known = self.listed.borrow().get(&name).cloned();
@@ -225,7 +233,7 @@ impl Books {
         Ok(found)
     }
 
-    /// The order that a key has, if it has one.
+    /// The order of a key, if it has one.
     async fn find(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
         let row: Option<Row> = sqlx::query_as(
             "select order_id, sku, quantity, amount_minor, currency, created_at, expires_at from orders \
@@ -258,7 +266,7 @@ impl Books {
     }
 }
 
-/// A new order for what is wanted.
+/// A new order for a purchase.
 fn order(wanted: &Wanted, item: &Listed) -> Order {
     let created_at = Utc::now();
     Order {
@@ -312,7 +320,7 @@ async fn purchase(
     if !(1..=i64::from(QUANTITY_MAX)).contains(&i64::from(wanted.quantity)) {
         return Err(Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")));
     }
-    // As ours: what was begun is finished, also when the client hangs up.
+    // As in our program, a purchase completes even if the client disconnects.
     let selling = actix_web::rt::spawn(async move {
         match till.get_ref() {
             Till::DatabaseOnly(till) => till.sell(&wanted).await,
@@ -346,10 +354,7 @@ async fn purchase(
     Ok(answer.json(order))
 }
 
-/// Serves until it is ended.
-///
-/// # Errors
-/// When a server cannot be reached or the address is taken.
+/// Serves until the process ends. Fails when a server is unreachable or the address is taken.
 pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
@@ -360,7 +365,8 @@ pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
             let (database, redis) = (database.clone(), redis.clone());
             App::new()
                 .app_data(tokens.clone())
-                // Connections to both for each worker, as ours has to Redis: none is woken by another's thread.
+                // Each worker has its own connections to both servers, as ours has to Redis. No worker wakes on
+                // another's thread.
                 .data_factory(move || {
                     let (database, redis) = (database.clone(), redis.clone());
                     async move {
@@ -389,7 +395,7 @@ pub async fn prepare(database: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts so many units of an item on sale, in Postgres.
+/// Puts units of an item on sale, in Postgres.
 pub async fn list(database: &str, sale: Uuid, sku: &str, stock: i64, per_user_limit: i32) -> anyhow::Result<()> {
     let books = Books::connect(database, 1).await?;
     sqlx::query(
@@ -406,7 +412,7 @@ pub async fn list(database: &str, sale: Uuid, sku: &str, stock: i64, per_user_li
     Ok(())
 }
 
-/// Where the basic script has its stock: the key to set.
+/// The Redis key of the basic script's stock.
 #[must_use]
 pub fn stock_key(sale: Uuid, sku: &str) -> String {
     format!("stock:{{{sale}:{sku}}}")

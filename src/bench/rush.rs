@@ -1,5 +1,5 @@
-//! A rush: many more shoppers than units. Each wants one and asks until he is told: he waits two seconds for an answer,
-//! and asks again under the same key.
+//! A rush: many more shoppers than units. Each shopper wants one unit. A shopper waits two seconds for a reply, and
+//! then asks again with the same key.
 
 use super::load::{Tally, real};
 use super::shoppers::{Purchase, Shoppers, key, name};
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long a shopper waits for an answer.
+/// The time that a shopper waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long before he asks again.
+/// The pause before a shopper asks again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The code of the answer that nothing is left.
+/// The code of the refusal when no unit is left.
 pub const SOLD_OUT: &str = "sold_out";
 
-/// What a shopper was told in the end.
+/// The final reply to a shopper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Order(String),
@@ -29,41 +29,40 @@ pub enum Told {
     Nothing,
 }
 
-/// A shopper's first answer with an order.
+/// The first reply to a shopper that has an order.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    /// When the request was sent that was answered so.
+    /// When the shopper sent the request.
     pub asked: Instant,
-    /// When the answer was there.
+    /// When the reply arrived.
     pub answered: Instant,
-    /// Whether the order was made by this request, and not by an earlier one under the same key.
+    /// Whether this request made the order, and not an earlier one with the same key.
     pub is_new: bool,
 }
 
-/// What came of a rush.
+/// The result of a rush.
 pub struct Rush {
-    /// The number of the first shopper.
     pub from: usize,
-    /// What everybody was told, from him on.
+    /// The final reply to each shopper, from `from` on.
     pub told: Vec<Told>,
-    /// Who bought, in the order of the answers.
+    /// The accepted purchases, in the order of their replies.
     pub accepted: Vec<Accepted>,
-    /// When the first was told that nothing is left.
+    /// When the first shopper got `sold_out`.
     pub sold_out: Option<Instant>,
-    /// The same by the clock of the machine, which Redis has as well.
+    /// The same by the machine's clock, which Redis uses too.
     pub sold_out_by_clock: Option<DateTime<Utc>>,
-    /// Every answer, also those that were asked again about.
+    /// Every reply, those before a retry included.
     pub tally: Tally,
     pub began: Instant,
 }
 
 impl Rush {
-    /// Everybody by name, with what he was told.
+    /// Each shopper's name and final reply.
     pub fn shoppers(&self) -> impl Iterator<Item = (String, &Told)> {
         (self.from..).map(name).zip(&self.told)
     }
 
-    /// The orders that shoppers know of.
+    /// The ids of the orders that shoppers know.
     pub fn orders(&self) -> impl Iterator<Item = &str> {
         self.told.iter().filter_map(|told| match told {
             Told::Order(id) => Some(id.as_str()),
@@ -71,16 +70,15 @@ impl Rush {
         })
     }
 
-    /// How many were refused, and how many were told nothing.
+    /// The numbers of refused shoppers and of shoppers without a reply.
     #[must_use]
     pub fn others(&self) -> (usize, usize) {
         let nothing = self.told.iter().filter(|told| **told == Told::Nothing).count();
         (self.told.len() - self.orders().count() - nothing, nothing)
     }
 
-    /// Purchases that were asked for after somebody had been told that nothing is left. Where no unit comes back, he was
-    /// told what was not true. Those that were under way when he was told are not in it, though one of them may have come
-    /// later to what it bought.
+    /// New orders whose request was sent after a shopper got `sold_out`. Where no unit comes back, that refusal was
+    /// false. Requests under way at the time do not count, although one of them may have reached the stock later.
     #[must_use]
     pub fn false_sold_out(&self) -> usize {
         let Some(sold_out) = self.sold_out else { return 0 };
@@ -88,7 +86,7 @@ impl Rush {
         later.count()
     }
 
-    /// Purchases a second in each stretch of this length, by seconds from the beginning.
+    /// Purchases a second in each stretch of this length; x is in seconds from the start.
     #[must_use]
     pub fn timeline(&self, stretch: Duration) -> Vec<(f64, f64)> {
         let at = |it: &Accepted| (it.answered - self.began).as_nanos() / stretch.as_nanos().max(1);
@@ -104,8 +102,8 @@ impl Rush {
         counts.iter().enumerate().map(point).collect()
     }
 
-    /// Seconds from a moment to the answer of the next purchase that was asked for after it. An order that is read once more
-    /// under its key says nothing of whether anything is sold.
+    /// Seconds from a moment to the reply with the next new order whose request was sent after it. A repeated reply
+    /// under the same key does not show that the sale still sells.
     #[must_use]
     pub fn next_after(&self, moment: Instant) -> Option<f64> {
         let later = self.accepted.iter().filter(|it| it.is_new && it.asked >= moment);
@@ -114,23 +112,21 @@ impl Rush {
     }
 }
 
-/// Who comes, and where to.
+/// The shoppers of a rush, and their target.
 pub struct Crowd<'a> {
     pub server: SocketAddr,
     pub purchase: Purchase,
     pub shoppers: &'a Shoppers,
-    /// Those of them who come.
+    /// The numbers of the shoppers who take part.
     pub who: Range<usize>,
     pub salt: u32,
     pub connections: usize,
-    /// The longest that all of it may take.
+    /// The time limit of the rush.
     pub limit: Duration,
 }
 
-/// Has them all ask until they are told, and counts in `sold` as they buy.
-///
-/// # Errors
-/// Never but for what the machine itself refuses.
+/// Runs the rush until each shopper has a reply, or until the time limit.
+/// It counts accepted purchases in `sold` as they happen.
 pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToken) -> Result<Rush> {
     let began = Instant::now();
     let end = began + crowd.limit;
@@ -228,10 +224,10 @@ mod tests {
         let points = rush.timeline(Duration::from_millis(100));
         assert_eq!(points.iter().map(|(_, rate)| rate * 0.1).sum::<f64>().round(), 3.0);
         assert_eq!(points[1], (0.1, 10.0));
-        // The one that was under way at the time does not count.
+        // A purchase that was under way at the time does not count.
         assert!((rush.next_after(at(100)).unwrap() - 0.35).abs() < 1e-9);
         assert_eq!(rush.next_after(at(300)), None);
-        // Neither does one that was made before and is only told of once more.
+        // An older order that a reply repeats does not count.
         rush.accepted.push(Accepted {
             asked: at(101),
             answered: at(102),
@@ -253,7 +249,7 @@ mod tests {
         let mut rush = Rush {
             from: 0,
             told: Vec::new(),
-            // One who asked before, one who got his order once more, and one who bought what was not there.
+            // One request before `sold_out`, one repeated order, and one new order after `sold_out`.
             accepted: vec![accepted(99, true), accepted(150, false), accepted(160, true)],
             sold_out: Some(at(100)),
             sold_out_by_clock: None,

@@ -1,4 +1,4 @@
-//! `bench scale`: what a purchase costs as sales grow, and what that makes of many more of them.
+//! `bench scale` measures the cost of a purchase as sales grow, and computes from it the needs of many more purchases.
 
 mod cluster;
 mod expiry;
@@ -27,46 +27,46 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 const CLIENTS: usize = 64;
-/// No machine of two cores accepts more a second, a window in and out.
+/// The most purchases a second on two cores; an upper bound for the number of shoppers.
 const RATE_MAX: f64 = 30_000.0;
-/// The sizes, smallest first. The first and the last of items and holds have a goal.
+/// The sizes in ascending order. Goals compare the first and the last size of items and of holds.
 const ITEMS: [usize; 4] = [1, 10, 100, 1000];
 const SHARDS: [usize; 5] = [1, 4, 16, 64, 256];
 const SALES: [usize; 3] = [1, 10, 100];
 const HOLDS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const FEW_HOLDS: [usize; 2] = [100, 1_000];
-/// How often the two sizes of a goal take turns, and how long their windows are: in fewer and shorter ones, one and the same
-/// size differs by more than the goals allow.
+/// The turns of the two sizes of a goal, and the length of their windows. In fewer or shorter windows, the noise of a
+/// single size exceeds the goals' tolerance.
 const TURNS: usize = 5;
 const TURN_SECONDS: f64 = 4.0;
-/// Shoppers who fill sales have numbers from here on, and no tokens.
+/// The number of the first shopper who fills a sale; these shoppers have no tokens.
 const FILLERS: usize = 100_000_000;
 
-/// What one size came to in one round.
+/// The figures of one size in one round.
 #[derive(Clone, Debug, Serialize)]
 struct Measured {
     round: usize,
     what: &'static str,
     size: usize,
     a_second: Option<f64>,
-    /// For each purchase; the drain is in it.
+    /// For each purchase, its drain included.
     micros: Micros,
     #[serde(flatten)]
     latency: Percentiles,
 }
 
-/// What a million holds and their end came to.
+/// The figures of a million holds and of their drain.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Many {
     holds: usize,
     bytes_a_purchase: Option<f64>,
-    /// Of Redis, for each order that waits for the ledger, beside those of the purchase.
+    /// Bytes of Redis for each order that waits for the ledger, beside the bytes of its purchase.
     bytes_an_event: Option<f64>,
     fill_a_second: Option<f64>,
     drain_a_second: Option<f64>,
 }
 
-/// A world with an application and what is asked of it.
+/// A world, an application in it, and the load on it.
 struct Stage<'a> {
     bench: &'a Bench,
     world: World,
@@ -76,16 +76,16 @@ struct Stage<'a> {
     clients: usize,
     window: Window,
     salt: u32,
-    /// The next shopper of a sale that is sold from more than once.
+    /// The next shopper of a sale that sells in more than one window.
     next: usize,
     remarks: &'a RefCell<Vec<String>>,
 }
 
 impl<'a> Stage<'a> {
-    /// One on servers that have had nothing else.
+    /// A stage on new servers.
     fn new(of: &Common<'a>) -> Result<Self> {
         let mut world = World::start(&of.bench.options.data)?;
-        // One secret, so that the same tokens are good in all.
+        // All worlds share one JWT secret, so that the tokens are valid in each.
         world.secrets = of.secrets.clone();
         Self::start(of, world)
     }
@@ -127,8 +127,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Purchases of these items of these sales in turn, by shoppers who have bought nothing there; and what each cost,
-    /// the drain included.
+    /// Purchases of these items of these sales in rotation, by shoppers without a purchase there. Gives the cost of
+    /// each purchase, its drain included.
     fn purchases(
         &mut self,
         program: &Program,
@@ -169,13 +169,14 @@ impl<'a> Stage<'a> {
         Ok((tally, cost))
     }
 
-    /// Ends a program whose servers are not looked at again.
+    /// Stops a program whose servers are not used again.
     fn end(&self, program: Program) -> Result<()> {
         program.stop();
         self.look_for_outages()
     }
 
-    /// Says so if a worker found that none had come: then holds were written anew, which is no cost of what was measured.
+    /// Adds a remark if a worker found an outage. The worker then extends the holds, and that work is no cost of the
+    /// purchases.
     fn look_for_outages(&self) -> Result<()> {
         if self.bench.wait_for(sql::outages(&self.database))? > 0 {
             self.remark(
@@ -185,7 +186,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Sales of one size, sold from once, and closed.
+    /// Creates the sales of one size, runs one window on them, and closes them.
     fn size(&mut self, program: &Program, of: Size, round: usize, window: Window) -> Result<(Tally, Cost)> {
         let Size { what, size } = of;
         let terms = of.terms()?;
@@ -199,7 +200,7 @@ impl<'a> Stage<'a> {
         Ok(came_to)
     }
 
-    /// A window of a sale that has holds already.
+    /// Runs a window on a sale that already has holds.
     fn again(&mut self, program: &Program, sale: &Sale, size: usize, round: usize, window: Window) -> Result<Measured> {
         let name = format!("live holds, {size}, round {round}");
         let sales = std::slice::from_ref(sale);
@@ -210,8 +211,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// One size on servers of its own: a closed sale is looked after for a day, and Redis makes its table of keys anew whenever
-/// they have doubled, so nothing that was sold before may be there.
+/// Measures one size on its own servers, because earlier sales would add cost. A worker maintains a closed sale for a
+/// day, and Redis rebuilds its key table whenever the keys double.
 fn alone(common: &Common<'_>, of: Size, round: usize, window: Window) -> Result<Measured> {
     let mut stage = Stage::new(common)?;
     let program = stage.all.start()?;
@@ -220,7 +221,7 @@ fn alone(common: &Common<'_>, of: Size, round: usize, window: Window) -> Result<
     Ok(Measured::of(of, round, &tally, &cost))
 }
 
-/// What is the same in every world of a run.
+/// The values that all worlds of a run share.
 #[derive(Clone, Copy)]
 struct Common<'a> {
     bench: &'a Bench,
@@ -275,13 +276,13 @@ impl Measured {
 #[derive(Clone, Debug, Default, Serialize)]
 struct Cost {
     a_second: Option<f64>,
-    /// Processor time of Redis, application, Postgres and generator.
+    /// For each purchase: Redis, application, Postgres and generator.
     micros: Micros,
-    /// How often Redis read from a connection, before the last of them were drained.
+    /// Redis's reads from connections for each purchase, counted before the last orders were drained.
     reads: Option<f64>,
 }
 
-/// Purchases of one sale, with what they cost, the drain included.
+/// The rate and cost of purchases of one sale, the drain included.
 fn cost(stage: &mut Stage<'_>, round: usize) -> Result<Cost> {
     let program = stage.all.start()?;
     let size = Size {
@@ -293,8 +294,8 @@ fn cost(stage: &mut Stage<'_>, round: usize) -> Result<Cost> {
     Ok(cost)
 }
 
-/// Microseconds a second that one instance has each shard of an open sale cost while nobody buys: Redis, the application
-/// and Postgres; the fourth is nobody's.
+/// The idle cost of each shard of an open sale with one instance, in microseconds a second. The parts are Redis, the
+/// application and Postgres; the fourth is unused.
 fn upkeep(stage: &Stage<'_>) -> Result<Micros> {
     let program = stage.all.start()?;
     let redis = [stage.world.redis.pid()?];
@@ -325,24 +326,23 @@ fn upkeep(stage: &Stage<'_>) -> Result<Micros> {
     Ok(more)
 }
 
-/// How often two sizes that have a goal take turns.
+/// The number of turns of two sizes that have a goal.
 fn turns(options: &Options) -> usize {
     options.rounds(TURNS)
 }
 
-/// The sizes of live holds.
 const fn holds(is_quick: bool) -> &'static [usize] {
     if is_quick { &FEW_HOLDS } else { &HOLDS }
 }
 
-/// Measures; the report is not written yet.
+/// Runs the measurement; it does not write the report.
 pub fn run(options: Options) -> Result<Report> {
     let rounds = options.rounds(3);
     let (window, long) = (options.window(3.0), options.window(TURN_SECONDS));
     let sizes = SHARDS.len() + SALES.len() + ITEMS.len() - 2;
     let turns = turns(&options);
-    // The start, costs in turns with the cluster's, shards that are idle; expiries and sizes, two sizes of items; holds, their
-    // turns, and the drain beside them.
+    // The terms, in order: the start; costs here and on the cluster; idle shards; expiries and sizes; turns of two item
+    // sizes; holds, their turns, and the drain.
     let steps = 1 + 2 * rounds + 1 + rounds * (sizes + 1) + 2 * turns + holds(options.quick).len() + turns + 1;
     let bench = Bench::new(options, steps)?;
     let options = &bench.options;
@@ -355,7 +355,7 @@ pub fn run(options: Options) -> Result<Report> {
     bench.step("starting Redis and Postgres")?;
     let world = World::start(&options.data)?;
     world.describe(&bench, &mut report)?;
-    // A sale that is sold from in every window needs new ones each time.
+    // Each window of a sale that sells repeatedly needs new shoppers.
     let wanted = options.shoppers(window, RATE_MAX) * HOLDS.len() + options.shoppers(long, RATE_MAX) * turns;
     let secrets = world.secrets.clone();
     let shoppers = Shoppers::of(wanted, &secrets.jwt)?;
@@ -372,7 +372,7 @@ pub fn run(options: Options) -> Result<Report> {
     bench.step("what shards cost while nobody buys")?;
     let upkeep = upkeep(&stage)?;
     stage.look_for_outages()?;
-    // What runs without being asked takes processor time as well.
+    // The idle program would use processor time during the next measurement.
     drop(stage);
     let peak = median(&costs.iter().filter_map(|it| it.a_second).collect::<Vec<_>>());
     let mut expired = Vec::new();
@@ -406,7 +406,7 @@ pub fn run(options: Options) -> Result<Report> {
     Ok(report)
 }
 
-/// What a purchase costs on one Redis and on a cluster, in turns; without the cluster, if it cannot be had.
+/// The cost of a purchase on one Redis and on a cluster, in turns; one Redis only, if no cluster starts.
 fn measure_costs(stage: &mut Stage<'_>, rounds: usize) -> Result<(Vec<Cost>, Option<OnCluster>)> {
     let bench = stage.bench;
     let mut cluster = Cluster::start(stage);
@@ -432,7 +432,7 @@ fn measure_costs(stage: &mut Stage<'_>, rounds: usize) -> Result<(Vec<Cost>, Opt
     Ok((costs, OnCluster::middle(&there)))
 }
 
-/// The first and the last size, another one first each time.
+/// The first and the last size; each turn reverses the order.
 fn pair(sizes: &[usize], turn: usize) -> Vec<usize> {
     let mut pair: Vec<usize> = [sizes.first(), sizes.last()].into_iter().flatten().copied().collect();
     if turn.is_multiple_of(2) {
@@ -441,7 +441,7 @@ fn pair(sizes: &[usize], turn: usize) -> Vec<usize> {
     pair
 }
 
-/// Every size that has no turns of its own, in another order each time.
+/// Measures every size without turns of its own, in an order that changes with each round.
 fn measure_sizes(common: &Common<'_>, round: usize, measured: &mut Vec<Measured>) -> Result<()> {
     let between = ITEMS.get(1..ITEMS.len() - 1).unwrap_or_default();
     let all = [("items", between), ("shards", &SHARDS[..]), ("sales", &SALES[..])];
@@ -460,8 +460,8 @@ fn measure_sizes(common: &Common<'_>, round: usize, measured: &mut Vec<Measured>
     Ok(())
 }
 
-/// Fills a sale to one size after the other, in a world of its own; then takes turns between the most holds, there, and
-/// the fewest, each time in a world that has had nothing else.
+/// Fills a sale to each size, in its own world. Then it alternates the most holds, in that world, and the fewest, each
+/// time in a new world.
 fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: &mut Vec<Measured>) -> Result<Many> {
     let bench = common.bench;
     let sizes = holds(bench.options.quick);
@@ -485,11 +485,11 @@ fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: 
         filled = *size;
         many.world.drained(bench, &sale)?;
         if *size == most {
-            // Those of the windows are there as well.
+            // The holds of the windows use memory too.
             let holds = real(filled + many.next);
             came_to.bytes_a_purchase = ratio(Some(redis.memory()? - empty), Some(holds));
         } else if *size != fewest {
-            // In one world after the other: for the picture, not for the goal.
+            // These sizes share one world, so they are for the plot and not for a goal.
             measured.push(many.again(&program, &sale, *size, 0, many.window)?);
         }
     }
@@ -526,7 +526,7 @@ fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: 
         .fill(bench, &sale, FILLERS + filled..FILLERS + filled + more, 0)?;
     program.stop();
     many.calm()?;
-    // Nobody buys meanwhile, so what is gone afterwards is that of the events.
+    // No shopper buys now, so the freed memory is that of the events.
     let (waiting, full) = (usize::try_from(backlog(&mut redis, &sale)?)?, redis.memory()?);
     came_to.drain_a_second = drain(bench, &many.world, &sale, &worker)?;
     came_to.bytes_an_event = ratio(Some(full - redis.memory()?), Some(real(waiting)));
@@ -536,19 +536,19 @@ fn measure_holds(common: &Common<'_>, (turns, long): (usize, Window), measured: 
     Ok(came_to)
 }
 
-/// The figures of one size, round by round; rounds count from 1.
+/// The figures of one size with their rounds; rounds start at 1.
 fn of(measured: &[Measured], what: &str, size: usize) -> Vec<(usize, Option<f64>)> {
     let found = measured.iter().filter(|it| it.what == what && it.size == size);
     found.map(|it| (it.round, it.a_second)).collect()
 }
 
-/// One size as a share of another, round by round.
+/// The share of one size in another, by round.
 fn shares(measured: &[Measured], what: &str, size: usize, by: usize) -> Vec<f64> {
     shares_of(measured, (what, size), (what, by))
 }
 
-/// What the share of a size is of: of the smallest, in a window as long and in the same round. One item has turns with
-/// longer windows; in the rounds it is the same as one sale, which has one item too.
+/// The size that a share compares with: the smallest, in a window of the same length and in the same round. One item
+/// has turns with longer windows. In the rounds, one sale stands in for it, because it has one item too.
 fn smallest(what: &'static str, size: usize, sizes: &[usize]) -> (&'static str, usize) {
     if what == "items" && ITEMS.get(1..ITEMS.len() - 1).is_some_and(|it| it.contains(&size)) {
         return ("sales", 1);
@@ -565,7 +565,7 @@ fn shares_of(measured: &[Measured], (what, size): (&str, usize), (by_what, by): 
     of(measured, what, size).into_iter().filter_map(share).collect()
 }
 
-/// What a share has to be read with: how far windows of the smaller size are from each other; nothing of one window.
+/// The spread of the smaller size's windows, to read beside a share; empty with one window.
 fn spread(measured: &[Measured], what: &str, size: usize) -> String {
     let rates: Vec<f64> = of(measured, what, size)
         .into_iter()
@@ -586,7 +586,7 @@ fn spread(measured: &[Measured], what: &str, size: usize) -> String {
     )
 }
 
-/// What a purchase costs with both sizes, in words.
+/// The cost of a purchase at both sizes, in words.
 fn costs_of(measured: &[Measured], what: &str, [large, small]: [usize; 2]) -> String {
     let [large, small] = [large, small].map(|size| {
         let found = measured
@@ -827,7 +827,7 @@ fn others(many: &Many, expired: &[Expiry]) -> Table {
     table
 }
 
-/// The middle of what purchases cost.
+/// The medians of the costs.
 fn typical(costs: &[Cost]) -> Cost {
     let rates: Vec<f64> = costs.iter().filter_map(|it| it.a_second).collect();
     Cost {
@@ -867,7 +867,7 @@ mod tests {
         assert_eq!(goals[0].measured, None, "there were no holds");
         assert!((goals[1].measured.unwrap() - 0.85).abs() < 1e-9);
         assert_eq!((goals[2].measured, goals[3].measured), (None, None));
-        // It is missed, so it says by what.
+        // The goal is missed, so its remark gives the spread.
         let remark = &goals[1].remark;
         assert!(
             remark.contains("2 windows of 1 by themselves are from 0.67 to 1.33"),

@@ -1,4 +1,4 @@
-//! Who buys: shoppers with their tokens, keys of their requests, and the requests themselves, as bytes.
+//! The shoppers: their tokens, the keys of their requests, and the requests as bytes.
 
 use super::resp::Commands;
 use crate::domain::ids::{IdempotencyKey, OrderId, UserId};
@@ -11,7 +11,7 @@ use chrono::Utc;
 use std::net::SocketAddr;
 use uuid::Uuid;
 
-/// How long tokens last, in seconds: longer than any run.
+/// The lifetime of tokens in seconds, longer than any run.
 const TOKEN_LASTS: i64 = 86_400;
 
 /// The SKU of an item by its position.
@@ -20,21 +20,21 @@ pub fn sku(item: usize) -> String {
     format!("ITEM-{item}")
 }
 
-/// A shopper's id, as long and as random as they mostly are: in order, they would fill indexes page by page, which is
-/// cheaper than what a sale does.
+/// A shopper's id, as long and as random as most real ones. Ordered ids would fill indexes page by page, and that costs
+/// less than a real sale.
 #[must_use]
 pub fn name(n: usize) -> String {
     uuid(scatter(n as u64), scatter(!(n as u64)))
 }
 
-/// A key as long and as random as they mostly are; another one for each salt.
+/// An idempotency key, as long and as random as most real ones; each salt gives another key.
 #[must_use]
 pub fn key(salt: u32, n: usize) -> String {
     let n = scatter(n as u64);
     uuid(scatter(n ^ u64::from(salt)), n)
 }
 
-/// Another number for each number, which looks like chance: the last steps of splitmix64.
+/// Maps each number to another one that looks random: the last steps of splitmix64.
 const fn scatter(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,16 +46,13 @@ fn uuid(head: u64, tail: u64) -> String {
     Uuid::from_u64_pair(head, tail).to_string()
 }
 
-/// Shoppers with their tokens, made before the clock starts.
+/// Shoppers with their tokens, signed before the clock starts.
 pub struct Shoppers {
     tokens: Vec<String>,
 }
 
 impl Shoppers {
-    /// So many, for a server with this secret.
-    ///
-    /// # Errors
-    /// When tokens cannot be signed.
+    /// Signs tokens for this many shoppers, for a server with this secret.
     pub fn of(count: usize, secret: &str) -> Result<Self> {
         let now = Utc::now().timestamp();
         let sign = |n| shopper_token::issue(secret, &name(n), now, now + TOKEN_LASTS);
@@ -70,21 +67,21 @@ impl Shoppers {
         self.tokens.len()
     }
 
-    /// The token of one of them.
+    /// The token of one shopper; `None` past the last.
     #[must_use]
     pub fn token(&self, n: usize) -> Option<&str> {
         self.tokens.get(n).map(String::as_str)
     }
 }
 
-/// A purchase of one unit but for who asks and under which key.
+/// A request to buy one unit, without the shopper's token and the key.
 pub struct Purchase {
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Purchase {
-    /// Of this item of this sale.
+    /// A purchase of this item of this sale.
     #[must_use]
     pub fn of(server: SocketAddr, sale: &str, item: usize) -> Self {
         let body = format!("{{\"sku\":\"{}\",\"quantity\":1}}", sku(item));
@@ -99,7 +96,7 @@ impl Purchase {
         }
     }
 
-    /// Writes the request of one who has this token.
+    /// Writes the request of the shopper with this token.
     pub fn write(&self, token: &str, key: &str, request: &mut Vec<u8>) {
         request.clear();
         request.extend_from_slice(&self.head);
@@ -111,10 +108,10 @@ impl Purchase {
     }
 }
 
-/// What is asked over and over again.
+/// The request that the load generator repeats.
 pub enum Question<'a> {
     Same(Vec<u8>),
-    /// A purchase by one shopper after the other, from this one on; of these in turn.
+    /// Each request comes from the next shopper, starting at `from`, and buys the next of these purchases in rotation.
     Purchases {
         of: Vec<Purchase>,
         shoppers: &'a Shoppers,
@@ -124,7 +121,7 @@ pub enum Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A `GET` of something that is for everybody.
+    /// A `GET` of a public path.
     #[must_use]
     pub fn get(server: SocketAddr, path: &str) -> Self {
         Self::Same(format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").into_bytes())
@@ -141,7 +138,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Writes the `n`th; `false` when nobody is left to ask.
+    /// Writes the `n`th request; `false` if no shopper is left.
     pub fn write(&self, n: usize, request: &mut Vec<u8>) -> bool {
         match self {
             Self::Same(same) => {
@@ -165,11 +162,8 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Calls of the purchase script, or of another with the same keys and arguments, for some shoppers who buy a unit of the
-/// sale's first item each, as the application would make them.
-///
-/// # Errors
-/// When the sale has no item.
+/// Calls of the purchase script as the application makes them; each shopper buys one unit of the sale's first item.
+/// `script` may be another script with the same keys and arguments. Fails when the sale has no item.
 pub fn script_calls(script: &str, sale: &Sale, shoppers: std::ops::Range<usize>, salt: u32) -> Result<Commands> {
     let item = sale.items.first().context("the sale has no item")?;
     let mut commands = Commands::default();

@@ -1,5 +1,5 @@
-//! What a run asks of Postgres itself: databases, rows inserted by nobody's rules, and counts that no implementation
-//! makes.
+//! The statements that a run sends to Postgres itself: databases, plain inserts, and counts that do not depend on the
+//! program under test.
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
@@ -13,7 +13,7 @@ async fn connect(url: &str) -> Result<PgConnection> {
     PgConnection::connect(url).await.context("Postgres cannot be reached")
 }
 
-/// Makes a database; its URL. The name is ours: letters, digits and underscores.
+/// Creates a database and gives its URL. The name is ours: letters, digits and underscores.
 pub async fn create_database(server: &str, name: &str) -> Result<String> {
     let mut connection = connect(server).await?;
     let statement = AssertSqlSafe(format!("create database {name}"));
@@ -82,9 +82,9 @@ impl Batch {
     }
 }
 
-/// Inserts the orders of a sale once more, into a table with the same columns, indexes and checks but without foreign
-/// keys, arbiter and events: each shard's on a connection of its own, so many a statement, each committed. Returns how
-/// many rows and in how many seconds. What is inserted is read before the clock starts.
+/// Inserts the orders of a sale again, into a table with the same columns, indexes and checks. That table has no
+/// foreign keys, no arbiter and no events. Each shard has its own connection, and each statement inserts up to `batch`
+/// orders and commits. Gives the number of rows and the seconds. It reads the orders before the clock starts.
 pub async fn insert_again(url: &str, sale: Uuid, batch: usize) -> Result<(usize, f64)> {
     let mut connection = connect(url).await?;
     let statements = "drop table if exists orders_again; create table orders_again (like orders including all)";
@@ -151,18 +151,18 @@ async fn insert_all(mut connection: PgConnection, sale: Uuid, batches: &[Batch])
     Ok(())
 }
 
-/// An order as it stands in a ledger, whoever keeps it.
+/// An order in the ledger of our program or of a rival.
 pub struct Booked {
     pub id: String,
     pub user: String,
     pub key: String,
     pub units: i64,
-    /// When it was made: of ours by the clock of Redis, of others by that of the application.
+    /// Our orders have the time of Redis; those of rivals have the time of the application.
     pub created_at: DateTime<Utc>,
 }
 
-/// The orders of a sale that hold or have sold units, by a table that all implementations call alike. `has_state` says
-/// whether orders may have given theirs back.
+/// The orders of a sale that hold or have sold units. The table has the same name in all programs. `has_state` says
+/// that an order may have released its units.
 pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked>> {
     let mut connection = connect(url).await?;
     let all = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
@@ -186,8 +186,7 @@ pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked
     rows.into_iter().map(read).collect()
 }
 
-/// Says that a worker came just now, so that the one that is started next finds no outage, which it would make up for by
-/// writing every hold anew.
+/// Writes a heartbeat, so that the next worker finds no outage. After an outage the worker extends every hold.
 pub async fn beat(url: &str) -> Result<()> {
     let mut connection = connect(url).await?;
     sqlx::query("update heartbeat set beaten_at = clock_timestamp()")
@@ -197,8 +196,7 @@ pub async fn beat(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Does now what Postgres would do some time later because of what has been written: clears away what is dead, counts what
-/// there is, and has everything where it belongs on disk.
+/// Runs the work now that Postgres would do later: vacuum, analyze and checkpoint.
 pub async fn settle(url: &str) -> Result<()> {
     let mut connection = connect(url).await?;
     for statement in ["vacuum (analyze)", "checkpoint"] {
@@ -208,7 +206,7 @@ pub async fn settle(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many outages a ledger of ours has noted.
+/// The outages in our ledger.
 pub async fn outages(url: &str) -> Result<i64> {
     let mut connection = connect(url).await?;
     let count = sqlx::query_scalar("select count(*) from outages")
@@ -218,7 +216,7 @@ pub async fn outages(url: &str) -> Result<i64> {
     Ok(count)
 }
 
-/// Sets the deadline of every order of a sale that is reserved to the same moment.
+/// Sets one deadline on all reserved orders of a sale.
 pub async fn expire_at(url: &str, sale: Uuid, at: DateTime<Utc>) -> Result<()> {
     let mut connection = connect(url).await?;
     sqlx::query("update orders set expires_at = $2 where sale_id = $1 and state = 'reserved'")
@@ -230,8 +228,7 @@ pub async fn expire_at(url: &str, sale: Uuid, at: DateTime<Utc>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no order of a sale is reserved any more and the stock has been told of all, looking a few times a second;
-/// when that was, or nothing if it did not come to that in time.
+/// Polls until no order of a sale is reserved and its outbox is empty. Gives that time, or `None` after `limit`.
 pub async fn wait_expired(url: &str, sale: Uuid, limit: Duration) -> Result<Option<Instant>> {
     let mut connection = connect(url).await?;
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! HTTP/1.1 over one kept connection at a time: the generator shares the processors with what it measures, so it does
-//! no more than it must.
+//! HTTP/1.1 over one keep-alive connection. The generator shares the cores with the program under test, so this client
+//! does the least work possible.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -10,20 +10,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An answer is waited for as long as this, unless somebody is less patient.
+/// The time limit for a reply, unless the client sets another.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// No answer of the API is longer.
+/// The longest reply of the API in bytes.
 const ANSWER_MAX: usize = 1 << 20;
 
 #[derive(Clone, Default)]
 pub struct Request<'a> {
-    /// `POST`, with the body; else `GET`.
+    /// `POST` with the body; otherwise `GET`.
     pub is_post: bool,
     /// Another method than `GET` and `POST`.
     pub method: Option<&'a str>,
     pub path: String,
     pub bearer: &'a str,
-    /// Whose address the proxy names.
+    /// The client address that the proxy reports.
     pub address: &'a str,
     pub key: Option<&'a str>,
     pub token: Option<&'a str>,
@@ -33,14 +33,14 @@ pub struct Request<'a> {
 
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// 0 when there was none.
+    /// 0 without a reply.
     pub status: u16,
-    /// Seconds to wait, where it says so.
+    /// The seconds of the `Retry-After` header.
     pub retry_after: Option<u64>,
     pub body: Vec<u8>,
 }
 
-/// What an answer may say, as far as a client looks.
+/// The members of a reply that clients read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the API's own names")]
@@ -62,7 +62,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// How it is counted: by status and code, and what was limited where that has one code for several guards.
+    /// The name for counting: status and code. One code serves several guards, so the name adds the guard that refused.
     #[must_use]
     pub fn name(&self) -> String {
         match self.status {
@@ -86,17 +86,17 @@ impl Answer {
     }
 }
 
-/// An answer that is looked at where it lies.
+/// A reply whose body stays in the read buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen<'a> {
-    /// 0 when there was none.
+    /// 0 without a reply.
     pub status: u16,
     pub body: &'a [u8],
 }
 
 impl<'a> Seen<'a> {
-    /// The text of a member, by its name in quotation marks with a colon. Only where no other text can look like it:
-    /// the API writes neither spaces around colons nor its members' names into texts.
+    /// The text of a JSON member. `member` is its name in quotation marks with a colon. This works because the API
+    /// writes no spaces around colons, and no member names into texts.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&'a str> {
         let body = std::str::from_utf8(self.body).ok()?;
@@ -105,7 +105,6 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What the head of an answer says.
 #[derive(Clone, Copy, Default)]
 struct Head {
     status: u16,
@@ -113,7 +112,7 @@ struct Head {
     length: usize,
 }
 
-/// A connection that is opened when it is needed, and again when it has been closed.
+/// A connection that opens when needed, and again after it was closed.
 pub struct Wire {
     server: SocketAddr,
     patience: Duration,
@@ -128,7 +127,7 @@ impl Wire {
         Self::patient(server, PATIENCE)
     }
 
-    /// One to this server that waits no longer than this for an answer.
+    /// A connection to this server with this time limit for a reply.
     #[must_use]
     pub fn patient(server: SocketAddr, patience: Duration) -> Self {
         Self {
@@ -140,7 +139,7 @@ impl Wire {
         }
     }
 
-    /// Asks, and once more over a new connection if an idle one was closed meanwhile.
+    /// Sends a request. If a connection that was already open fails, it sends the request once more over a new one.
     pub async fn ask(&mut self, request: &Request<'_>) -> Answer {
         let mut sent = std::mem::take(&mut self.sent);
         sent.clear();
@@ -154,7 +153,7 @@ impl Wire {
         answer.unwrap_or_default()
     }
 
-    /// Asks as [`Wire::ask`] does, with a request that is ready to be sent.
+    /// Like [`Wire::ask`], with an encoded request.
     pub async fn ask_written(&mut self, request: &[u8]) -> Seen<'_> {
         match self.exchanged(request).await {
             Some((head, at)) => Seen {
@@ -165,7 +164,7 @@ impl Wire {
         }
     }
 
-    /// What came back, and where its body begins.
+    /// The head of the reply, and the position of its body.
     async fn exchanged(&mut self, request: &[u8]) -> Option<(Head, usize)> {
         let was_open = self.stream.is_some();
         for _ in 0..=usize::from(was_open) {

@@ -1,4 +1,4 @@
-//! What is measured: private servers, and this program as a child process on top of them.
+//! The world of a run: its own servers, and this program as a child process that uses them.
 
 use super::Bench;
 use super::machine::{family_seconds, processor_seconds, processor_seconds_of, sync_micros};
@@ -24,35 +24,34 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the ledger may take to catch up.
+/// The time limit for draining the ledger's backlog.
 const DRAIN_MAX: Duration = Duration::from_secs(600);
-/// How long Redis may take to write its file anew.
+/// The time limit for a rewrite of Redis's append-only file.
 const CALM_MAX: Duration = Duration::from_secs(120);
-/// No Redis that is measured writes its file anew meanwhile. It would do so once in some hundred thousand purchases, in the
-/// middle of one window and not of another, and never where a part is measured.
+/// Stops Redis from rewriting its append-only file. A rewrite comes once in some hundred thousand purchases. It would
+/// slow one window and not another.
 const NO_REWRITE: (&str, &str) = ("auto-aof-rewrite-percentage", "0");
-/// Calls that are written before they are sent.
+/// Script calls that are encoded before they are sent.
 const FILL_AT_ONCE: usize = 20_000;
-/// So many events may wait for the ledger while a sale is filled: below what stops a shard of it.
+/// The most events in the backlog while a sale is filled. More of them would halt a shard.
 const BACKLOG_MAX: i64 = 150_000;
-/// Where programs listen: below what systems give to connections, so that no client's own end has their port.
+/// Ports for programs. They lie below the ephemeral ports, so no client socket can hold one.
 const PORTS: Range<u16> = 15_000..32_000;
 
-/// A folder that goes with the run.
+/// A folder that is removed when the run ends.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Where Postgres may not come in, its files are elsewhere.
+        // Postgres keeps its files elsewhere when it may not enter this folder.
         if let Ok(away) = fs::read_link(self.0.join("postgres")) {
             let _rest = fs::remove_dir_all(away);
         }
-        // What cannot be removed stays; there is nobody left to tell.
+        // A drop cannot report errors, so leftovers stay.
         let _rest = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The secrets of a run.
 #[derive(Clone)]
 pub struct Secrets {
     pub admin: String,
@@ -70,7 +69,7 @@ impl Default for Secrets {
     }
 }
 
-/// A Redis of the run that can be killed and started again on its files.
+/// A Redis that the run can kill and restart on its files.
 pub struct OwnRedis {
     dir: PathBuf,
     options: RedisOptions,
@@ -109,22 +108,22 @@ impl OwnRedis {
         Resp::connect(&self.socket()?)
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills the server as `kill -9` does.
     pub fn kill(&self) -> Result<()> {
         self.ask(RedisServer::kill)
     }
 
-    /// Starts it on its files.
+    /// Starts the server again on its files.
     pub fn restart(&self) -> Result<()> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        // Lets go of the folder first.
+        // Drops the old server first, because it owns the folder.
         *server = None;
         *server = Some(RedisServer::start(&self.dir, &self.options)?);
         Ok(())
     }
 }
 
-/// How a program of the run is started, again and again at the same address.
+/// The plan to start a program, at the same address each time.
 #[derive(Clone)]
 pub struct Plan {
     name: &'static str,
@@ -132,16 +131,14 @@ pub struct Plan {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     ready: &'static str,
-    /// The database, if it is a ledger of ours.
+    /// The database, if it is our ledger.
     ledger: Option<String>,
     pub address: SocketAddr,
 }
 
 impl Plan {
-    /// Starts it, and waits until it serves. That nobody ran it for a while is no outage.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Starts the program and waits until it serves. Writes a heartbeat first, because the time before the start is no
+    /// outage.
     pub fn start(&self) -> Result<Program> {
         if let Some(ledger) = &self.ledger {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -150,10 +147,7 @@ impl Plan {
         self.restart()
     }
 
-    /// Starts it at once after it was killed.
-    ///
-    /// # Errors
-    /// When it does not serve.
+    /// Starts the program again right after a kill, without a heartbeat.
     pub fn restart(&self) -> Result<Program> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         Program::start(self.name, &self.dir, &arguments, &self.environment, self.ready)
@@ -162,8 +156,8 @@ impl Plan {
 
 /// The servers of a run.
 pub struct World {
-    // Before the folder, because what is in it must have ended when it goes.
-    /// The Redis that is sold from; everything on disk before it answers.
+    // Fields drop in order: the servers must end before their folder is removed.
+    /// The Redis of the sales, which has each write on disk before it replies.
     pub redis: OwnRedis,
     postgres: PostgresServer,
     pub secrets: Secrets,
@@ -171,10 +165,7 @@ pub struct World {
 }
 
 impl World {
-    /// Starts both servers, durable as in production, in a folder of their own under `data`.
-    ///
-    /// # Errors
-    /// When they do not start.
+    /// Starts both servers with production durability, in their own folder under `data`.
     pub fn start(data: &Path) -> Result<Self> {
         let folder = Folder(data.join(format!("flashsale-bench-{}", uuid::Uuid::new_v4().simple())));
         let dir = embedded::open_folder(&folder.0)?;
@@ -191,21 +182,18 @@ impl World {
         })
     }
 
-    /// Where the servers' files are.
+    /// The folder of the servers' files.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.folder.0
     }
 
-    /// One more Redis, for what is measured by itself.
+    /// Starts one more Redis, for a separate measurement.
     pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
         own_redis(self.dir(), name, is_durable, settings)
     }
 
-    /// Writes down which servers these are, and how fast their disk is.
-    ///
-    /// # Errors
-    /// When one does not answer.
+    /// Notes the servers' versions and the speed of their disk in the report.
     pub fn describe(&self, bench: &Bench, report: &mut Report) -> Result<()> {
         report.sync_micros = sync_micros(self.dir());
         report.redis = self.redis.connect()?.info("server", "redis_version")?;
@@ -213,13 +201,13 @@ impl World {
         Ok(())
     }
 
-    /// The URL of the database that is there from the start.
+    /// The URL of the database that exists from the start.
     #[must_use]
     pub fn first_database(&self) -> String {
         self.postgres.url()
     }
 
-    /// A database of its own; with the ledger's schema, if it is for us.
+    /// Creates a database; `is_ours` adds the ledger's schema.
     pub fn database(&self, bench: &Bench, name: &str, is_ours: bool) -> Result<String> {
         bench.wait_for(async {
             let url = sql::create_database(&self.postgres.url(), name).await?;
@@ -230,7 +218,7 @@ impl World {
         })
     }
 
-    /// Processor time until now, with these processes of Redis and this one of the application.
+    /// The processor time so far: of these Redis processes, this application process, Postgres and the generator.
     #[must_use]
     pub fn used(&self, redis: &[u32], program: u32) -> Used {
         Used([
@@ -241,10 +229,7 @@ impl World {
         ])
     }
 
-    /// How to run `serve` in this role on this database, or what stands in for it.
-    ///
-    /// # Errors
-    /// When there is no free port.
+    /// The plan to start `serve` in this role, or a rival, on this database. Fails when no port is free.
     pub fn plan(&self, name: &'static str, arguments: &[&str], redis: &str, database: &str) -> Result<Plan> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let environment = [
@@ -254,11 +239,11 @@ impl World {
             ("FLASHSALE_ADMIN_KEY", self.secrets.admin.clone()),
             ("FLASHSALE_JWT_SECRET", self.secrets.jwt.clone()),
             ("FLASHSALE_WEBHOOK_SECRET", self.secrets.webhook.clone()),
-            // The crowd comes from one address.
+            // All shoppers come from one address.
             ("FLASHSALE_ADDRESS_RATE", "0".to_owned()),
             ("FLASHSALE_ACCOUNT_RATE", "0".to_owned()),
             ("FLASHSALE_ADDRESS_CONNECTIONS", "0".to_owned()),
-            // As much as in production.
+            // The log level of production.
             ("FLASHSALE_LOG", "info".to_owned()),
         ];
         let is_worker = arguments.contains(&"worker");
@@ -279,19 +264,13 @@ impl World {
         Operator::of(address, self.secrets.admin.clone())
     }
 
-    /// Creates and loads a sale that sells at once; the sale as the ledger has it.
-    ///
-    /// # Errors
-    /// When it is refused.
+    /// Creates and preloads a sale that sells at once, and gives the sale from the ledger.
     pub fn sale(&self, bench: &Bench, address: SocketAddr, database: &str, terms: &Terms) -> Result<Sale> {
         let sales = self.sales(bench, address, database, terms, 1)?;
         sales.into_iter().next().context("no sale was asked for")
     }
 
-    /// The same for several.
-    ///
-    /// # Errors
-    /// When one is refused.
+    /// Creates and preloads several such sales.
     pub fn sales(
         &self,
         bench: &Bench,
@@ -305,7 +284,7 @@ impl World {
             let mut operator = self.operator(address);
             let mut sales = Vec::with_capacity(count);
             for _ in 0..count {
-                // Not over HTTP: a thousand items are more than a request may have.
+                // Not over HTTP, because a request may not have a thousand items.
                 let request: SaleRequest = serde_json::from_value(terms.json())?;
                 let id = ledger.create_sale(&request.check(SaleGuards::default())?).await?.id;
                 operator.operate(&id.to_string(), "preload").await?;
@@ -317,7 +296,7 @@ impl World {
         })
     }
 
-    /// Closes sales, so that nobody keeps them selling while something else is measured.
+    /// Closes sales, so that the instance does no work for them during the next measurement.
     pub fn close(&self, bench: &Bench, address: SocketAddr, sales: &[Sale]) -> Result<()> {
         bench.wait_for(async {
             let mut operator = self.operator(address);
@@ -328,19 +307,13 @@ impl World {
         })
     }
 
-    /// Waits until the ledger has everything of a sale that is sold from the world's own Redis.
-    ///
-    /// # Errors
-    /// When that takes too long.
+    /// Waits until the ledger has drained all events of a sale on the world's own Redis.
     pub fn drained(&self, bench: &Bench, sale: &Sale) -> Result<()> {
         drained(bench, &self.redis, sale)
     }
 
-    /// Has both servers do what is left of what was measured before: Postgres in this database, and Redis if it writes its
-    /// file anew because it was just started.
-    ///
-    /// # Errors
-    /// When one does not answer, or takes too long.
+    /// Finishes the work that earlier measurements left: in Postgres for this database, and in Redis a rewrite after a
+    /// start.
     pub fn calm(&self, bench: &Bench, database: &str) -> Result<()> {
         bench.wait_for(sql::settle(database))?;
         let mut redis = self.redis.connect()?;
@@ -350,16 +323,14 @@ impl World {
         })
     }
 
-    /// Has shoppers buy by the script itself, which is faster than by HTTP: from one number to before another.
-    ///
-    /// # Errors
-    /// When one of them is refused.
+    /// Makes shoppers buy through the script, which is faster than HTTP. The range ends before its second number. Fails
+    /// when a purchase is refused.
     pub fn fill(&self, bench: &Bench, sale: &Sale, shoppers: Range<usize>, salt: u32) -> Result<()> {
         let mut redis = self.redis.connect()?;
         for from in shoppers.clone().step_by(FILL_AT_ONCE) {
             let some = from..shoppers.end.min(from + FILL_AT_ONCE);
             fill(bench, &self.redis.socket()?, sale, some, salt)?;
-            // With too much waiting for the ledger, nothing is sold.
+            // With too large a backlog, the shard refuses purchases.
             if backlog(&mut redis, sale)? > BACKLOG_MAX {
                 bench.poll("the ledger catches up", DRAIN_MAX, || {
                     Ok((backlog(&mut redis, sale)? < BACKLOG_MAX / 2).then_some(()))
@@ -370,7 +341,7 @@ impl World {
     }
 }
 
-/// A Redis whose files are in a folder of this name.
+/// Starts a Redis with its files in a folder of this name.
 fn own_redis(dir: &Path, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
     let settings = settings.iter().chain([&NO_REWRITE]);
     let options = RedisOptions {
@@ -383,14 +354,14 @@ fn own_redis(dir: &Path, name: &str, is_durable: bool, settings: &[(&str, &str)]
     OwnRedis::start(dir.join(name), options)
 }
 
-/// Processor time that was used until a moment, in seconds: by Redis, the application, Postgres and the generator.
+/// Processor seconds so far of Redis, the application, Postgres and the generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Used([Option<f64>; 4]);
 
 /// Microseconds of processor time for each purchase: of Redis, the application, Postgres and the generator.
 pub type Micros = [Option<f64>; 4];
 
-/// Processor time a purchase in words; nothing if there is none of the parts.
+/// The processor time of a purchase in words; `None` if no part has a figure.
 #[must_use]
 pub fn in_words(micros: &Micros) -> Option<String> {
     let parts = Used::WHO.iter().zip(micros);
@@ -401,7 +372,7 @@ pub fn in_words(micros: &Micros) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{sum:.0} µs of processor time ({})", parts.join(", ")))
 }
 
-/// The middle of each part.
+/// The median of each part.
 #[must_use]
 pub fn middle(all: &[Micros]) -> Micros {
     let mut middle = [None; 4];
@@ -415,7 +386,7 @@ pub fn middle(all: &[Micros]) -> Micros {
 impl Used {
     pub const WHO: [&'static str; 4] = ["Redis", "application", "Postgres", "generator"];
 
-    /// Microseconds for each of so many purchases since an earlier moment.
+    /// Microseconds since an earlier moment, for each of this many purchases.
     #[must_use]
     pub fn micros_since(&self, before: &Self, purchases: f64) -> Micros {
         let mut micros = [None; 4];
@@ -436,10 +407,7 @@ pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
         .sum()
 }
 
-/// Waits until the ledger has everything of a sale.
-///
-/// # Errors
-/// When that takes too long.
+/// Waits until the ledger has drained all events of a sale.
 pub fn drained(bench: &Bench, redis: &OwnRedis, sale: &Sale) -> Result<()> {
     let mut redis = redis.connect()?;
     bench.poll("the ledger catches up", DRAIN_MAX, || {
@@ -447,10 +415,7 @@ pub fn drained(bench: &Bench, redis: &OwnRedis, sale: &Sale) -> Result<()> {
     })
 }
 
-/// See [`World::fill`].
-///
-/// # Errors
-/// When one of them is refused.
+/// Like [`World::fill`], on the Redis at this socket and without a limit on the backlog.
 pub fn fill(bench: &Bench, socket: &Path, sale: &Sale, shoppers: Range<usize>, salt: u32) -> Result<()> {
     let is_order = |reply: &resp::Reply| matches!(reply, resp::Reply::Bulk(Some(_)));
     let mut from = shoppers.start;
@@ -474,23 +439,20 @@ pub fn fill(bench: &Bench, socket: &Path, sale: &Sale, shoppers: Range<usize>, s
     Ok(())
 }
 
-/// A port that nobody has.
-///
-/// # Errors
-/// When a thousand are taken.
+/// A free port. Fails after a thousand attempts.
 pub fn free_port() -> Result<u16> {
     let mut tries = (0..1000).map(|_| rand::random_range(PORTS));
     let free = tries.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
     free.with_context(|| format!("no port between {} and {} is free", PORTS.start, PORTS.end))
 }
 
-/// What a sale of the run is like.
+/// The terms of a sale of the run.
 #[derive(Clone, Debug)]
 pub struct Terms {
     pub stock: i64,
     pub items: usize,
     pub shards: u16,
-    /// Units of each item that a shopper may have.
+    /// The most units of each item for each shopper.
     pub per_user_limit: u32,
     /// `redis`, `replica` or `postgres`.
     pub durability: &'static str,
@@ -505,14 +467,14 @@ impl Default for Terms {
             shards: 4,
             per_user_limit: 1,
             durability: "redis",
-            // Nothing expires while something else is measured.
+            // No hold may expire during another measurement.
             payment_window_seconds: 86_400,
         }
     }
 }
 
 impl Terms {
-    /// As an operator asks for it.
+    /// The request that creates the sale.
     #[must_use]
     pub fn json(&self) -> Value {
         let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);

@@ -1,5 +1,5 @@
-//! A script in Redis checks and counts, and the application writes the order to Postgres afterwards; when that fails, it
-//! gives the units back. What no application can do that is written like this: give back what it took before it died.
+//! A Redis script checks and counts, and the application then writes the order to Postgres. If that write fails, the
+//! application gives the units back. After a crash between the two steps, no process can give them back.
 
 use super::{Books, CALL_MAX, Sold, Wanted, no_answer, order, stock_key};
 use crate::domain::fault::Fault;
@@ -10,7 +10,7 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Takes units: the number of those that are left, or why not.
+/// Takes units. Its result is the number of units left, or the reason for the refusal.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local stock = tonumber(redis.call('GET', KEYS[1]))
@@ -66,7 +66,7 @@ impl BasicScript {
             .map_err(no_answer)
     }
 
-    /// Stores an order unless its key has one; whether it did.
+    /// Stores an order unless its key already has one; `true` if it did.
     async fn insert(&self, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
         let done = sqlx::query(
             "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
@@ -87,7 +87,7 @@ impl BasicScript {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Sells, or says why not; nothing where there is no such item.
+    /// Sells, or gives the refusal; `None` if the item does not exist.
     pub(super) async fn sell(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
         let Some(item) = self.books.listed(wanted).await? else {
             return Ok(None);
@@ -99,14 +99,14 @@ impl BasicScript {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            // It may be a retry of what was sold.
+            // The request may be a retry of an accepted purchase.
             return Ok(Some(self.books.find(wanted).await?.unwrap_or(refusal)));
         }
         let order = order(wanted, &item);
         match self.insert(wanted, &order).await {
             Ok(true) => Ok(Some(Sold::New(order))),
             Ok(false) => {
-                // The key has its order, so nothing more was to be taken.
+                // The key already has its order, so this request must take no units.
                 self.run(&GIVE_BACK, wanted, 0).await?;
                 self.books.find(wanted).await
             }

@@ -1,10 +1,11 @@
-//! One transaction of Postgres a purchase, in one round trip: a function, and its commit with it. The row of the item, for
-//! which all of them queue, is locked last, so that it is locked for one statement and the commit alone.
+//! One Postgres transaction for each purchase, in one round trip: a function and its commit. All purchases queue for
+//! the item's row. The function locks that row last, for one statement and the commit.
 
 use super::{Books, Sold, Wanted, no_answer, order};
 use crate::domain::fault::Fault;
 
-/// What the function raises when others were faster since it looked, so that nothing of it is kept.
+/// The codes that the function raises when other purchases won after its first checks. Postgres then rolls back all its
+/// work.
 const LIMIT_REACHED: &str = "S0001";
 const SOLD_OUT: &str = "S0002";
 
@@ -15,7 +16,7 @@ impl DatabaseOnly {
         Self(books)
     }
 
-    /// Sells, or says why not; nothing where there is no such item.
+    /// Sells, or gives the refusal; `None` if the item does not exist.
     pub(super) async fn sell(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
         let Some(item) = self.0.listed(wanted).await? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! A cluster of three primaries on this machine: does a purchase cost there what it costs on one Redis?
+//! Compares the cost of a purchase on one Redis with the cost on a cluster of three primaries on this machine.
 
 use super::{Cost, Stage, typical};
 use crate::bench::load;
@@ -14,23 +14,23 @@ use serde::Serialize;
 use std::time::Duration;
 
 const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
-/// Shards of the sale, there and on one Redis: four for each of the three.
+/// Shards of the sale, on the cluster and on one Redis: four for each primary.
 pub(super) const SHARDS: u16 = 12;
-/// How long the ledger may take to catch up.
+/// The time limit for draining the ledger's backlog.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
-/// How long they may take to find each other.
+/// The time limit for the nodes to form a cluster.
 const MEET_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OnCluster {
     pub(super) primaries: usize,
     pub(super) cost: Cost,
-    /// The share of all Redis time that the busiest primary had.
+    /// The busiest primary's share of all Redis processor time.
     pub(super) busiest: Option<f64>,
 }
 
 impl OnCluster {
-    /// The middle of the rounds, if there is one.
+    /// The medians of the rounds, if there are any.
     pub(super) fn middle(rounds: &[Self]) -> Option<Self> {
         let first = rounds.first()?;
         let costs: Vec<Cost> = rounds.iter().map(|it| it.cost.clone()).collect();
@@ -43,7 +43,7 @@ impl OnCluster {
     }
 }
 
-/// A cluster, and an application that can be started on it.
+/// A cluster, and the plan that starts an application on it.
 pub(super) struct Cluster {
     nodes: Vec<OwnRedis>,
     database: String,
@@ -60,7 +60,7 @@ impl Cluster {
         Ok(Self { nodes, database, plan })
     }
 
-    /// Measures as on one Redis.
+    /// Measures the cost as on one Redis.
     pub(super) fn measure(&self, stage: &mut Stage<'_>) -> Result<OnCluster> {
         let (bench, plan) = (stage.bench, &self.plan);
         let program = plan.start()?;
@@ -112,13 +112,13 @@ impl Cluster {
     }
 }
 
-/// How often servers have read from a connection until now: each time, they run all commands that have come together on it.
+/// Reads from connections so far. In each read, a server runs all commands that have arrived on that connection.
 pub(super) fn reads(nodes: &mut [Resp]) -> Result<f64> {
     let of = |node: &mut Resp| -> Result<f64> { Ok(node.info("stats", "total_reads_processed")?.parse()?) };
     nodes.iter_mut().map(of).sum()
 }
 
-/// Events of a sale that wait for the ledger. Only the node that has a shard answers for it.
+/// Events of a sale that wait for the ledger. Only the node of a shard can count that shard's events.
 fn backlog(nodes: &mut [Resp], sale: &Sale) -> Result<i64> {
     let mut all = 0;
     for shard in 0..sale.shards {
@@ -129,7 +129,7 @@ fn backlog(nodes: &mut [Resp], sale: &Sale) -> Result<i64> {
     Ok(all)
 }
 
-/// The nodes, and the URL of the cluster.
+/// Starts the nodes, and gives them and the URL of the cluster.
 fn start(stage: &Stage<'_>) -> Result<(Vec<OwnRedis>, String)> {
     let mut nodes = Vec::new();
     let mut ports = Vec::new();

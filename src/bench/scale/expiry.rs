@@ -1,4 +1,4 @@
-//! Many holds that end at the same moment, while others buy.
+//! Measures many holds that expire at one moment while other shoppers buy.
 
 use super::{FILLERS, Stage};
 use crate::bench::Options;
@@ -15,41 +15,41 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// The share of the peak at which purchases come meanwhile.
+/// The share of the peak rate at which shoppers buy during the expiry.
 const SHARE_OF_PEAK: f64 = 0.5;
-/// Connections that they come over.
+/// Connections of the shoppers.
 const CONNECTIONS: usize = 256;
-/// How long holds may take to expire.
+/// The time limit for the expiry of all holds.
 const EXPIRY_MAX: Duration = Duration::from_secs(180);
-/// Purchases come no longer than this meanwhile.
+/// The longest time that shoppers buy during the expiry.
 const ASKED_MAX: Duration = Duration::from_secs(20);
-/// How long purchases are looked at before. Somewhat longer than that before the holds end, all of them must have been given
-/// their deadline.
+/// The length in seconds of the window before the expiry. All holds must have their deadline before that window starts,
+/// with [`ASIDE`] to spare.
 const BEFORE: f64 = 4.0;
 const ASIDE: Duration = Duration::from_millis(500);
-/// The deadline is so many seconds ahead, in a trial and in a measurement; longer if purchases are looked at for so long
-/// before that less than these would be left for giving the holds their deadline.
+/// Seconds from now to the deadline, in a trial and in a measurement. It is longer if a long window would leave less
+/// than [`GIVING`] to set the deadlines.
 const LEAD: [usize; 2] = [2, 20];
 const GIVING: [usize; 2] = [1, 14];
 
-/// What it came to that many holds expired at once.
+/// The figures of an expiry of many holds at once.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Expiry {
     pub(super) holds: usize,
-    /// Purchases a second before, and meanwhile.
+    /// Purchases a second before the expiry; the next field is during it.
     pub(super) rate_before: Option<f64>,
     pub(super) rate: Option<f64>,
-    /// Microseconds of processor time in a millisecond, before and meanwhile.
+    /// Microseconds of processor time in each millisecond before the expiry; the next field is during it.
     pub(super) busy_before: Micros,
     pub(super) busy_meanwhile: Micros,
     pub(super) before: Percentiles,
     pub(super) meanwhile: Percentiles,
-    /// From the deadline until every unit was free again.
+    /// Seconds from the deadline until every unit was on sale again.
     pub(super) seconds: Option<f64>,
 }
 
 impl Expiry {
-    /// What the processors had to do, in words.
+    /// The work of the processors, in words.
     pub(super) fn in_its_way(expired: &[Self]) -> String {
         let meanwhile = |of: fn(&Self) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
         let busy = |of: fn(&Self) -> Micros| {
@@ -68,7 +68,7 @@ impl Expiry {
     }
 }
 
-/// How far ahead the deadline of the holds is, and how long giving it to all of them may take.
+/// The time until the holds' deadline, and the time to set that deadline on all holds.
 fn lead(before: Window, options: &Options) -> (Duration, Duration) {
     let of = |[quick, usual]: [usize; 2]| Duration::from_secs(options.size(quick, usual) as u64);
     let needed = before.warm + before.measured + ASIDE;
@@ -76,7 +76,7 @@ fn lead(before: Window, options: &Options) -> (Duration, Duration) {
     (lead, lead - needed)
 }
 
-/// Has many holds expire at once while others buy at half the peak, for some time.
+/// Makes many holds expire at once while shoppers buy at half the peak rate.
 pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>) -> Result<Expiry> {
     let bench = stage.bench;
     let holds = bench.options.size(2_000, 200_000);
@@ -92,7 +92,7 @@ pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>
     stage.world.drained(bench, &held)?;
     let before_window = bench.options.window(BEFORE);
     let (lead, giving) = lead(before_window, &bench.options);
-    // Each hold gets the same moment, which is still to come when the last of them has it: so none ends before.
+    // All holds get one deadline, later than the update of the last hold, so that none expires early.
     let (due, deadline) = (Instant::now() + lead, Utc::now() + TimeDelta::from_std(lead)?);
     bench.wait_for(sql::expire_at(&stage.database, held.id.0, deadline))?;
     stage.calm()?;
@@ -149,7 +149,7 @@ pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>
     Ok(came_to)
 }
 
-/// Purchases of a sale at a rate, by shoppers from one on.
+/// Purchases of a sale at a rate, by shoppers from this number on.
 fn ask(
     stage: &mut Stage<'_>,
     (sale, from): (&str, usize),

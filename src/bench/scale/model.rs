@@ -1,4 +1,4 @@
-//! What many more purchases would take, from what one costs: sums, not a measurement.
+//! Computes the needs of many more purchases from the cost of one. These are sums, not measurements.
 
 use super::cluster::OnCluster;
 use super::{Cost, Many};
@@ -7,20 +7,20 @@ use crate::bench::numbers::{cell, grouped, ratio};
 use crate::bench::report::Table;
 use crate::bench::world::{Micros, Used};
 
-/// Purchases a second that the sums are made for.
+/// Purchases a second that the sums assume.
 const WANTED: f64 = 1_000_000.0;
-/// How long that lasts in a sale, and how long the ledger may take to have all of it.
+/// The seconds that this rate lasts in a sale; the next constant is the seconds to drain all its orders.
 const BURST_SECONDS: f64 = 10.0;
 const DRAIN_SECONDS: f64 = 600.0;
-/// No processor is planned to be busier.
+/// The highest planned load of a processor.
 const BUSY_MAX: f64 = 0.7;
-/// Shards of a sale on each Redis, so that they can be moved.
+/// Shards of a sale on each Redis, so that shards can move between them.
 const SHARDS_A_NODE: f64 = 4.0;
-/// How much more a purchase may take of any of them on more nodes where that is called the same.
+/// The highest ratio of the cost on more nodes to the cost on one that still counts as equal.
 const DEARER_MAX: f64 = 1.1;
 const INSTANCE_CORES: f64 = 2.0;
 
-/// The table, and what it assumes. `upkeep` is what one instance has a shard cost in a second, whoever buys.
+/// The table and its assumptions. `upkeep` is the idle cost of a shard on one instance, for each second.
 pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>, upkeep: &Micros) -> (Table, Vec<String>) {
     let micros = |cost: Option<&Cost>, part: usize| cost.and_then(|it| it.micros.get(part).copied().flatten());
     let orders = WANTED * BURST_SECONDS;
@@ -123,13 +123,13 @@ pub(super) fn grow(one: &Cost, many: &Many, on_cluster: Option<&OnCluster>, upke
     (table, notes)
 }
 
-/// What the cluster says of the sums.
+/// Compares the sums with the cluster's figures.
 fn checked(one: &Cost, it: &OnCluster) -> String {
     let share = |part: usize| {
         let of = |cost: &Cost| cost.micros.get(part).copied().flatten();
         ratio(of(&it.cost), of(one))
     };
-    // The sums take the times of all three; one that is dearer is enough for them not to hold.
+    // The sums use the times of all three parts, so one dearer part is enough to refute them.
     let parts = [share(0), share(1), share(2)];
     let known = parts
         .iter()
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(find("of each Redis core"), "1.0");
         assert_eq!(find("of each instance's"), "0.4");
         assert_eq!(find("cores of Postgres that"), "0.0");
-        // Ten million rows, and the events of all but a sixtieth.
+        // Ten million rows, and events for all but a sixtieth of them.
         assert_eq!(find("Redis memory when the ten seconds end"), "5.0");
         assert_eq!(find("Redis memory for the same orders once"), "2.2");
         assert!(notes[0].contains("so that 9,833,333 of them wait for it"), "{notes:?}");
@@ -234,7 +234,7 @@ mod tests {
         };
         let (_, notes) = grow(&one, &many, Some(&alike), &upkeep);
         assert!(notes[1].contains("what the sums assume holds"), "{notes:?}");
-        // Redis alone does not decide.
+        // A dearer part other than Redis also refutes the sums.
         let mut elsewhere = alike.clone();
         elsewhere.cost.micros[1] = Some(84.0);
         let (_, notes) = grow(&one, &many, Some(&elsewhere), &upkeep);
