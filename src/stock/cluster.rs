@@ -253,8 +253,8 @@ impl Cluster {
         }
     }
 
-    /// Reads who has which slots. A few primaries are enough if they agree; if not, more than half of all nodes that
-    /// can be asked must. A cluster that is not known yet is taken as the node sees it that has the most votes.
+    /// Reads who has which slots. A few primaries are enough if most of them answer and all agree; then more than half of
+    /// the primaries; then more than half of all nodes. If so many do not answer, the view with the most votes counts.
     pub(super) async fn read(&self) -> RedisResult<()> {
         let (mut primaries, replicas) = {
             let map = self.map();
@@ -262,7 +262,6 @@ impl Cluster {
             let primaries = owners.into_iter().cloned().collect::<Vec<_>>();
             (primaries, map.view.replicas.iter().cloned().collect())
         };
-        let is_known = !primaries.is_empty();
         primaries.shuffle(&mut rand::rng());
         let rest = primaries.split_off(primaries.len().min(SAMPLE));
         let named: Vec<Place> = self.named.iter().filter_map(Place::of).collect();
@@ -292,8 +291,8 @@ impl Cluster {
             }
         }
         match most(&views) {
-            Some((view, _)) if !is_known => self.adopt(view.clone()),
-            _ => Err(error),
+            Some((view, _)) => self.adopt(view.clone()),
+            None => Err(error),
         }
     }
 
