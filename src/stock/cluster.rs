@@ -1,5 +1,5 @@
-//! A Redis Cluster: one connection to each primary, and the map from slots to primaries. A command
-//! goes to the primary that has the slot of its key.
+//! A Redis Cluster: one connection to each primary, and the map from slots to primaries. A command goes to the primary
+//! that has the slot of its key.
 //!
 //! Nothing is shared between primaries, so a silent one costs the calls to its own slots and no others. That is why
 //! this is not the cluster client of the `redis` crate: whenever that one reads the slots again, all its calls wait for
@@ -315,7 +315,7 @@ impl Cluster {
     }
 
     /// Waits until the slots have been read once.
-    async fn is_known(&self) {
+    async fn wait_until_known(&self) {
         loop {
             let known = self.known.notified();
             if !self.map().owners.is_empty() {
@@ -349,7 +349,7 @@ impl Cluster {
 
     /// A connection to each primary.
     pub(super) async fn primaries(&self) -> Vec<Server> {
-        self.is_known().await;
+        self.wait_until_known().await;
         let map = self.map();
         let places: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();
         let nodes = places.into_iter().filter_map(|place| map.nodes.get(place));
@@ -358,7 +358,7 @@ impl Cluster {
 
     /// Which primary has which slot, according to the primary of this one.
     pub(super) async fn owners(&self, slot: Slot) -> RedisResult<HashMap<Slot, Place>> {
-        self.is_known().await;
+        self.wait_until_known().await;
         let node = self.map().owners.get(&slot).cloned().ok_or_else(no_owner)?;
         let view = ask_slots(&node, CALL_MAX).await?;
         Ok(view.owners().map(|(slot, place)| (slot, place.clone())).collect())
@@ -376,7 +376,7 @@ impl Cluster {
                 None => Err((ErrorKind::Client, "a command without a key has no node").into()),
             };
         };
-        self.is_known().await;
+        self.wait_until_known().await;
         let (mut answer, mut pause, mut redirects) = (Err(no_owner()), AGAIN, 0);
         let mut redirect: Option<(Place, bool)> = None;
         for tries_left in (0..TRIES_MAX).rev() {

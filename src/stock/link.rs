@@ -206,7 +206,7 @@ fn connection_info(url: &str, certificates: &TlsCertificates) -> Result<Connecti
     // Without `nodelay`, a small write waits for the acknowledgement of the writes before it, which costs throughput on
     // a real network.
     let settings = TcpSettings::default().set_nodelay(true);
-    // A server whose host vanishes without a word is connected to anew.
+    // If a server's host vanishes, the connection breaks after this time, and the next call connects again.
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(2 * CALL_MAX);
     Ok(info.set_tcp_settings(settings))

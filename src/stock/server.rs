@@ -77,7 +77,7 @@ fn connect(client: &Client) -> RedisResult<ConnectionManager> {
     let connection = ConnectionManager::new_lazy_with_config(client.clone(), config)?;
     let mut first = connection.clone();
     tokio::spawn(async move {
-        // Whoever calls meanwhile waits for the same connection, and hears of its fault.
+        // Calls that come meanwhile wait for the same connection, and get its fault.
         let _connected = redis::cmd("PING").query_async::<()>(&mut first).await;
     });
     Ok(connection)
