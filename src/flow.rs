@@ -89,7 +89,7 @@ impl App {
         Self {
             stock: stock.counted(&metrics.stock),
             metrics,
-            sales: Arc::new(sale_book::SaleBook::new(ledger.clone())),
+            sales: Arc::new(sale_book::SaleBook::new(ledger.for_upkeep())),
             shortages: Arc::default(),
             glances: Arc::default(),
             drains: Arc::default(),
@@ -112,6 +112,15 @@ impl App {
     pub fn for_operators(&self) -> Self {
         Self {
             ledger: self.ledger.for_operators(),
+            ..self.clone()
+        }
+    }
+
+    /// The same state on the connections for what each process follows.
+    #[must_use]
+    pub fn for_upkeep(&self) -> Self {
+        Self {
+            ledger: self.ledger.for_upkeep(),
             ..self.clone()
         }
     }

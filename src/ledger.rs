@@ -53,8 +53,8 @@ const MIGRATED_EVERY: Duration = Duration::from_millis(250);
 /// How long a call waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 
-/// A handle on the ledger; clones share its pools. Shoppers, operators, payments, the jobs, reports and news have a pool
-/// each, so none can starve another.
+/// A handle on the ledger; clones share its pools. Shoppers, operators, payments, the jobs, reports, upkeep and news have a
+/// pool each, so none can starve another.
 #[derive(Clone)]
 pub struct Ledger {
     api: PgPool,
@@ -62,6 +62,8 @@ pub struct Ledger {
     payments: PgPool,
     jobs: PgPool,
     reports: PgPool,
+    /// For what each process follows all the while: sales, settings, bans, guard warnings and readiness.
+    upkeep: PgPool,
     /// For the one connection that receives notifications.
     news: PgPool,
 }
@@ -79,6 +81,7 @@ impl Ledger {
             payments: pool(url, 6, "1500ms", "5s").await?,
             jobs: pool(url, 12, "20s", "10s").await?,
             reports: pool(url, 4, "10s", "10s").await?,
+            upkeep: pool(url, 3, "1500ms", "5s").await?,
             news: pool(url, 1, "0", "10s").await?,
         })
     }
@@ -93,6 +96,16 @@ impl Ledger {
         }
     }
 
+    /// The same ledger for what each process follows: it uses that pool in place of the shoppers'. So no crowd of
+    /// shoppers makes a process seem unready, or keeps a changed setting from it.
+    #[must_use]
+    pub fn for_upkeep(&self) -> Self {
+        Self {
+            api: self.upkeep.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Closes all connections. Statements that still run have a moment to finish.
     pub async fn close(&self) {
         let all = [
@@ -101,6 +114,7 @@ impl Ledger {
             &self.payments,
             &self.jobs,
             &self.reports,
+            &self.upkeep,
             &self.news,
         ]
         .map(PgPool::close);
@@ -115,12 +129,12 @@ impl Ledger {
     /// How many migrations of this binary have not been applied.
     pub async fn migrations_missing(&self) -> Result<usize, Fault> {
         let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"");
-        if !there.fetch_one(&self.api).await? {
+        if !there.fetch_one(&self.upkeep).await? {
             return Ok(MIGRATIONS.iter().count());
         }
         // Not checked at compile time: sqlx creates this table, no migration of ours.
         let applied: Vec<i64> = sqlx::query_scalar("select version from _sqlx_migrations where success")
-            .fetch_all(&self.api)
+            .fetch_all(&self.upkeep)
             .await?;
         Ok(MIGRATIONS
             .iter()

@@ -105,7 +105,7 @@ const JOB_RESULTS: &[&str] = &["done", "failed", "timed_out", "skipped"];
 /// Why the listener refuses or closes a connection.
 const LISTENER_REASONS: &[&str] = &["client_full", "instance_full", "handshake", "idle", "slow"];
 const SERVERS: &[&str] = &["redis", "postgres"];
-const POOLS: &[&str] = &["api", "operators", "payments", "jobs", "reports", "news"];
+const POOLS: &[&str] = &["api", "operators", "payments", "jobs", "reports", "upkeep", "news"];
 
 /// All metrics of this process.
 #[derive(Debug)]

@@ -353,8 +353,12 @@ async fn serve_http(
     if !matches!(learned.await, Ok(Ok(()))) {
         tracing::warn!("could not read yet which sessions have ended and which sales exist");
     }
-    let feeding = Arc::clone(&app);
-    let feed = tokio::spawn(async move { flow::watch::alert_feed::keep(&feeding).await });
+    // What each process follows must reach it however many shoppers and operators ask.
+    let following = app.for_upkeep();
+    let feed = tokio::spawn({
+        let app = following.clone();
+        async move { flow::watch::alert_feed::keep(&app).await }
+    });
     let instance = instance_name(address);
     let telling = {
         let (app, instance) = (Arc::clone(&app), instance.clone());
@@ -362,8 +366,7 @@ async fn serve_http(
     };
     let ending = Arc::clone(&app);
     let following = {
-        // The operators' changes must reach this process however many shoppers ask.
-        let (app, gate, configured) = (app.for_operators(), Arc::clone(&gate), config.guards);
+        let (app, gate, configured) = (following, Arc::clone(&gate), config.guards);
         tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
     };
     let shared = Arc::new(Shared {

@@ -53,13 +53,14 @@ impl Ledger {
     }
 
     #[must_use]
-    pub fn pools(&self) -> [PoolState; 6] {
+    pub fn pools(&self) -> [PoolState; 7] {
         [
             ("api", &self.api),
             ("operators", &self.operators),
             ("payments", &self.payments),
             ("jobs", &self.jobs),
             ("reports", &self.reports),
+            ("upkeep", &self.upkeep),
             ("news", &self.news),
         ]
         .map(|(name, pool): (&'static str, &PgPool)| {

@@ -180,7 +180,7 @@ pub async fn audit(
     SalePath(id): SalePath,
     Query(query): Query<AuditQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let app = Arc::clone(&api.app);
+    let app = Arc::clone(&api.operators);
     let next = api
         .audits
         .next(id, move || async move { flow::watch::audit::audit(&app, id).await });
