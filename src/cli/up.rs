@@ -239,8 +239,10 @@ impl Instance {
             tracing::error!("{error:#}");
         }
         // On a thread: HTTP answers only after this function returns, and the demo sale is made over HTTP.
+        // At the address that this process has bound: by a name, another process of this machine might get the key.
+        let bound = own_url(served.admin, self.tls.is_some());
         thread::spawn(move || {
-            let sale = demo::ensure(Path::new("."), &admin_url, self.admin_key.expose()).unwrap_or_else(|error| {
+            let sale = demo::ensure(Path::new("."), &bound, self.admin_key.expose()).unwrap_or_else(|error| {
                 tracing::warn!("there is no demo sale: {error:#}");
                 None
             });
