@@ -11,7 +11,8 @@ const EVERY_MS = 10_000;
 const KNOWN = [
     'sales.create', 'sales.change', 'sales.delete', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
     'sales.restock', 'sales.rebuild', 'sales.dead-letters.settle', 'bans.create', 'bans.lift', 'guards.change',
-    'payments.settle', 'session.create', 'session.delete', 'orders.read', 'bans.read',
+    'payments.settle', 'session.create', 'session.delete', 'orders.read', 'bans.read', 'alerts.read',
+    'alerts.stream.read', 'sales.dead-letters.read',
 ];
 
 const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);

@@ -21,7 +21,7 @@ use crate::http::{Api, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, LOCATION, ORIGIN};
+use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, LOCATION, ORIGIN};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _};
@@ -42,7 +42,14 @@ pub const REQUEST_TOKEN: &str = "X-Console-Token";
 /// The header in which a client with the operators' key may name the operator.
 pub const OPERATOR: &str = "X-Operator";
 /// Reads that the audit log records, because they show shoppers' data.
-const SHOPPERS_DATA: [&str; 3] = ["/v1/admin/orders", "/v1/admin/orders/{id}", "/v1/admin/bans"];
+const SHOPPERS_DATA: [&str; 6] = [
+    "/v1/admin/orders",
+    "/v1/admin/orders/{id}",
+    "/v1/admin/bans",
+    "/v1/admin/alerts",
+    "/v1/admin/alerts/stream",
+    "/v1/admin/sales/{id}/dead-letters",
+];
 /// Actions that the limit on refused actions never blocks: they stop a sale.
 const STOPS: [&str; 2] = ["sales.pause", "sales.close"];
 /// The outcome of an action that was not refused.
@@ -143,8 +150,13 @@ pub(in crate::http) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static
     }
 }
 
-/// The secret in a request's session cookie, if we signed it.
+/// The secret in a request's session cookie, if we signed it. A read that a page of another site made the browser send
+/// has none: that page could start audits, or keep streams open.
 pub(in crate::http) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
+    let site = request.headers().get("Sec-Fetch-Site").map(HeaderValue::as_bytes);
+    if request.method().is_safe() && matches!(site, Some(b"cross-site" | b"same-site")) {
+        return None;
+    }
     secret_in(request, cookie_name(api, request), api.admin_key.expose())
 }
 

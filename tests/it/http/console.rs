@@ -837,6 +837,10 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
     app.get(Who::Operator, &format!("/v1/admin/orders/{order}"))
         .await
         .ok(200);
+    app.get(Who::Operator, "/v1/admin/alerts").await.ok(200);
+    app.get(Who::Operator, &format!("/v1/admin/sales/{id}/dead-letters"))
+        .await
+        .ok(200);
     let told = |all: &[Value]| -> Vec<Value> {
         let told = all
             .iter()
@@ -844,12 +848,14 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
         told.collect()
     };
     let expected = [
+        json!(["api_key", "sales.dead-letters.read", {}, "done"]),
+        json!(["api_key", "alerts.read", {}, "done"]),
         json!(["api_key", "orders.read", {"id": order}, "done"]),
         json!(["api_key", "bans.read", {"user": "ada"}, "done"]),
         json!(["api_key", "orders.read", {"user": "bob"}, "done"]),
         json!(["api_key", "orders.read", {"user": "ada"}, "done"]),
     ];
-    assert_eq!(told(&actions(&app, "?limit=4").await), expected);
+    assert_eq!(told(&actions(&app, "?limit=6").await), expected);
     let ada = Operator::sign_in(&app).await;
     app.post(Who::Bearer("wrong"), &format!("/v1/admin/sales/{id}/close"))
         .await
@@ -1168,6 +1174,25 @@ async fn who_signs_out_is_not_shown_the_sale_any_longer() {
     assert!(live.next("sample").await.is_none(), "the stream has ended");
     let again = app.send(ada.with_cookie(&app, Method::GET, &path)).await;
     again.no(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_reads_nothing_with_the_cookie_of_an_operator() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let ada = Operator::sign_in(&app).await;
+    for path in ["/v1/admin/sales".to_owned(), format!("/v1/admin/sales/{id}/audit")] {
+        for (site, status) in [
+            ("same-origin", 200),
+            ("none", 200),
+            ("same-site", 401),
+            ("cross-site", 401),
+        ] {
+            let request = ada.with_cookie(&app, Method::GET, &path).header("Sec-Fetch-Site", site);
+            let answer = app.send(request).await;
+            assert_eq!(answer.status, status, "{path} {site}");
+        }
+    }
 }
 
 /// Nobody can ask Postgres then whether the session has ended. Without jobs: one of them deletes sessions.
