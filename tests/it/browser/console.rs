@@ -764,7 +764,8 @@ async fn names_from_outside_are_text_in_the_console_too() {
 async fn no_name_turns_what_stands_around_it() {
     let app = TestApp::start().await;
     let (turning, from_right) = ("ada\u{202e}nimda", "\u{5d0}\u{5d3}\u{5d4}");
-    for user in [turning, from_right] {
+    let unseen = "bob\u{200b}";
+    for user in [turning, from_right, unseen] {
         let ban = json!({"user": user, "reason": "too often"});
         app.send(app.request(Method::POST, Who::Operator, "/v1/admin/bans").json(&ban))
             .await
@@ -773,18 +774,20 @@ async fn no_name_turns_what_stands_around_it() {
     let window = Window::open(&app).await;
     window.open_console("/console/accounts").await;
     window.sees("section:nth-of-type(2) tbody", "ada⟨U+202E⟩nimda").await;
+    window.sees("section:nth-of-type(2) tbody", "bob⟨U+200B⟩").await;
     let isolated = "return [...document.querySelectorAll('td code')].every((it) =>
         getComputedStyle(it.firstElementChild).unicodeBidi === 'isolate' && !/[\\u202a-\\u202e]/.test(it.textContent))";
     assert_eq!(window.run(isolated, &[]).await, true);
     for (user, told) in [
         (turning, "ada⟨U+202E⟩nimda"),
         (from_right, "\u{2068}\u{5d0}\u{5d3}\u{5d4}\u{2069}"),
+        (unseen, "bob⟨U+200B⟩"),
     ] {
         let lift = "const row = [...document.querySelectorAll('section:nth-of-type(2) tr')]
             .find((it) => it.textContent.includes(arguments[0]));
             row.querySelector('button').click()";
         window
-            .run(lift, &[if user == turning { "nimda" } else { from_right }])
+            .run(lift, &[if user == from_right { from_right } else { told }])
             .await;
         window.sees("dialog h2", &format!("Lift the ban of {told}?")).await;
         window.click("dialog .strong").await;

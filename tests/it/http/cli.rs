@@ -2,6 +2,8 @@
 
 use crate::support::app::{Ran, TestApp, Who, program, sale, token as shopper_token};
 use serde_json::json;
+use std::io::ErrorKind;
+use std::net::TcpListener;
 
 const FILE: &str = r#"
 name = "Launch"
@@ -325,6 +327,29 @@ async fn an_address_that_is_nearly_right_gets_a_hint() {
         let ran = app.run(&["sale", "list", "--url", &address]).ended(1);
         assert!(ran.stderr.contains(hint) && ran.stderr.lines().count() == 1, "{ran:?}");
     }
+}
+
+#[tokio::test]
+async fn a_key_that_goes_unencrypted_is_warned_of_and_goes_through_no_proxy() {
+    let app = TestApp::start_api_only().await;
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let mut environment = app.environment.clone();
+    let by = format!("http://{}", proxy.local_addr().unwrap());
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        environment.insert(name.to_owned(), by.clone());
+    }
+    let mut list = |url: &str| {
+        environment.insert("FLASHSALE_URL".to_owned(), url.to_owned());
+        Ran::of(program(&environment, &["sale", "list"]).output().unwrap())
+    };
+    let listed = list(&app.url).ended(0);
+    assert!(!listed.stderr.contains("unencrypted"), "{listed:?}");
+    // No such host exists, so nothing is sent.
+    let elsewhere = list("http://shop.invalid").ended(1);
+    assert!(elsewhere.stderr.contains("unencrypted"), "{elsewhere:?}");
+    let asked = proxy.accept().map(|_| ()).unwrap_err();
+    assert_eq!(asked.kind(), ErrorKind::WouldBlock);
 }
 
 #[tokio::test]

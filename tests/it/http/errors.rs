@@ -93,6 +93,27 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
+async fn no_answer_is_taken_for_another_type_or_used_by_another_origin() {
+    let app = TestApp::start_api_only().await;
+    for (who, path, status) in [
+        (Who::Nobody, "/healthz", 200),
+        (Who::Operator, "/v1/admin/sales", 200),
+        (Who::Nobody, "/v1/admin/sales", 401),
+        (Who::Nobody, "/v1/nowhere", 404),
+        (Who::Nobody, "/v1/sales?limit=x", 400),
+    ] {
+        let answer = app.get(who, path).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(
+            answer.header("cross-origin-resource-policy"),
+            Some("same-origin"),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_request_id_that_is_given_comes_back_and_one_that_is_not_is_made() {
     let app = TestApp::start_api_only().await;
     let proxied = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;

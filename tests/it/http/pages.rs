@@ -57,6 +57,8 @@ fn is_guarded(answer: &Answer) {
     ] {
         assert_eq!(answer.header(name), Some(value), "{name}");
     }
+    let unused = answer.header("permissions-policy").unwrap();
+    assert!(unused.contains("camera=()"), "{unused}");
 }
 
 #[tokio::test]
