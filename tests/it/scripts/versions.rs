@@ -114,10 +114,7 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
         change: 1,
     };
     let waiting = Waiting {
-        member: Member {
-            id: *b"twelve bytes",
-            lot: 1,
-        },
+        member: Member { id: *b"twelve bytes", lot: 1 },
         rate: 1.0,
         stay_ms: 1000,
         free: 1.0,
@@ -174,15 +171,15 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
     refuses!("begin_restore", selling, [Lender], |shop| {
         shop.stock.begin_restore(&shop.sale, 0, (0, 2), 1, &[]).await
     });
-    refuses!("restore_buyers", loading, [Lender], |shop| {
+    refuses!("restore_buyers", loading, [Lender, Shopper], |shop| {
         shop.stock
             .restore_buyers(shop.key, 2, &[(user("ada"), BuyerRecord::default())])
             .await
     });
-    refuses!("end_restore", loading, [Lender], |shop| {
+    refuses!("end_restore", loading, [Lender, Lent], |shop| {
         shop.stock.end_restore(&shop.sale, 0, 2, &BTreeMap::new(), &[]).await
     });
-    refuses!("forget_buyers", loading, [Lender], |shop| shop
+    refuses!("forget_buyers", loading, [Lender, Shopper], |shop| shop
         .stock
         .forget_buyers(&[(shop.key, Some(2))])
         .await);
@@ -198,6 +195,15 @@ async fn a_reader_that_meets_a_newer_record_says_so() {
         .stock
         .read_buyer(shop.key, &user("ada"))
         .await);
+    refuses!("buyers", selling, [Shopper], |shop| {
+        let mut cursor = 0;
+        loop {
+            match shop.stock.buyers(&[shop.key], cursor).await {
+                Ok((next, _)) if next != 0 => cursor = next,
+                last => break last,
+            }
+        }
+    });
     refuses!("transfers", selling, [Lender, Transfer(LEFT)], |shop| {
         shop.stock.transfers(shop.sale.id, shop.sale.shards).await
     });
