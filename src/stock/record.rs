@@ -8,10 +8,12 @@
 //! | an item | `item:<sku>` | byte 0 | byte 0 is 1 to 31 |
 //! | a shopper | `buyer:<user>` | byte 7, its upper four bits | byte 7 is 16 or more |
 //! | a waiting room's door | `door` | byte 0, its upper four bits | byte 0 is 16 or more |
+//! | a fixed window's counter | `counter` | byte 0, its upper four bits | byte 0 is 16 or more |
+//! | a token bucket | `bucket` | byte 8, its upper four bits | byte 8 is 16 or more |
 //! | an event's value | in `events` | byte 0 | byte 0 is 1 to 31 |
 //! | a transfer's value | in `transfers` | byte 0 | byte 0 is 1 to 31 |
 //!
-//! The version of a door is the upper four bits of a time. The time has 6 bytes, and needs only
+//! The version of a door, a counter and a bucket is the upper four bits of a time. The time has 6 bytes, and needs only
 //! 44 bits until the year 2527.
 //!
 //! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
@@ -83,6 +85,20 @@
 //! | 30 | 6 | when the span began in which admissions are counted, milliseconds |
 //! | 36 | 4 | admissions in this span |
 //! | 40 | 4 | admissions in the span before |
+//!
+//! A fixed window, in `{limit:id}:counter`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 6 | version, 4 bits; the window's end, 44 bits of milliseconds |
+//! | 6 | 4 | count |
+//!
+//! A token bucket, in `{limit:id}:bucket`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 8 | level, a floating-point number |
+//! | 8 | 6 | version, 4 bits; time of the level, 44 bits of milliseconds |
 //!
 //! An event's value, under the field `reserved`: version, an order's record from its item up to *resolved at*, the
 //! order's id, the idempotency key, a newline, the user. If the request is traced, a second field `origin` has 16 bytes
